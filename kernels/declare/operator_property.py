@@ -186,6 +186,8 @@ class OperatorProperty:
     # ---- the same for every use: an attribute is enough. Where it depends on parameters, override the method it feeds ----
     argument_names: ClassVar[tuple[str, ...]] = ("data",)
     output_names: ClassVar[tuple[str, ...]] = ("output",)
+    own_dtypes: ClassVar[bool] = False  # True if arguments after the first may have dtypes of their own
+    output_dtypes: ClassVar[tuple[np.dtype | None, ...] | None] = None  # None: that of the first argument
     visible_outputs: ClassVar[int | None] = None  # the first so many outputs are returned to users; None: all
     state_names: ClassVar[tuple[str, ...]] = ()  # auxiliary states
     forward_inplace: ClassVar[tuple[tuple[int, int], ...]] = ()  # (input, output) pairs that may share memory
@@ -226,8 +228,15 @@ class OperatorProperty:
         raise NotImplementedError(self.name)
 
     def infer_type(self, in_type: Dtypes, out_type: Dtypes) -> tuple[Dtypes, Dtypes, Dtypes] | None:
-        """Dtypes of arguments, outputs and auxiliary states. None: one dtype everywhere."""
-        return None
+        """Return the dtypes of arguments, outputs and auxiliary states; None: one dtype for all.
+
+        Default: own_dtypes and output_dtypes. An unknown dtype is that of the first argument.
+        """
+        if not self.own_dtypes and self.output_dtypes is None:
+            return None
+        fixed = self.output_dtypes or (None,) * len(self.list_outputs())
+        first = in_type[0] or (out_type[0] if fixed[0] is None else None)
+        return [first, *(d or first for d in in_type[1:])], [d or first for d in fixed], []
 
     # ---- memory, resources, dependencies ------------------------------------------------------------------------
     def forward_resource(self) -> list[str]:

@@ -36,9 +36,7 @@ class IndexArray(HostOp):
 
     axes: tuple | None = None
     gradient_arguments = ()
-
-    def infer_type(self, in_type: Dtypes, out_type: Dtypes) -> tuple[Dtypes, Dtypes, Dtypes]:
-        return list(in_type), [INT64], []
+    output_dtypes = (INT64,)
 
     def output_shapes(self, in_shape: KnownShapes) -> Shapes:
         x = in_shape[0]

@@ -11,7 +11,7 @@ import numpy as np
 
 from ....errors import ShapeError
 from ...declare.host_op import HostOp
-from ...declare.operator_property import Dtypes, KnownShapes, Shapes, register_operator
+from ...declare.operator_property import KnownShapes, Shapes, register_operator
 
 
 def _log_add(*terms: np.ndarray) -> np.ndarray:
@@ -89,13 +89,12 @@ class CTCLoss(HostOp):
     gradient_arguments = (0,)
     backward_reads = ("dy0", "y1")
     visible_outputs = 1
+    own_dtypes = True
+    output_dtypes = (None, None)
 
     def list_arguments(self) -> list[str]:
         return ["data", "label", *(["data_lengths"] if self.use_data_lengths else []),
                 *(["label_lengths"] if self.use_label_lengths else [])]
-
-    def infer_type(self, in_type: Dtypes, out_type: Dtypes) -> tuple[Dtypes, Dtypes, Dtypes]:
-        return list(in_type), [in_type[0]] * 2, []
 
     def output_shapes(self, in_shape: KnownShapes) -> Shapes:
         data, label, *lengths = (tuple(s or ()) for s in in_shape)

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from ....errors import ParameterError, ShapeError
-from ...declare.operator_property import Dtypes, OperatorProperty, Shapes, gpu_module, math_dtype, register_operator
+from ...declare.operator_property import OperatorProperty, Shapes, gpu_module, math_dtype, register_operator
 from ...declare.row_kernel import row_kernel
 from ...ir.lang import exp, log, row_max, row_sum, trunc, where
 from ...kernel import KernelFunction
@@ -22,10 +22,7 @@ class LabelLoss(OperatorProperty):
 
     argument_names = ("data", "label")
     gradient_arguments = (0,)
-
-    def infer_type(self, in_type: Dtypes, out_type: Dtypes) -> tuple[Dtypes, Dtypes, Dtypes]:
-        d = in_type[0] or out_type[0]
-        return [d, in_type[1] or d], [d], []
+    own_dtypes = True
 
     def match(self, x: Shape | None, label: Shape | None) -> Shape | None:
         """Return the shape of the label for data x."""

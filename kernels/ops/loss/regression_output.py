@@ -9,7 +9,7 @@ from typing import Any, ClassVar, Literal
 import numpy as np
 
 from ....errors import ShapeError
-from ...declare.operator_property import Dtypes, OperatorProperty, Shapes, assign, gpu_module, math_dtype, register_operator
+from ...declare.operator_property import OperatorProperty, Shapes, assign, gpu_module, math_dtype, register_operator
 from ...kernel import KernelFunction
 from ...op import Req, Spec, is_known, merge_shapes
 from ..tensor.data_movement import Move, move_kernel, whole
@@ -24,6 +24,7 @@ class RegressionOutput(OperatorProperty):
     gradient_arguments = (0,)
     backward_reads = ("y0", "x1")
     forward_inplace = ((0, 0),)
+    own_dtypes = True
 
     def infer_shape(self, in_shape: Shapes, out_shape: Shapes) -> tuple[Shapes, Shapes, Shapes]:
         label = in_shape[1]
@@ -38,10 +39,6 @@ class RegressionOutput(OperatorProperty):
             raise ShapeError(f"{self.name}: data {x} and label {label} disagree. The label must have the batch size of the data "
                              f"and as many elements.")
         return [x, label], [x], []
-
-    def infer_type(self, in_type: Dtypes, out_type: Dtypes) -> tuple[Dtypes, Dtypes, Dtypes]:
-        d = in_type[0] or out_type[0]
-        return [d, in_type[1] or d], [d], []
 
     def backward_inplace_option(self, out_grad: list[int], in_data: list[int], out_data: list[int],
                                 in_grad: list[int]) -> list[tuple[int, int]]:

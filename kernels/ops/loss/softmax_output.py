@@ -10,7 +10,7 @@ import numpy as np
 
 from ....errors import ShapeError
 from ...cpu.errstate import no_fp_warnings
-from ...declare.operator_property import Dtypes, OperatorProperty, Shapes, assign, gpu_module, math_dtype, register_operator
+from ...declare.operator_property import OperatorProperty, Shapes, assign, gpu_module, math_dtype, register_operator
 from ...kernel import BoundKernel, Kernel, KernelFunction
 from ...op import Req, Shape, Spec, is_known, merge_shapes
 from ..nn.softmax import Rows, blocks, need_float, softmax_into
@@ -45,6 +45,7 @@ class SoftmaxOutput(OperatorProperty):
     gradient_arguments = (0,)
     backward_reads = ("y0", "x1")
     forward_inplace = ((0, 0),)
+    own_dtypes = True
 
     def infer_shape(self, in_shape: Shapes, out_shape: Shapes) -> tuple[Shapes, Shapes, Shapes]:
         label = in_shape[1]
@@ -68,10 +69,6 @@ class SoftmaxOutput(OperatorProperty):
                 return [x, label], [x], []
         hint = "" if self.multi_output or len(x) < 3 else " For a label a position, set multi_output=True."
         raise ShapeError(f"{self.name}: for data {x} the label must be {allowed[0]}, not {label}.{hint}")
-
-    def infer_type(self, in_type: Dtypes, out_type: Dtypes) -> tuple[Dtypes, Dtypes, Dtypes]:
-        d = in_type[0] or out_type[0]
-        return [d, in_type[1] or d], [d], []
 
     def backward_inplace_option(self, out_grad: list[int], in_data: list[int], out_data: list[int],
                                 in_grad: list[int]) -> list[tuple[int, int]]:

@@ -11,7 +11,6 @@ from ....errors import ParameterError
 from ....integers import cdiv
 from ...declare.operator_property import (
     RANDOM,
-    Dtypes,
     OperatorProperty,
     Shapes,
     assign,
@@ -46,6 +45,7 @@ class Dropout(OperatorProperty):
     backward_reads = ("dy0", "y1")
     visible_outputs = 1
     forward_inplace = ((0, 0),)
+    output_dtypes = (None, np.dtype(np.uint8))
 
     def validate(self) -> None:
         if not 0 <= self.p <= 1:
@@ -63,10 +63,6 @@ class Dropout(OperatorProperty):
             return [x], [y, None], []
         shared = {check_axis(self.name, a, len(x)) for a in self.axes}
         return [x], [x, tuple(1 if i in shared else d for i, d in enumerate(x))], []
-
-    def infer_type(self, in_type: Dtypes, out_type: Dtypes) -> tuple[Dtypes, Dtypes, Dtypes]:
-        d = in_type[0] or out_type[0]
-        return [d], [d, np.dtype(np.uint8)], []
 
     def backward_inplace_option(self, out_grad: list[int], in_data: list[int], out_data: list[int],
                                 in_grad: list[int]) -> list[tuple[int, int]]:

@@ -16,7 +16,6 @@ import numpy as np
 
 from ....errors import ParameterError, ShapeError
 from ...declare.operator_property import (
-    Dtypes,
     KnownShapes,
     OperatorProperty,
     Shapes,
@@ -185,13 +184,10 @@ class BilinearResize2D(Resampled):
     scale_width: float | None = None
     mode: Modes = "size"
     align_corners: bool = True
+    own_dtypes = True
 
     def list_arguments(self) -> list[str]:
         return ["data", "like"] if self.mode == "like" else ["data"]
-
-    def infer_type(self, in_type: Dtypes, out_type: Dtypes) -> tuple[Dtypes, Dtypes, Dtypes]:
-        d = in_type[0] or out_type[0]
-        return [d, *(t or d for t in in_type[1:])], [d], []
 
     def _size(self, n: int, given: int, scale: float | None) -> int:
         if self.mode in _ROUNDED:

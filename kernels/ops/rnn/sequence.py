@@ -9,7 +9,7 @@ from typing import Any, ClassVar
 import numpy as np
 
 from ....errors import ParameterError, ShapeError
-from ...declare.operator_property import Dtypes, OperatorProperty, Shapes, assign, gpu_module, register_operator
+from ...declare.operator_property import OperatorProperty, Shapes, assign, gpu_module, register_operator
 from ...kernel import KernelFunction
 from ...op import Req, Shape, Spec, is_known
 from ..tensor.data_movement import Move, move_kernel, whole
@@ -22,6 +22,7 @@ class Sequences(OperatorProperty):
     use_sequence_length: bool = False
     axis: int = 0
     gradient_arguments = (0,)
+    own_dtypes = True
 
     def validate(self) -> None:
         if self.axis not in (0, 1):
@@ -32,10 +33,6 @@ class Sequences(OperatorProperty):
 
     def declare_backward_dependency(self, out_grad: list[int], in_data: list[int], out_data: list[int]) -> list[int]:
         return [out_grad[0], *in_data[1:]]
-
-    def infer_type(self, in_type: Dtypes, out_type: Dtypes) -> tuple[Dtypes, Dtypes, Dtypes]:
-        d = in_type[0] or out_type[0]
-        return [d, *(t or d for t in in_type[1:])], [d], []
 
     def result(self, x: Shape) -> Shape:
         """Return the shape of the output."""

@@ -197,9 +197,7 @@ class Measured(OperatorProperty):
     """Base class: int64 values computed from the shape of data alone."""
 
     gradient_arguments = ()
-
-    def infer_type(self, in_type: Dtypes, out_type: Dtypes) -> tuple[Dtypes, Dtypes, Dtypes]:
-        return list(in_type), [INT64], []
+    output_dtypes = (INT64,)
 
     def numbers(self, x: Shape) -> tuple[int, ...]:
         """Return the values of the output."""

@@ -9,7 +9,7 @@ import numpy as np
 
 from ....errors import ParameterError, ShapeError
 from ...cpu.numpy_printer import numpy_kernel
-from ...declare.operator_property import Dtypes, KnownShapes, OperatorProperty, Shapes, register_operator
+from ...declare.operator_property import KnownShapes, OperatorProperty, Shapes, register_operator
 from ...ir.expr import load
 from ...kernel import KernelFunction
 from ...op import Expression, Req, Shape, Spec
@@ -104,16 +104,13 @@ class BroadcastLike(Broadcast):
     lhs_axes: tuple | None = None
     rhs_axes: tuple | None = None
     argument_names = ("lhs", "rhs")
+    own_dtypes = True
 
     def validate(self) -> None:
         if (self.lhs_axes is None) != (self.rhs_axes is None) or len(self.lhs_axes or ()) != len(self.rhs_axes or ()) \
                 or self.lhs_axes == ():
             raise ParameterError(f"{self.name}: lhs_axes={self.lhs_axes} and rhs_axes={self.rhs_axes} must have equal length, or "
                                  f"both be left out.")
-
-    def infer_type(self, in_type: Dtypes, out_type: Dtypes) -> tuple[Dtypes, Dtypes, Dtypes]:
-        d = in_type[0] or out_type[0]
-        return [d, in_type[1] or d], [d], []
 
     def target(self, shapes: Sequence[Shape]) -> Shape:
         x, like = shapes

@@ -8,7 +8,7 @@ from typing import ClassVar
 import numpy as np
 
 from ....errors import ParameterError, ShapeError
-from ...declare.operator_property import Dtypes, KnownShapes, Shapes, register_operator
+from ...declare.operator_property import KnownShapes, Shapes, register_operator
 from ...kernel import KernelFunction
 from ...op import Req, Shape, Spec
 from .data_movement import Move, MoveProperty, move_kernel, whole
@@ -81,6 +81,7 @@ class Crop(Variadic):
     h_w: tuple = (0, 0)
     center_crop: bool = False
     gradient_arguments = (0,)
+    own_dtypes = True
 
     def validate(self) -> None:
         if self.num_args not in (1, 2) or len(self.offset) != 2 or len(self.h_w) != 2:
@@ -88,10 +89,6 @@ class Crop(Variadic):
                                  f"h_w={self.h_w} must be two numbers each.")
         if self.num_args == 1 and min(self.h_w) < 1:
             raise ParameterError(f"{self.name}: h_w={self.h_w} must be at least 1; or give a second array of the wanted size.")
-
-    def infer_type(self, in_type: Dtypes, out_type: Dtypes) -> tuple[Dtypes, Dtypes, Dtypes]:
-        d = in_type[0] or out_type[0]
-        return [d, *(t or d for t in in_type[1:])], [d], []
 
     def _window(self, x: Shape, size: Shape) -> tuple[slice, slice]:
         if any(s > d for s, d in zip(size, x[2:])):

@@ -9,7 +9,7 @@ from typing import Any, ClassVar
 import numpy as np
 
 from ....errors import ParameterError, ShapeError
-from ...declare.operator_property import Dtypes, OperatorProperty, Shapes, assign, gpu_module, math_dtype, register_operator
+from ...declare.operator_property import OperatorProperty, Shapes, assign, gpu_module, math_dtype, register_operator
 from ...kernel import KernelFunction
 from ...op import Req, Shape, Spec, is_known
 
@@ -55,10 +55,7 @@ class AtPlaces(OperatorProperty):
     argument_names = ("data", "indices")
     gradient_arguments = (0,)
     backward_reads = ("dy0", "x1")
-
-    def infer_type(self, in_type: Dtypes, out_type: Dtypes) -> tuple[Dtypes, Dtypes, Dtypes]:
-        d = in_type[0] or out_type[0]
-        return [d, in_type[1] or d], [d], []
+    own_dtypes = True
 
     def axes_of(self, indices: Shape, large: Shape) -> int:
         """Return the number of indexed axes. Raises ShapeError if there are too many, or indices has fewer than two axes."""

@@ -82,6 +82,7 @@ class PickedAlong(OperatorProperty):
 
     how: ClassVar[str] = "clip"
     gradient_arguments = (0,)
+    own_dtypes = True
 
     def rule(self) -> str:
         """The treatment of indices: see `places`."""
@@ -90,10 +91,6 @@ class PickedAlong(OperatorProperty):
     def lines(self, x: Shape) -> tuple[int, int, int, int, int]:
         """Return outer, n, m, groups, rest for a first input of shape x."""
         raise NotImplementedError(self.name)
-
-    def infer_type(self, in_type: Dtypes, out_type: Dtypes) -> tuple[Dtypes, Dtypes, Dtypes]:
-        d = in_type[0] or out_type[0]
-        return [d, *(t or d for t in in_type[1:])], [d], []
 
     def declare_backward_dependency(self, out_grad: list[int], in_data: list[int], out_data: list[int]) -> list[int]:
         return [out_grad[0], *in_data[1:]]

@@ -202,6 +202,7 @@ class ReshapeLike(SameElements):
     rhs_end: int | None = None
     argument_names = ("lhs", "rhs")
     gradient_arguments = (0,)
+    own_dtypes = True
 
     def infer_shape(self, in_shape: Shapes, out_shape: Shapes) -> tuple[Shapes, Shapes, Shapes]:
         x, r = in_shape
@@ -213,10 +214,6 @@ class ReshapeLike(SameElements):
         if is_known(x) and is_known(y) and math.prod(x) != math.prod(y):
             raise ShapeError(f"{self.name}: {x} reshaped like {r} would be {y}, which does not have {math.prod(x)} elements.")
         return [x, r], [y], []
-
-    def infer_type(self, in_type: Dtypes, out_type: Dtypes) -> tuple[Dtypes, Dtypes, Dtypes]:
-        d = in_type[0] or out_type[0]
-        return [d, in_type[1] or d], [d], []
 
 
 class Permuted(MoveProperty):

@@ -10,7 +10,7 @@ import numpy as np
 
 from ....errors import ParameterError, ShapeError
 from ...cpu.numpy_printer import numpy_kernel
-from ...declare.operator_property import Dtypes, Shapes, gpu_module, register_operator
+from ...declare.operator_property import Shapes, gpu_module, register_operator
 from ...ir.coalesce import merge
 from ...ir.expr import load
 from ...kernel import KernelFunction
@@ -224,10 +224,7 @@ class SliceLike(Window):
     axes: tuple = ()
     argument_names = ("data", "shape_like")
     gradient_arguments = (0,)
-
-    def infer_type(self, in_type: Dtypes, out_type: Dtypes) -> tuple[Dtypes, Dtypes, Dtypes]:
-        d = in_type[0] or out_type[0]
-        return [d, in_type[1] or d], [d], []
+    own_dtypes = True
 
     def moves(self, ins: Sequence[Shape], outs: Sequence[Shape]) -> list[Move]:
         cut = tuple(slice(0, d) for d in outs[0])

@@ -13,7 +13,7 @@ import numpy as np
 
 from ....errors import ParameterError, ShapeError
 from ...declare.host_op import HostOp
-from ...declare.operator_property import Dtypes, KnownShapes, Shapes, register_operator
+from ...declare.operator_property import KnownShapes, Shapes, register_operator
 
 Format = Literal["corner", "center"]
 
@@ -113,9 +113,7 @@ class BoxNms(HostOp):
     gradient_arguments = (0,)
     backward_reads = ("dy0", "y1")
     visible_outputs = 1
-
-    def infer_type(self, in_type: Dtypes, out_type: Dtypes) -> tuple[Dtypes, Dtypes, Dtypes]:
-        return list(in_type), [in_type[0], np.dtype(np.int32)], []
+    output_dtypes = (None, np.dtype(np.int32))
 
     def infer_shape(self, in_shape: Shapes, out_shape: Shapes) -> tuple[Shapes, Shapes, Shapes]:
         x = in_shape[0] if in_shape[0] is not None else out_shape[0]

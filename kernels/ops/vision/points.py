@@ -12,7 +12,6 @@ import numpy as np
 
 from ....errors import ShapeError
 from ...declare.operator_property import (
-    Dtypes,
     KnownShapes,
     OperatorProperty,
     Shapes,
@@ -83,6 +82,7 @@ class Points(OperatorProperty):
     argument_names = ("data", "y", "x", "image")
     gradient_arguments = (0, 1, 2)
     backward_reads = ("dy", "x")
+    own_dtypes = True
 
     def output_shapes(self, in_shape: KnownShapes) -> Shapes:
         data, y, x, image = (tuple(s or ()) for s in in_shape)
@@ -90,9 +90,6 @@ class Points(OperatorProperty):
             raise ShapeError(f"{self.name}: data {data} must be [n, c, h, w], y {y} and x {x} [groups, points], "
                              f"image {image} [groups].")
         return [(y[0], data[1], y[1])]
-
-    def infer_type(self, in_type: Dtypes, out_type: Dtypes) -> tuple[Dtypes, Dtypes, Dtypes]:
-        return list(in_type), [in_type[0]], []
 
     def forward_kernel(self, ins: Sequence[Spec], outs: Sequence[Spec], reqs: Sequence[Req], target: str,
                        train: bool) -> KernelFunction:

@@ -71,9 +71,8 @@ class ROIPooling(Regions):
     output_names = ("output", "maxidx")
     backward_reads = ("dy0", "x1", "y1")
     visible_outputs = 1
-
-    def infer_type(self, in_type: list[Any], out_type: list[Any]) -> tuple[list[Any], list[Any], list[Any]]:
-        return list(in_type), [in_type[0], np.dtype(np.int32)], []
+    own_dtypes = True
+    output_dtypes = (None, np.dtype(np.int32))
 
     def forward_kernel(self, ins: Sequence[Spec], outs: Sequence[Spec], reqs: Sequence[Req], target: str,
                        train: bool) -> KernelFunction:
@@ -148,15 +147,13 @@ class ROIAlign(HostOp, Regions):
     position_sensitive: bool = False
     aligned: bool = False
     backward_reads = ("dy0", "x0", "x1")
+    own_dtypes = True
 
     def channels(self, c: int) -> int:
         bins = self.pooled_size[0] * self.pooled_size[1]
         if self.position_sensitive and c % bins:
             raise ShapeError(f"{self.name}: position_sensitive needs channels in a multiple of the {bins} bins, not {c}.")
         return c // bins if self.position_sensitive else c
-
-    def infer_type(self, in_type: list[Any], out_type: list[Any]) -> tuple[list[Any], list[Any], list[Any]]:
-        return list(in_type), [in_type[0]], []
 
     def _weights(self, begin: float, end: float, bins: int, size: int) -> np.ndarray:
         """Return the weight of each element in each bin along one axis, [bins, size]; points outside count as zero."""
