@@ -161,6 +161,9 @@ def test_many_problems_of_one_kind_are_counted(tmp_path):
 @pytest.mark.parametrize("data, want", [
     (b"GIF89a" + struct.pack("<HH", 7, 5), ("GIF", (5, 7))), (b"RIFF\x10\0\0\0WEBPVP8 ", ("WebP", None)),
     (b"BM" + bytes(16) + struct.pack("<ii", 7, -5), ("BMP", (5, 7))),
+    (b"BM" + bytes(12) + struct.pack("<IHHI", 12, 7, 5, 0), ("BMP", (5, 7))),
+    (b"RIFF\x20\0\0\0WEBPVP8X" + bytes(8) + b"\x06\0\0\x04\0\0", ("WebP", (5, 7))),
+    (b"\xff\xd8\xff\x01\xff\xc0\x00\x11\x08" + struct.pack(">HHB", 9, 11, 3), ("JPEG", (9, 11))),
 ])
 def test_rarer_formats_by_their_heads(data, want):
     assert image_format(data) == want

@@ -102,7 +102,7 @@ def few_checked():
     record_file._SAMPLED = before
 
 
-class _Told(logging.Handler):
+class _LogCollector(logging.Handler):
     """Collects log messages."""
 
     def __init__(self):
@@ -126,17 +126,17 @@ def test_wrong_offsets_lose_no_record_and_are_counted(tmp_path_factory, n, rng):
     folder = tmp_path_factory.mktemp("r")
     payloads, data, heads = _files(folder, rng, n)
     _write_index(folder, rng, _wrong_lines(rng, data, heads, n))
-    with warnings.catch_warnings(record=True) as told:
+    with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always")
         file = RecordFile(folder / "a.rec", folder / "a.idx", tolerant=True)
-        with _Told() as logged:
+        with _LogCollector() as logged:
             assert _read(file) == (sorted(payloads), [])
         fresh = RecordFile(folder / "a.rec", folder / "a.idx", tolerant=True)
         assert file.identity() == fresh.identity(), "a state saved now fits a file that is opened again"
         fresh.close()
     listed = read_index(folder / "a.idx")[1].tolist()
     if set(listed) != set(heads) or len(listed) > len(set(listed)):
-        assert told or logged, "it is told"
+        assert caught or logged, "the wrong lines are reported"
     file.close()
 
 
@@ -147,16 +147,16 @@ def test_without_skip_a_wrong_offset_is_reported_with_file_key_and_byte(tmp_path
     payloads, data, heads = _files(folder, rng, n)
     listed = _wrong_lines(rng, data, heads, n)
     _write_index(folder, rng, listed)
-    with warnings.catch_warnings(record=True) as told:
+    with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always")
         file = RecordFile(folder / "a.rec", folder / "a.idx")
     given, errors = _read(file)
     assert set(given) <= set(payloads), "every payload was written"
-    for message in (*(str(w.message) for w in told), *errors):
+    for message in (*(str(w.message) for w in caught), *errors):
         if "are repeated" not in message:
             key, byte = message.split("a.idx: key ")[1].split(" points at byte ")
             assert listed[int(key)] == int(byte.split(", where no record ")[0].replace(",", "")) not in heads
-    assert len(given) == n or told or errors
+    assert len(given) == n or caught or errors
     file.close()
 
 
@@ -183,7 +183,7 @@ def test_with_a_damaged_index_no_record_is_lost_that_is_found_without_it(tmp_pat
     (folder / "a.rec").write_bytes(hurt)
     alike = [at for at in read_index(folder / "a.idx")[1].tolist() if 0 <= at <= len(hurt) - 8 and came_from[at] not in heads
              and hurt[at:at + 4] == MAGIC_BYTES and hurt[at + 7] >> 5 in (0, 1)]
-    with warnings.catch_warnings(), _Told():
+    with warnings.catch_warnings(), _LogCollector():
         warnings.simplefilter("ignore")
         with_index, without = (RecordFile(folder / "a.rec", index, tolerant=True) for index in (folder / "a.idx", None))
         lost = Counter(_read(without)[0]) - Counter(_read(with_index)[0])
@@ -199,7 +199,7 @@ def test_some_records_with_a_wrong_line_among_them(tmp_path, caplog):
     # there are four records between c and e, and d means one of them
     (tmp_path / "a.idx").write_text("a\t0\nb\t28\nc\t40\nd\t84\ne\t140\n")
     records = RecordFile(tmp_path / "a.rec", tmp_path / "a.idx", tolerant=True)
-    with _Told() as logged:
+    with _LogCollector() as logged:
         given, errors = _read(records)
     assert given == [payloads[i] for i in (0, 1, 2, 7)] and len(records) == 5
     assert [e.split("no record")[0] for e in errors] == [
@@ -219,7 +219,7 @@ def test_a_damaged_record_keeps_its_number_when_another_line_is_corrected(tmp_pa
     records = RecordFile(tmp_path / "a.rec", tmp_path / "a.idx", tolerant=True)
     with pytest.raises(FileError, match="record 1 at byte 20 is cut short"):
         records.read(1)
-    with _Told() as logged:
+    with _LogCollector() as logged:
         assert sorted(records.read(i) for i in (0, 2, 3, 4, 5)) == [payloads[i] for i in (0, 2, 3, 4, 5)]
     with pytest.raises(FileError, match="record 1 at byte 20 is cut short"):
         records.read(1)
@@ -233,7 +233,7 @@ def test_data_that_look_like_a_header_are_recognised_by_the_index_line_before(tm
     (tmp_path / "a.rec").write_bytes(data[:30] + bytes(7) + data[30:])
     (tmp_path / "a.idx").write_text("0\t0\n1\t20\n2\t40\n3\t64\n")
     records = RecordFile(tmp_path / "a.rec", tmp_path / "a.idx", tolerant=True)
-    with _Told():
+    with _LogCollector():
         assert records.read(3) == b"last" and records.read(2) == payloads[2]
 
 
