@@ -52,7 +52,7 @@ def test_lists(folder, tmp_path):
     assert [len((tmp_path / f"c_{i}.lst").read_text().splitlines()) for i in range(4)] == [2, 2, 2, 0]
 
 
-def test_records_hold_the_images_in_the_list_s_order_whatever_the_threads(folder, tmp_path):
+def test_records_have_the_order_of_the_list_with_any_number_of_threads(folder, tmp_path):
     (tmp_path / "p.lst").write_text("7\t1\t2\ta/1.png\n3\t5\t6\tb/0.jpg\n")
     contents = []
     for threads in (1, 3):
@@ -80,7 +80,7 @@ def first(path):
     (["--resize", 20], (20, 25, 3)), (["--center-crop"], (40, 40, 3)), (["--resize", 20, "--center-crop"], (20, 20, 3)),
     (["--color", "0"], (40, 50, 1)), ([], (40, 50, 3)),
 ])
-def test_what_is_done_to_the_images(folder, tmp_path, flags, shape):
+def test_images_are_resized_cropped_and_converted(folder, tmp_path, flags, shape):
     (tmp_path / "p.lst").write_text("0\t1\ta/1.png\n")
     run(*flags, tmp_path / "p", folder)
     header, data = first(tmp_path / "p.rec")
@@ -88,7 +88,7 @@ def test_what_is_done_to_the_images(folder, tmp_path, flags, shape):
     assert decode(data, shape[2]).shape == shape and data[:2] == b"\xff\xd8"
 
 
-def test_as_stored_and_passed_through(folder, tmp_path):
+def test_color_as_stored_and_pass_through(folder, tmp_path):
     grey = encode(picture(1, channels=1), 1, ".png")
     (folder / "grey.png").write_bytes(grey)
     (folder / "alpha.png").write_bytes(encode(np.dstack([picture(2), picture(3)[:, :, 0]]), 1, ".png"))
@@ -104,7 +104,7 @@ def test_as_stored_and_passed_through(folder, tmp_path):
 
 
 @pytest.mark.parametrize("flags", [[], ["--pass-through"]])
-def test_damaged_images_are_listed_and_the_rest_is_whole(folder, tmp_path, flags):
+def test_damaged_images_are_reported_and_the_others_are_packed(folder, tmp_path, flags):
     (folder / "half.jpg").write_bytes((folder / "b/0.jpg").read_bytes()[:500])
     (folder / "text.jpg").write_text("Dear reader")
     (tmp_path / "p.lst").write_text("0\t0\ta/1.png\n1\t1\thalf.jpg\n2\t2\ttext.jpg\n3\t3\tmissing.jpg\n4\t4\tb/0.jpg\n"
@@ -123,7 +123,7 @@ def test_damaged_images_are_listed_and_the_rest_is_whole(folder, tmp_path, flags
 
 @pytest.mark.parametrize("flags, shape", [([], (50, 40, 3)), (["--color", 0], (50, 40, 1)), (["--color", -1], (40, 50, 3)),
                                           (["--pass-through"], (40, 50, 3))])
-def test_a_turned_camera_s_photograph_is_packed_as_opencv_reads_it(tmp_path, flags, shape):
+def test_a_photograph_of_a_turned_camera_is_packed_as_opencv_reads_it(tmp_path, flags, shape):
     stored = encode(picture(0), 90, ".jpg")
     mark = b"Exif\0\0MM\0*\0\0\0\x08\0\x01\x01\x12\0\x03\0\0\0\x01\0\x06\0\0\0\0\0\0"
     (tmp_path / "a.jpg").write_bytes(stored[:2] + b"\xff\xe1" + (len(mark) + 2).to_bytes(2, "big") + mark + stored[2:])
@@ -151,7 +151,7 @@ def test_bad_input_is_named(folder, tmp_path, arguments, text):
     assert result.exit_code in (1, 2) and text in " ".join(result.output.split()), result.output
 
 
-def test_piped_it_prints_plain_lines(folder, tmp_path):
+def test_without_a_terminal_it_prints_plain_lines(folder, tmp_path):
     (tmp_path / "p.lst").write_text("0\t0\ta/1.png\n")
     command = [sys.executable, "-m", "tritium", "im2rec", str(tmp_path / "p"), str(folder)]
     done = subprocess.run(command, capture_output=True, text=True)
@@ -172,7 +172,7 @@ def pack_one(prefix, folder):
 @pytest.mark.parametrize("flags", [[], ["--pass-through"], ["--resize", 256]], ids=str)
 @pytest.mark.parametrize("missing, text", [("cv2", "im2rec: images need OpenCV."),
                                            ("simplejpeg", "im2rec: JPEG images need simplejpeg.")])
-def test_without_its_libraries_it_refuses_before_it_writes(folder, tmp_path, monkeypatch, flags, missing, text):
+def test_without_its_libraries_it_fails_before_it_writes(folder, tmp_path, monkeypatch, flags, missing, text):
     pack_one(tmp_path / "p", folder)
     before = contents(tmp_path)
     monkeypatch.setitem(sys.modules, missing, None)
@@ -189,7 +189,7 @@ def test_without_its_libraries_it_refuses_before_it_writes(folder, tmp_path, mon
     ("0\t1\tmissing.png\n1\t1\ta/notes.txt\n", "p.lst: none of its 2 images can be packed: missing.png: cannot be read: No such "
      "file or directory; a/notes.txt: these 8 bytes are not an image"),
     ("", "p.lst: lists no images"), ("\n \n", "p.lst: lists no images")])
-def test_records_are_not_replaced_by_none(folder, tmp_path, lines, text):
+def test_records_are_not_replaced_by_an_empty_file(folder, tmp_path, lines, text):
     pack_one(tmp_path / "p", folder)
     (tmp_path / "p.lst").write_text(lines)
     before = contents(tmp_path)
@@ -217,7 +217,7 @@ def test_a_list_is_not_replaced_by_an_empty_one(folder, tmp_path):
 
 
 @pytest.mark.parametrize("seed", range(20))
-def test_what_stands_there_afterwards_is_the_old_file_or_a_whole_new_one(folder, tmp_path, monkeypatch, seed):
+def test_afterwards_there_is_the_old_file_or_a_complete_new_one(folder, tmp_path, monkeypatch, seed):
     """Random lists of good and bad images over an old file or none; the disk may be full at any byte."""
     random.seed(seed)
     old = random.random() < 0.7

@@ -41,7 +41,7 @@ def test_records(records):
     assert found.rows == [("bytes", 5, "", "")]
 
 
-def test_a_damaged_record_file_is_told_with_what_stands_before_it(records):
+def test_the_records_before_damage_are_summarised_and_the_damage_is_reported(records):
     records.write_bytes(records.read_bytes()[:-9])
     result = run(records, "--json")
     assert result.exit_code == 1
@@ -50,7 +50,7 @@ def test_a_damaged_record_file_is_told_with_what_stands_before_it(records):
     assert "record 4 at byte" in found["problems"][0] and "is cut short" in found["problems"][0]
 
 
-def test_an_index_that_does_not_fit_is_told(records):
+def test_an_index_that_does_not_fit_is_reported(records):
     index = records.with_suffix(".idx")
     index.write_text(index.read_text().rsplit("\n", 2)[0] + "\n")
     assert inspect_file(records).problems == [f"{index}: 4 keys, the file has 5 records."]
@@ -64,7 +64,7 @@ def test_an_index_that_does_not_fit_is_told(records):
     (b"\x93NUMPY...", ("NumPy", None)),
     (b"", ("bytes", None)),
 ])
-def test_image_formats_by_their_heads(data, want):
+def test_image_formats_by_their_headers(data, want):
     assert image_format(data) == want
 
 
@@ -80,7 +80,7 @@ def test_a_checkpoint(tmp_path):
     assert ("BatchNorm", 1, "yes") in symbol.rows and symbol.problems == []
 
 
-def test_an_unknown_operator_is_told(tmp_path):
+def test_an_unknown_operator_is_reported(tmp_path):
     text = net().tojson().replace('"FullyConnected"', '"FullyDisconnected"')
     (tmp_path / "a.json").write_text(text)
     found = inspect_file(tmp_path / "a.json")
@@ -119,7 +119,7 @@ def test_foreign_files_and_missing_ones(tmp_path):
     assert result.exit_code == 1 and "problem:" in result.stdout and "cannot be opened" in result.stdout
 
 
-def test_what_is_printed(records):
+def test_the_printed_summary(records):
     result = run(records)
     assert result.exit_code == 0
     lines = [line.rstrip() for line in result.stdout.splitlines()]
@@ -128,7 +128,7 @@ def test_what_is_printed(records):
     assert any(line.split() == ["bytes", "5"] for line in lines)
 
 
-def test_after_damage_it_reads_on_and_tells_every_place(records):
+def test_every_damaged_place_is_reported(records):
     offsets = [0, 36, 72, 108, 144]
     data = bytearray(records.read_bytes())
     assert [data.find(b"\n#\xd7\xce", o) for o in offsets] == offsets
@@ -165,5 +165,5 @@ def test_many_problems_of_one_kind_are_counted(tmp_path):
     (b"RIFF\x20\0\0\0WEBPVP8X" + bytes(8) + b"\x06\0\0\x04\0\0", ("WebP", (5, 7))),
     (b"\xff\xd8\xff\x01\xff\xc0\x00\x11\x08" + struct.pack(">HHB", 9, 11, 3), ("JPEG", (9, 11))),
 ])
-def test_rarer_formats_by_their_heads(data, want):
+def test_rarer_formats_by_their_headers(data, want):
     assert image_format(data) == want
