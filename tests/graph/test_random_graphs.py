@@ -95,19 +95,19 @@ REQUESTS = st.lists(st.sampled_from(["write", "add", "null"]), min_size=60, max_
 
 @settings(max_examples=25, deadline=None, suppress_health_check=list(HealthCheck))
 @given(networks(groups=True), REQUESTS)
-def test_every_way_agrees(network, reqs):
+def test_every_combination_of_options_agrees(network, reqs):
     check(network, reqs)
 
 
 @pytest.mark.skipif(c_compile.compiler() is None, reason="no C compiler here")
 @settings(max_examples=5, deadline=None, suppress_health_check=list(HealthCheck))
 @given(networks(most=24, groups=True), REQUESTS)
-def test_every_way_agrees_with_c(network, reqs):
+def test_every_combination_of_options_agrees_with_compiled_c(network, reqs):
     check(network, reqs, in_c=True)
 
 
 @pytest.mark.nightly
 @settings(max_examples=3000, deadline=None, suppress_health_check=list(HealthCheck))
 @given(networks(most=24, groups=True), REQUESTS, st.integers(0, 9))
-def test_every_way_agrees_at_length(network, reqs, digit):
+def test_every_combination_of_options_agrees_on_many_graphs(network, reqs, digit):
     check(network, reqs, in_c=digit == 0)

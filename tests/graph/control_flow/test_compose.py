@@ -133,7 +133,7 @@ def test_a_symbol_that_was_there_before_can_be_composed_into_the_body():
     assert symbol.list_arguments() == ["data", "q", "w"] and symbol.infer_shape(data=(4, 2))[1] == [(4, 2), (2,)]
 
 
-def test_inputs_are_shared_and_what_is_unused_is_left_out():
+def test_branches_share_inputs_and_unused_inputs_are_left_out():
     a, b = v("a"), v("b")
     out = sym.contrib.cond(a < b, lambda: a * 2, lambda: a + b)
     node = out._outputs[0][0]

@@ -204,7 +204,7 @@ def test_one_axis_gives_rows_of_one_element():
     ("_foreach", {"num_outputs": "3"}, r"_foreach: 2 inputs and 3 outputs do not fit a subgraph with 2 inputs and 2 results\."),
     ("_foreach", {"subgraphs": ()}, r"_foreach: 0 subgraphs, not 1\. Make it with mx\.sym\.contrib\."),
 ])
-def test_numbers_that_do_not_fit_are_refused(name, change, says):
+def test_parameters_that_do_not_fit_their_subgraphs_are_refused(name, change, says):
     outs, _ = sym.contrib.foreach(lambda row, s: (row, s + row), v("x"), v("s"))
     with pytest.raises(GraphError, match=says):
         ops.get(name).parse({**outs._outputs[0][0].params, **change})

@@ -209,7 +209,7 @@ def test_a_monitor_sees_inference_once():
     assert seen == ["t_output"]
 
 
-def test_a_forward_pass_that_never_ran():
+def test_backward_without_a_forward_pass_is_an_error():
     ex = mx.sym.tanh(mx.sym.Variable("data")).simple_bind(mx.cpu(), data=(3,))
     with pytest.raises(GraphError, match=r"backward: forward\(is_train=True\) must run first"):
         ex.backward(mx.nd.ones((3,)))

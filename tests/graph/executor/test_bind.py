@@ -21,7 +21,7 @@ def test_lists_and_dictionaries():
     assert small().bind(mx.cpu(), given).arg_dict["data"] is given["data"]
 
 
-def test_what_is_wrong_with_the_arrays():
+def test_errors_name_the_array_that_does_not_fit():
     good = arrays(data=(2, 4), fc_weight=(3, 4), fc_bias=(3,))
     with pytest.raises(GraphError, match=r"bind: args: 'fc_bias' is missing. Did you mean 'fc_bais'\? Given: data, fc_we"):
         small().bind(mx.cpu(), {"data": good["data"], "fc_weight": good["fc_weight"], "fc_bais": good["fc_bias"]})
@@ -39,7 +39,7 @@ def test_what_is_wrong_with_the_arrays():
         small().bind(mx.cpu(), {**good, "data": mx.nd.zeros((2, 4), dtype="float16")})
 
 
-def test_what_is_wrong_with_the_request():
+def test_errors_name_the_request_that_is_not_valid():
     with pytest.raises(GraphError, match=r"simple_bind: no argument is called 'dta'. Did you mean 'data'"):
         small().simple_bind(mx.cpu(), dta=(2, 4))
     with pytest.raises(ShapeError, match=r"bind: the shape of argument 'data' cannot be inferred: \?. Give it by keyword"):

@@ -109,7 +109,7 @@ class TwiceProp(mx.operator.CustomOpProp):
         return Twice()
 
 
-def test_what_cannot_be_captured_splits_the_segment():
+def test_a_step_that_cannot_be_captured_splits_the_segment():
     x = mx.sym.tanh(mx.sym.Variable("data"))
     y = mx.sym.Custom(x, op_type="capture_twice") + 1
     executor = bind(mx.sym.exp(y), True, data=(3, 4))
@@ -154,7 +154,7 @@ def test_layers_that_draw_or_hold_tables(net):
     assert all(np.array_equal(a, b) for a, b in zip(seen[:half], seen[half:], strict=True))
 
 
-def test_a_failed_capture_is_told_and_launched_one_by_one(monkeypatch):
+def test_a_failed_capture_warns_and_launches_kernels_one_by_one(monkeypatch):
     def fail(self, fn):
         raise RuntimeError("operation not permitted when stream is capturing")
 

@@ -168,7 +168,7 @@ def test_monitor_sees_every_node():
     assert not seen
 
 
-def test_monitor_all_sees_what_nodes_read_too():
+def test_monitor_all_sees_the_inputs_of_nodes_too():
     ex = sym.relu(small(), name="r").simple_bind(mx.cpu(), "null", data=(2, 4))
     seen = []
     ex.set_monitor_callback(lambda name, a: seen.append((name, a.shape)), monitor_all=True)
@@ -258,7 +258,7 @@ def break_call(segment, at):
 
 
 @pytest.mark.parametrize("part", [0, 1, 2])
-def test_a_failure_spoils_the_rest_of_the_pass(part):
+def test_a_failure_poisons_the_rest_of_the_pass(part):
     """Later segments read the arena, which they also write: only the chain between segments stops them."""
     y, b = sym.Variable("a"), sym.Variable("b")
     for k in range(12):

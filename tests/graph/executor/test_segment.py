@@ -50,12 +50,12 @@ def test_a_short_segment_runs_where_it_is_pushed():
     np.testing.assert_allclose(executor.outputs[0].asnumpy(), np.full(3, np.e, np.float32), rtol=1e-6)
 
 
-def test_a_longer_one_does_not():
+def test_a_long_segment_does_not_run_where_it_is_pushed():
     _executor, compiled, segment = bound(mx.sym.exp(mx.sym.var("x")))
     assert not pushed_inline(compiled, segment, SHORT + 1)
 
 
-def test_a_users_code_never_does():
+def test_a_segment_with_a_users_code_never_runs_where_it_is_pushed():
     executor, compiled, segment = bound(mx.sym.Custom(mx.sym.var("x"), op_type="twice_in_a_segment"))
     assert not pushed_inline(compiled, segment, 1)
     assert executor.outputs[0].asnumpy().tolist() == [2, 2, 2]

@@ -37,7 +37,7 @@ def test_two_values_lie_side_by_side_in_an_output():
     assert plan.planned_bytes == 3 * 256 and sorted(plan.offsets[v] for v in plan.in_output) == [0, 256]
 
 
-def test_memory_of_an_output_grows_at_inference_for_what_is_slightly_larger():
+def test_at_inference_an_output_gets_more_memory_for_a_slightly_larger_value():
     steps = [("", "a"), ("a", "b"), ("b", "c"), ("c", "y")]
     sizes = {"a": 1, "b": 5, "c": 1, "y": 4}
     plan = planned(program(*steps, **sizes))
@@ -47,13 +47,13 @@ def test_memory_of_an_output_grows_at_inference_for_what_is_slightly_larger():
     assert planned(program(*steps, **sizes), capacity=[5 * 256]).planned_bytes == 6 * 256
 
 
-def test_nothing_is_hosted_without_sharing():
+def test_without_sharing_no_value_lies_in_an_output():
     plan = planned(program(("", "a"), ("a", "y"), a=1, y=2), share=False)
     assert not plan.in_output and plan.planned_bytes == plan.naive_bytes
 
 
 @pytest.mark.parametrize("first", [False, True])
-def test_grown_outputs_stay_the_executors_outputs(first):
+def test_outputs_with_more_memory_stay_the_executors_outputs(first):
     """Inference and training write the same arrays, whichever is compiled first, and whoever asks for them before."""
     x = mx.sym.Variable("x")
     h = mx.sym.FullyConnected(x, num_hidden=80, no_bias=True, weight=mx.sym.Variable("v"))

@@ -53,7 +53,7 @@ def test_a_chain_needs_two_buffers_and_one_in_place():
     assert plan.planned_bytes == 256 and [s.reqs[0] for s in p.steps] == [Req.WRITE] + [Req.INPLACE] * 49
 
 
-def test_in_place_is_given_up_where_it_keeps_a_block_from_the_next():
+def test_values_share_no_bytes_in_place_where_that_makes_packing_worse():
     """Four pieces of one block are worked on one by one and joined: in place, they stand in the way of the joined one."""
     p = Program()
 
@@ -96,7 +96,7 @@ def test_no_sharing():
     assert plan.arena_bytes == 5 * 256 and len(set(plan.offsets[1:])) == 5
 
 
-def test_the_checker_sees_an_overlap():
+def test_the_plan_checker_finds_an_overlap():
     p = chain([PLAIN] * 3)
     plan = plan_memory(p)
     plan.offsets[2] = plan.offsets[1]

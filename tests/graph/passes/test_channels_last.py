@@ -52,7 +52,7 @@ def agree(a, b):
 
 
 @gpu
-def test_resnet_turns_its_data_once_and_weights_where_they_are_used():
+def test_resnet_transposes_its_data_once_and_weights_where_they_are_used():
     executor = resnet20().simple_bind(mx.gpu(0), "write", data=(2, 3, 8, 8))
     names = turned(executor)
     assert sorted(n for n in names if "weight" not in n) == ["data_turned", "data_turned_backward"]
@@ -65,7 +65,7 @@ def test_resnet_turns_its_data_once_and_weights_where_they_are_used():
 
 @gpu
 @pytest.mark.nightly
-def test_resnet_gives_what_channels_first_gives():
+def test_resnet_gives_the_results_of_channels_first():
     agree(*(run(resnet20(), mx.gpu(0), False, layout, data=(2, 3, 8, 8))[1] for layout in (True, False)))
 
 
@@ -90,7 +90,7 @@ def test_edges_in_all_places():
 
 
 @gpu
-def test_only_the_gpus_part_turns():
+def test_only_the_gpus_part_has_channels_last():
     with mx.AttrScope(ctx_group="first"):
         x = mx.sym.tanh(convolution(mx.sym.Variable("data"), 4))
     with mx.AttrScope(ctx_group="second"):
@@ -110,6 +110,6 @@ def test_only_the_gpus_part_turns():
     agree(results[1], results[2])
 
 
-def test_a_program_without_a_gpu_is_left_alone():
+def test_a_program_without_a_gpu_is_not_changed():
     program = Program(targets=("cpu",))
     assert put_channels_last(program) is program

@@ -64,7 +64,7 @@ def test_random_graphs_on_three_contexts(network, random):
         np.testing.assert_allclose(got, w, rtol=1e-3, atol=1e-3)
 
 
-def test_a_failure_crosses_over():
+def test_a_failure_passes_to_the_other_device():
     ex = bound({"first": mx.cpu(0), "second": mx.cpu(1)}, data=(4, 5))
 
     def broken(*_):

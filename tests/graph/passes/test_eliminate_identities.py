@@ -31,7 +31,7 @@ def test_a_head_is_a_copy():
     np.testing.assert_array_equal(b.asnumpy(), [2, 3, 4, 5])
 
 
-def test_always_stays_and_a_monitor_sees_every_node():
+def test_dropout_in_mode_always_stays_and_a_monitor_sees_every_node():
     assert steps(bound(sym.Dropout(sym.Variable("x"), p=0.5, mode="always"), x=(4,))) == ["Dropout"]
     ex, seen = bound(sym.Dropout(sym.Variable("x"), p=0.5, name="d") * 2, x=(4,)), []
     ex.set_monitor_callback(lambda name, array: seen.append(name))

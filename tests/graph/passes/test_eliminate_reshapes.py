@@ -47,7 +47,7 @@ def test_flatten_of_an_argument_is_no_step(ctx):
 
 
 @pytest.mark.parametrize("fuse", [True, False])
-def test_the_gradient_of_a_view_is_written_where_it_is_asked_for(fuse):
+def test_the_gradient_of_a_reshape_is_written_to_the_requested_array(fuse):
     executor, _, grads = run(net(), mx.cpu(), {"data": "write", "fc_weight": "add", "fc_bias": "write"}, fuse=fuse)
     y = np.tanh(executor.arg_dict["data"].asnumpy().reshape(4, 10) @ executor.arg_dict["fc_weight"].asnumpy().T
                 + executor.arg_dict["fc_bias"].asnumpy())
@@ -55,7 +55,7 @@ def test_the_gradient_of_a_view_is_written_where_it_is_asked_for(fuse):
     assert np.allclose(grads["data"].reshape(4, 10), 2 * (1 - y * y) @ executor.arg_dict["fc_weight"].asnumpy(), atol=1e-4)
 
 
-def test_a_view_follows_an_argument_that_changes():
+def test_a_reshape_of_an_argument_shows_its_new_values():
     x = mx.sym.Reshape(mx.sym.Variable("x"), shape=(3, 2))
     executor = mx.sym.dot(x, mx.sym.Variable("w")).bind(mx.cpu(), {"x": mx.nd.arange(6), "w": mx.nd.ones((2, 1))})
     assert executor.forward()[0].asnumpy().ravel().tolist() == [1, 5, 9]
@@ -63,7 +63,7 @@ def test_a_view_follows_an_argument_that_changes():
     assert executor.forward()[0].asnumpy().ravel().tolist() == [2, 2, 2]
 
 
-def test_a_state_is_not_viewed():
+def test_a_reshape_of_a_state_is_not_eliminated():
     """BatchNorm changes its state in the middle of the pass: who reshaped it before keeps the old values."""
     mean = mx.sym.Variable("bn_moving_mean")
     y = mx.sym.BatchNorm(mx.sym.Variable("x"), moving_mean=mean, name="bn", momentum=0.5)
@@ -74,7 +74,7 @@ def test_a_state_is_not_viewed():
     assert old.shape == (1, 2)
 
 
-def test_two_writers_need_memory_of_their_own():
+def test_a_reshape_written_by_two_steps_is_not_eliminated():
     """x.reshape + x.reshape: the derivative by each view adds to one buffer."""
     x = mx.sym.Variable("x")
     a, b = mx.sym.Reshape(x, shape=(2, 3)), mx.sym.Reshape(x, shape=(3, 2))

@@ -23,7 +23,7 @@ def test_a_chain_becomes_one_kernel_and_its_inner_values_vanish():
     assert fuse(p, False) is p and fused_operators(p) == 0
 
 
-def test_a_reader_outside_ends_the_run():
+def test_a_reader_outside_ends_the_group():
     a = sym.Variable("a")
     x = sym.relu(a)
     y = sym.dot(x, x) + sym.tanh(x)
@@ -100,7 +100,7 @@ def test_an_output_that_is_an_input_is_not_overwritten_by_its_neighbour():
     np.testing.assert_allclose(got[1], np.cos(np.arange(2))[None], rtol=1e-6)
 
 
-def test_sums_end_a_run_and_what_they_spread_begins_one(ctx, rng):
+def test_sums_end_a_group_and_their_broadcast_derivatives_begin_one(ctx, rng):
     a = sym.Variable("a")
     y = sym.sum(sym.tanh(a * a), axis=1)
     f = fuse(program(y, {"a": "write"}, a=(3, 4)))
@@ -110,7 +110,7 @@ def test_sums_end_a_run_and_what_they_spread_begins_one(ctx, rng):
         np.testing.assert_allclose(got, want, rtol=1e-4, atol=1e-4)
 
 
-def test_a_fold_is_not_read_in_its_own_kernel():
+def test_a_reduction_is_not_read_in_its_own_kernel():
     a = sym.Variable("a")
     f = fuse(program(sym.broadcast_mul(a, sym.sum(sym.exp(a), axis=0, keepdims=True)), {}, a=(3, 4)))
     assert names(f) == ["fused(exp+sum)", "broadcast_mul"]
@@ -145,7 +145,7 @@ def test_rows_fuse_whole_forward_and_backward(name, ctx, rng):
 
 @pytest.mark.parametrize("shape, axis", [((3, 1), 1), ((3, 1), -1), ((1, 4), 0), ((2, 1, 3), 1), ((1, 1), None), ((1,), 0),
                                          ((2, 3, 1, 1), (2, 3)), ((1, 5), 1)])
-def test_a_fold_over_one_element_has_its_last_step(shape, axis, ctx, rng):
+def test_a_reduction_of_one_element_still_applies_its_last_step(shape, axis, ctx, rng):
     """A root, a mean, a user's own: what follows a fold follows it where there is nothing to fold, forward and backward."""
     mx.reduction(lambda x: x * x, name="_test_log_of_squares", replace=True, combine="add",
                  finish=lambda t, n: mx.lang.log(t + 1))
@@ -209,7 +209,7 @@ def test_a_value_read_in_another_shape_is_not_read_inside():
         np.testing.assert_allclose(got, want, rtol=1e-6)
 
 
-def test_views_keep_their_shape_where_sizes_agree():
+def test_equal_sizes_in_other_shapes_keep_their_shape():
     """(3,) and (3, 1) hold the same elements, and must not broadcast to (3, 3)."""
     a = sym.Variable("a")
     y = sym.sum(sym.tanh(a), axis=1)
@@ -219,7 +219,7 @@ def test_views_keep_their_shape_where_sizes_agree():
     np.testing.assert_allclose(got[1][:, 0], np.cos(np.arange(3)) * (1 - np.tanh(args["a"][:, 0]) ** 2), rtol=1e-5)
 
 
-def test_batch_norm_hands_its_last_step_on_or_keeps_it():
+def test_batch_norm_is_split_only_where_another_step_joins_its_final_part():
     a = sym.Variable("a")
     y = sym.Activation(sym.BatchNorm(a, name="bn"), act_type="relu")
     f = fuse(program(y, {}, a=(3, 4, 2)))

@@ -65,7 +65,7 @@ CASES = {
 
 @pytest.mark.parametrize("name", CASES)
 @pytest.mark.parametrize("grad_req", ["write", "add"])
-def test_joined_and_apart_give_the_same_bits(name, grad_req):
+def test_merged_and_separate_steps_give_the_same_bits(name, grad_req):
     net, forward, backward = CASES[name]
     executor, joined = run(net, grad_req=grad_req)
     assert operators(executor) == (forward, backward)
@@ -82,7 +82,7 @@ def test_half_precision_rounds_where_it_did():
     same(run(net, dtype="float16")[1], run(net, dtype="float16", fuse=False)[1])
 
 
-def test_the_derivative_of_a_shortcut_is_added_to():
+def test_the_derivative_of_a_shortcut_may_be_added_to_its_gradient():
     """As in a residual unit: what is added is read by the layers before too, so its derivative has two writers."""
     x = relu(norm(leaf("x"), "a"), "ra")
     net = relu(norm(mx.sym.Convolution(x, num_filter=4, kernel=(3, 3), pad=(1, 1), name="f"), "c") + x, "rc")
@@ -117,7 +117,7 @@ def test_a_program_without_derivatives_stays_a_forward_one():
     assert out.max() > 1 and (executor.aux_dict["b_moving_mean"].asnumpy() > 0).all()
 
 
-def test_inference_and_the_cpu_are_left_to_other_passes():
+def test_batch_norm_is_not_merged_at_inference_or_on_the_cpu():
     net = CASES["sum"][0]
     assert not any("BatchNorm+" in n for n in operators(run(net, ctx=mx.cpu())[0])[0])
     executor = run(net, train=False)[0]

@@ -80,7 +80,7 @@ def convolution(epilogue, **head):
 
 @pytest.mark.parametrize("name", EPILOGUES)
 @pytest.mark.parametrize("dtype", ["float32", "float16"])
-def test_what_follows_a_product_element_by_element_joins(name, dtype):
+def test_elementwise_steps_after_a_product_join_it(name, dtype):
     if name == "per channel":
         net = mx.sym.relu(mx.sym.broadcast_mul(dense(mx.sym.Variable("x"), 16, "a"), mx.sym.Variable("c", shape=(1, 16))))
     else:
@@ -95,7 +95,7 @@ def test_what_follows_a_product_element_by_element_joins(name, dtype):
 @pytest.mark.parametrize("head", HEADS)
 @pytest.mark.parametrize("name", ["tanh", "per channel"])
 @pytest.mark.parametrize("layout", [True, False], ids=["turned once", "turned inside"])
-def test_what_follows_a_convolution_joins(head, name, layout):
+def test_elementwise_steps_after_a_convolution_join_it(head, name, layout):
     if name == "per channel" and head == "channels last":
         epilogue = lambda y: mx.sym.relu(mx.sym.broadcast_mul(y, mx.sym.Variable("c", shape=(1, 1, 1, 16))))
     else:

@@ -14,7 +14,7 @@ def backward(p):
     return [s.op.name for s in p.steps[p.n_forward:]]
 
 
-def test_only_what_is_asked_for_is_differentiated():
+def test_only_requested_arguments_are_differentiated():
     a, b = sym.Variable("a"), sym.Variable("b")
     p = program(sym.tanh(a) * sym.relu(b), {"a": "write"}, a=(2, 3), b=(2, 3))
     assert list(p.grads) == ["a"] and len(backward(p)) == 2 and "relu" not in " ".join(backward(p))

@@ -87,7 +87,7 @@ def test_disagreement_names_node_operator_inputs_and_rule():
         y.infer_shape(a=(2, 3), b=(2, 4))
 
 
-def test_declared_shape_that_is_no_shape():
+def test_a_declared_shape_that_is_not_a_tuple_of_integers_is_an_error():
     with pytest.raises(ShapeError, match="w: __shape__ 'import os' is not a tuple of integers"):
         sym.Variable("w", attr={"__shape__": "import os"}).infer_shape()
 
@@ -107,7 +107,7 @@ def test_types_that_disagree():
     ("depth_to_space", {"block_size": 2}, (0, 8, 4, 2), (0, 2, 8, 4)),
     ("UpSampling", {"scale": 2, "sample_type": "nearest"}, (0, 4, 2, 1), (0, 4, 4, 2)),
 ])
-def test_what_is_known_of_a_batch_of_unknown_size_goes_on(op, params, given, wanted):
+def test_known_sizes_pass_on_though_the_batch_size_is_unknown(op, params, given, wanted):
     """As MXNet 1.9.1 answers, but for a sliced axis of unknown size, which it calls known."""
     assert getattr(sym, op)(sym.Variable("a"), **params).infer_shape_partial(a=given)[1] == [wanted]
 

@@ -55,7 +55,7 @@ def test_activations_after_batch_norm_are_candidates_and_products_are_not():
     assert c.extra >= 2 * c.saved
 
 
-def test_default_lowers_the_peak_and_moves_little_more():
+def test_by_default_rematerialization_lowers_the_peak_for_little_more_traffic():
     p = training(blocks(12), data=(4, 8, 32, 32))
     q = remat_cheap(p, cost_of)
     (peak, moved), (less, more) = cost_of(p), cost_of(q)
@@ -63,7 +63,7 @@ def test_default_lowers_the_peak_and_moves_little_more():
     assert p.n_forward == q.n_forward and [s.name for s in q.steps if s.name.endswith("_again")][-2:] == ["b0_again", "r0_again"]
 
 
-def test_nothing_happens_where_nothing_is_gained():
+def test_nothing_is_rematerialized_where_that_saves_nothing():
     x = sym.Activation(sym.FullyConnected(sym.Variable("data"), num_hidden=64), act_type="relu")
     x = sym.FullyConnected(x, num_hidden=64)
     p = training(x, data=(512, 64))

@@ -53,7 +53,7 @@ def test_a_notebook_shows_a_symbol():
     assert found["text/plain"] == "<Symbol r>" and found["image/svg+xml"].endswith("</svg>")
 
 
-def test_an_edge_past_other_boxes_goes_round_them():
+def test_an_edge_past_other_boxes_avoids_them():
     """data -> relu -> + and data -> +: the second edge begins at the right side of data's box."""
     x = sym.Variable("data")
     svg = draw_graph((sym.relu(x) + x)._order())

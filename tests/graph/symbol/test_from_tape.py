@@ -6,7 +6,7 @@ import tritium as mx
 from tritium.errors import GraphError, MXNetError
 
 
-def test_what_was_recorded_computes_the_same():
+def test_the_symbol_of_a_tape_computes_the_recorded_values():
     x, w = mx.nd.array([[1.0, -2.0], [3.0, 4.0]]), mx.nd.array([[0.5, 1.0], [2.0, -1.0], [1.0, 1.0]])
     for a in (x, w):
         a.attach_grad()
@@ -19,7 +19,7 @@ def test_what_was_recorded_computes_the_same():
     np.testing.assert_array_equal(net.eval(var0=x, var1=w)[0].asnumpy(), y.asnumpy())
 
 
-def test_one_output_of_several_and_arrays_that_are_no_variables():
+def test_one_output_of_several_and_arrays_without_gradients():
     x = mx.nd.array([[1.0, 2.0, 3.0, 4.0]])
     x.attach_grad()
     with mx.autograd.record():

@@ -82,7 +82,7 @@ def broken(path, value):
     (broken(["arg_nodes"], [77]), "'arg_nodes' is not a list of node numbers"),
     (broken(["nodes", 3, "subgraphs"], [{}]), "it holds subgraphs"),
 ])  # fmt: skip
-def test_wrong_files_are_refused_by_node(change, message):
+def test_wrong_files_are_refused_with_the_name_of_the_node(change, message):
     with pytest.raises(FileError, match=message):
         sym.fromjson(json.dumps(change(good())))
 
@@ -91,12 +91,12 @@ def test_wrong_files_are_refused_by_node(change, message):
     ("", "it is not JSON"), ("[1, 2]", "it has no lists"), ("[" * 100_000, "nested too deeply|it is not JSON"),
     ('{"nodes": [NaN], "heads": []}', "NaN is not a JSON number"), ("\x00\x01", "it is not JSON"),
 ])  # fmt: skip
-def test_texts_that_are_no_symbol(text, message):
+def test_texts_that_are_not_symbols_are_refused(text, message):
     with pytest.raises(FileError, match=message):
         sym.fromjson(text)
 
 
-def test_counts_a_file_cannot_justify_are_refused():
+def test_counts_larger_than_the_file_allows_are_refused():
     graph = json.loads(sym.Concat(sym.Variable("a"), sym.Variable("b"), name="c").tojson())
     graph["nodes"][2]["attrs"]["num_args"] = "1000000000"
     with pytest.raises(FileError, match="num_args='1000000000', but the node has 2 inputs"):
@@ -157,7 +157,7 @@ def one_operator(op, attrs, inputs=1):
 @pytest.mark.parametrize("op, attrs, inputs", [
     ("Reshape", {"shape": "(None,)"}, 1), ("Pooling", {"kernel": "(None,)"}, 1), ("transpose", {"axes": "(0, None)"}, 1),
     ("Convolution", {"kernel": "(None, 3)", "num_filter": "3"}, 3), ("_zeros", {"shape": "(2, None)"}, 0)])
-def test_none_is_no_size(op, attrs, inputs):
+def test_none_is_not_a_size(op, attrs, inputs):
     (name, text), *_ = ((k, v) for k, v in attrs.items() if "None" in v)
     with pytest.raises(FileError, match=re.escape(f"{name}={text!r} is not a tuple of whole numbers.")):
         mx.sym.fromjson(one_operator(op, attrs, inputs))
@@ -166,7 +166,7 @@ def test_none_is_no_size(op, attrs, inputs):
 
 
 @pytest.mark.parametrize("op, key", [("SliceChannel", "num_outputs"), ("_split_v2", "sections")])
-def test_a_node_has_no_million_outputs(op, key):
+def test_a_file_cannot_ask_for_a_million_outputs(op, key):
     with pytest.raises(FileError, match=rf"{key}='9999999', which is not an integer up to 65,536\."):
         mx.sym.fromjson(one_operator(op, {key: "9999999", "axis": "1"}))
 

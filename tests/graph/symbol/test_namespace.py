@@ -39,7 +39,7 @@ def test_prefixed_namespaces():
         sym.linalg.nothing
 
 
-def test_what_depends_on_values_is_refused_by_name():
+def test_operators_whose_shape_depends_on_values_are_refused_by_name():
     with pytest.raises(GraphError, match=r"contrib.boolean_mask: how many rows it gives depends on values.* Use mx.nd"):
         sym.contrib.boolean_mask(sym.Variable("a"), sym.Variable("b"))
 

@@ -17,7 +17,7 @@ def test_names_are_operator_and_number():
                      "_rdivscalar0", "_powerscalar0", "_rpower_scalar0", "_greater_scalar0", "_equal0", "abs0"]
 
 
-def test_prefix_is_put_before_names_but_not_before_variables():
+def test_a_prefix_applies_to_nodes_but_not_to_variables():
     with Prefix("net_"):
         y = sym.FullyConnected(sym.Variable("k"), num_hidden=1)
     assert y.list_arguments() == ["k", "net_fullyconnected0_weight", "net_fullyconnected0_bias"]

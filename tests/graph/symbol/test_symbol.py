@@ -105,7 +105,7 @@ def test_copies_are_independent():
     assert y.attr("foo") is None
 
 
-def test_shapes_both_ways_and_what_cannot_be_told():
+def test_shapes_are_inferred_in_both_directions_with_a_warning_for_unknown_ones():
     y = dense(Variable("a"))
     assert y.infer_shape(a=(4, 5)) == ([(4, 5), (3, 5), (3,)], [(4, 3)], [])
     assert y.infer_shape((4, 5))[1] == [(4, 3)]
@@ -167,7 +167,7 @@ def test_debug_str_is_mxnets():
         "\targ[0]=fc(0)\nAttrs:\n\tact_type=relu\n")
 
 
-def test_what_only_arrays_can_do_is_refused():
+def test_methods_of_arrays_are_refused_on_symbols():
     a = sym.Variable("a")
     with pytest.raises(GraphError, match=r"Symbol.asnumpy: a symbol has no values before it is bound. Bind it"):
         a.asnumpy()
@@ -176,7 +176,7 @@ def test_what_only_arrays_can_do_is_refused():
     assert a.optimize_for("x") is a and a.as_nd_ndarray() is a
 
 
-def test_variables_learn_how_they_start_from_the_operator_that_reads_them():
+def test_variables_take_their_initializer_from_the_operator_that_reads_them():
     w, m = sym.Variable("w"), sym.Variable("m")
     sym.LeakyReLU(sym.Variable("a"), w, act_type="prelu")
     sym.BatchNorm(sym.Variable("a"), sym.Variable("g"), sym.Variable("b"), m)
