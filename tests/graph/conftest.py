@@ -1,4 +1,4 @@
-"""Names are counted afresh in every test."""
+"""The numbers in names start again in every test."""
 
 import pytest
 from tritium.graph import NameManager

@@ -1,4 +1,4 @@
-"""Switches: environment, nesting, and what they turn off."""
+"""Options: environment, nesting, and effects."""
 
 import pytest
 import tritium as mx

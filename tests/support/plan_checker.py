@@ -1,4 +1,4 @@
-"""An independent look at a memory plan: quadratic, obvious, and written without the planner's ideas.
+"""An independent check of a memory plan: quadratic, obvious, and without the planner's ideas.
 
 check_plan(program, plan) raises AssertionError naming the two values that share bytes while both are alive.
 """
@@ -8,7 +8,7 @@ from tritium.kernels.op import Req
 
 
 def alive(program):
-    """{inner value: (first step that touches it, last step that touches it)}."""
+    """Return {inner value: (first step that uses it, last step that uses it)}."""
     spans = {}
     for i, step in enumerate(program.steps):
         for v in [*step.inputs, *step.outputs]:
@@ -18,7 +18,7 @@ def alive(program):
 
 
 def may_take_place(program, early, late, i):
-    """Whether step i is the declared place where `late` is written over `early`, which it reads once."""
+    """Return whether step i declares that it may write `late` over `early`, which it reads once."""
     step = program.steps[i]
     for a, b in step.op.inplace(step.params):
         if a < len(step.inputs) and b < len(step.outputs) and step.inputs[a] == early and step.outputs[b] == late:
@@ -27,8 +27,8 @@ def may_take_place(program, early, late, i):
 
 
 def check_hosted(program, plan, spans, v, o):
-    """A value in an output's memory: it ends before the output is written, or is read by the step that writes it in place;
-    and it shares bytes there with no other value alive but where one takes the other's place."""
+    """Check a value in an output's memory: it ends before the output is written, or where a step writes the output over it;
+    and it shares bytes with another live value only where one is written over the other."""
     written = min(i for i, s in enumerate(program.steps) if o in s.outputs)
     low, high = plan.offsets[v], plan.offsets[v] + program.values[v].spec.nbytes
     assert program.values[o].kind == "output" and low >= 0 and low % 256 == 0 and high <= plan.capacity[o]

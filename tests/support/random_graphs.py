@@ -1,4 +1,4 @@
-"""Random small networks as symbols, for comparing one way of running a graph with another."""
+"""Random small networks as symbols, to compare ways of running a graph."""
 
 import numpy as np
 import tritium as mx
@@ -76,13 +76,13 @@ def networks(draw, most=14, groups=False):
 
 
 def values(shapes, seed):
-    """Arrays for the arguments: small, float32."""
+    """Return small float32 arrays for the arguments."""
     rng = np.random.default_rng(seed)
     return {n: rng.normal(scale=0.5, size=s).astype("float32") for n, s in shapes.items()}
 
 
 def program(symbol, grad_req, **shapes):
-    """The program of symbol with gradients, before fusion and plan."""
+    """Return the program of symbol with gradients, before fusion and plan."""
     order = topological(n for n, _ in symbol._outputs)
     specs = specs_of(order, shapes, {})
     forward = lower(symbol._outputs, specs, True)
@@ -118,7 +118,7 @@ ORACLE = {
 
 
 def numpy_outputs(symbol, arrays, dtype="float64"):
-    """The outputs in training, node by node, each rounded to dtype: slow and obvious."""
+    """Compute the outputs in training, node by node, each rounded to dtype: slow and obvious."""
     found = {}
     for node in topological(n for n, _ in symbol._outputs):
         if node.op is None:

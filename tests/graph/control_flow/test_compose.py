@@ -1,4 +1,4 @@
-"""mx.sym.contrib.foreach and its like: what becomes of Python functions, files of MXNet's both ways, and refusals."""
+"""mx.sym.contrib.foreach, while_loop and cond: the nodes made of Python functions, MXNet's files read and written, errors."""
 
 import copy
 import json

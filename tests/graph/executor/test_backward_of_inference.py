@@ -1,4 +1,4 @@
-"""backward() after forward(is_train=False): the derivative of what was run, which stays as it is.
+"""backward() after forward(is_train=False): the derivative of the inference pass, whose outputs stay as they are.
 
 Oracle: finite differences of the forward pass itself, in float64, with the same random numbers; NumPy for BatchNorm.
 """

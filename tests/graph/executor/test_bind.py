@@ -1,4 +1,4 @@
-"""Binding: what is checked and what the errors say."""
+"""Binding: its checks, and the texts of its errors."""
 
 import numpy as np
 import pytest
@@ -21,37 +21,44 @@ def test_lists_and_dictionaries():
     assert small().bind(mx.cpu(), given).arg_dict["data"] is given["data"]
 
 
-def test_errors_name_the_array_that_does_not_fit():
+def without_bias(good):
+    return {"data": good["data"], "fc_weight": good["fc_weight"], "fc_bais": good["fc_bias"]}
+
+
+@pytest.mark.parametrize(("args", "error", "text"), [
+    (lambda good: (without_bias(good),), GraphError,
+     r"bind: args: 'fc_bias' is missing. Did you mean 'fc_bais'\? Given: data, fc_we"),
+    (lambda good: (list(good.values())[:2],), GraphError, r"bind: args: 2 arrays for 3 names: data, fc_weight, fc_bias"),
+    (lambda good: ({**good, "data": np.zeros((2, 4))},), GraphError,
+     r"data is ndarray, not an NDArray. Wrap it with mx.nd.array"),
+    (lambda good: ({**good, **arrays(fc_weight=(3, 5))},), ShapeError, r"fc \(FullyConnected\)"),
+    (lambda good: (good, arrays(fc_bias=(4,))), ShapeError,
+     r"bind: args_grad: fc_bias is float32\[4\]@cpu\(0\), the graph wants float32\[3\]"),
+    (lambda good: ({**good, "data": mx.nd.zeros((2, 4), mx.cpu(1))},), ContextError,
+     r"bind: data is float32\[2,4\]@cpu\(1\), the executor runs on cpu\(0\)"),
+    (lambda good: ({**good, "data": mx.nd.zeros((2, 4), dtype="float16")},), DTypeError, r"float16"),
+], ids=["missing", "too few", "not an NDArray", "shape", "shape of a gradient", "context", "dtype"])  # fmt: skip
+def test_errors_name_the_array_that_does_not_fit(args, error, text):
     good = arrays(data=(2, 4), fc_weight=(3, 4), fc_bias=(3,))
-    with pytest.raises(GraphError, match=r"bind: args: 'fc_bias' is missing. Did you mean 'fc_bais'\? Given: data, fc_we"):
-        small().bind(mx.cpu(), {"data": good["data"], "fc_weight": good["fc_weight"], "fc_bais": good["fc_bias"]})
-    with pytest.raises(GraphError, match=r"bind: args: 2 arrays for 3 names: data, fc_weight, fc_bias"):
-        small().bind(mx.cpu(), list(good.values())[:2])
-    with pytest.raises(GraphError, match=r"data is ndarray, not an NDArray. Wrap it with mx.nd.array"):
-        small().bind(mx.cpu(), {**good, "data": np.zeros((2, 4))})
-    with pytest.raises(ShapeError, match=r"fc \(FullyConnected\)"):
-        small().bind(mx.cpu(), {**good, **arrays(fc_weight=(3, 5))})
-    with pytest.raises(ShapeError, match=r"bind: args_grad: fc_bias is float32\[4\]@cpu\(0\), the graph wants float32\[3\]"):
-        small().bind(mx.cpu(), good, arrays(fc_bias=(4,)))
-    with pytest.raises(ContextError, match=r"bind: data is float32\[2,4\]@cpu\(1\), the executor runs on cpu\(0\)"):
-        small().bind(mx.cpu(), {**good, "data": mx.nd.zeros((2, 4), mx.cpu(1))})
-    with pytest.raises(DTypeError, match=r"float16"):
-        small().bind(mx.cpu(), {**good, "data": mx.nd.zeros((2, 4), dtype="float16")})
+    with pytest.raises(error, match=text):
+        small().bind(mx.cpu(), *args(good))
 
 
-def test_errors_name_the_request_that_is_not_valid():
-    with pytest.raises(GraphError, match=r"simple_bind: no argument is called 'dta'. Did you mean 'data'"):
-        small().simple_bind(mx.cpu(), dta=(2, 4))
-    with pytest.raises(ShapeError, match=r"bind: the shape of argument 'data' cannot be inferred: \?. Give it by keyword"):
-        small().simple_bind(mx.cpu())
-    with pytest.raises(GraphError, match=r"simple_bind: grad_req of 'data' is 'wirte'"):
-        small().simple_bind(mx.cpu(), "wirte", data=(2, 4))
-    with pytest.raises(GraphError, match=r"simple_bind: 2 grad_req for 3 arguments"):
-        small().simple_bind(mx.cpu(), ["write", "null"], data=(2, 4))
-    with pytest.raises(ContextError, match=r"bind: 'cpu' is not a Context"):
-        small().simple_bind("cpu", data=(2, 4))
-    with pytest.raises(GraphError, match=r"two variables are called 'a'"):
-        (sym.Variable("a") + sym.Variable("a")).simple_bind(mx.cpu(), a=(2,))
+@pytest.mark.parametrize(("call", "error", "text"), [
+    (lambda: small().simple_bind(mx.cpu(), dta=(2, 4)), GraphError,
+     r"simple_bind: no argument is called 'dta'. Did you mean 'data'"),
+    (lambda: small().simple_bind(mx.cpu()), ShapeError,
+     r"bind: the shape of argument 'data' cannot be inferred: \?. Give it by keyword"),
+    (lambda: small().simple_bind(mx.cpu(), "wirte", data=(2, 4)), GraphError, r"simple_bind: grad_req of 'data' is 'wirte'"),
+    (lambda: small().simple_bind(mx.cpu(), ["write", "null"], data=(2, 4)), GraphError,
+     r"simple_bind: 2 grad_req for 3 arguments"),
+    (lambda: small().simple_bind("cpu", data=(2, 4)), ContextError, r"bind: 'cpu' is not a Context"),
+    (lambda: (sym.Variable("a") + sym.Variable("a")).simple_bind(mx.cpu(), a=(2,)), GraphError,
+     r"two variables are called 'a'"),
+], ids=["name", "unknown shape", "request", "requests", "context", "equal names"])  # fmt: skip
+def test_errors_name_the_request_that_is_not_valid(call, error, text):
+    with pytest.raises(error, match=text):
+        call()
 
 
 def test_types():

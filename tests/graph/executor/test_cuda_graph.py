@@ -1,4 +1,4 @@
-"""Capture on the interpreted GPU: the recorded launches are made again, and give what launching one by one gives."""
+"""CUDA graphs on the interpreted GPU: replays give the bits of single launches."""
 
 import numpy as np
 import pytest

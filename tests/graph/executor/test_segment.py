@@ -1,4 +1,4 @@
-"""Segments of own kernels that were short run in the thread that pushes them."""
+"""Short segments without a user's code run in the thread that pushes them."""
 
 import math
 

@@ -1,4 +1,4 @@
-"""Values in the memory of outputs that are not written yet. Oracle: plan_checker, and NumPy for what comes out."""
+"""Values in the memory of outputs that are not written yet. Oracles: plan_checker, and NumPy for the results."""
 
 import numpy as np
 import pytest

@@ -1,4 +1,4 @@
-"""Channels last on a GPU: data turns at the edges of a run alone, and results are those of channels first."""
+"""Channels last on a GPU: arrays are transposed only at the edges of a run, and results are those of channels first."""
 
 import numpy as np
 import pytest

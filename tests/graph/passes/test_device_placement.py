@@ -1,4 +1,4 @@
-"""group2ctx: results do not depend on where nodes run; copies stand where contexts meet; one arena each."""
+"""group2ctx: results do not depend on where nodes run; values are copied between contexts; each context has one arena."""
 
 import numpy as np
 import pytest

@@ -1,4 +1,4 @@
-"""Steps that hand their input through at inference. Oracle: what goes in comes out, and no random number is drawn."""
+"""Identities at inference, such as Dropout, are left out. Oracle: outputs equal inputs, and no random number is drawn."""
 
 import numpy as np
 import tritium as mx

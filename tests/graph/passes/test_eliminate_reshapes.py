@@ -1,4 +1,4 @@
-"""Steps that only give another shape: they vanish, nothing is copied, and results stay the same."""
+"""Reshapes vanish from programs: nothing is copied, and results stay the same."""
 
 import numpy as np
 import pytest

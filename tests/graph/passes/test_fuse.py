@@ -1,4 +1,4 @@
-"""Fusion: which steps become one, and that results do not change."""
+"""Fusion: the steps that become one, and equal results."""
 
 import numpy as np
 import pytest

@@ -1,4 +1,4 @@
-"""BatchNorm with its rectifier and a sum in one step on a GPU: what joins, what stays apart, and the same bits either way."""
+"""BatchNorm, a sum and a rectifier in one step on a GPU: the steps that merge, those that do not, and the same bits."""
 
 import numpy as np
 import pytest

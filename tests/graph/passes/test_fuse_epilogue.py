@@ -1,5 +1,6 @@
-"""Epilogues on a GPU: elementwise work joins the product or convolution it reads, where nobody else reads that. Oracles: NumPy,
-and the same steps apart."""
+"""Epilogues on a GPU: an elementwise step joins the product or convolution it reads, if no other step reads that.
+
+Oracles: NumPy, and the same steps unfused."""
 
 import numpy as np
 import pytest

@@ -1,4 +1,4 @@
-"""The gradient pass: what it adds, and that executed gradients agree with differences of forward values."""
+"""The gradient pass: the steps it adds, and gradients equal to differences of forward values."""
 
 import numpy as np
 import pytest

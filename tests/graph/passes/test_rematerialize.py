@@ -1,4 +1,4 @@
-"""Rematerialisation: what is computed again, that results stay, that memory falls for little traffic; budgets; mirrors."""
+"""Rematerialization: equal results, less memory for little traffic; budgets; mirroring."""
 
 import numpy as np
 import pytest

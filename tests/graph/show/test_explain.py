@@ -1,4 +1,4 @@
-"""executor.explain(): every operator is in one kernel, and what stands apart has its reason."""
+"""executor.explain(): every operator is in one kernel, and each kernel apart has a reason."""
 
 import pytest
 import tritium as mx

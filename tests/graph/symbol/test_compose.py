@@ -1,4 +1,4 @@
-"""Composition: what a call writes into a node. MXNet 1.9.1's own answers: tests/golden/symbols/calls.json."""
+"""Composition: the nodes that calls make. Oracle: MXNet 1.9.1, in tests/golden/symbols/calls.json."""
 
 import json
 from pathlib import Path

@@ -1,4 +1,4 @@
-"""Symbol JSON: golden files of MXNet 1.9.1, older dialects, and files that are wrong."""
+"""Symbol JSON: golden files of MXNet 1.9.1, older dialects, and damaged files."""
 
 import json
 import random

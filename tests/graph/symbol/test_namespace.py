@@ -1,4 +1,4 @@
-"""mx.sym: a function for every operator, with its signature; operators registered later are there too."""
+"""mx.sym: a function for every operator, with its signature; also for operators registered later."""
 
 import inspect
 

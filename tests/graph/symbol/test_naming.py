@@ -1,4 +1,4 @@
-"""Names and attributes given by scopes, as MXNet gives them (names read off MXNet 1.9.1)."""
+"""Names and attributes of scopes, equal to those of MXNet 1.9.1."""
 
 import threading
 

@@ -1,4 +1,4 @@
-"""mx.sym.random: which operator each function makes a node of, and what it writes to files."""
+"""mx.sym.random: the operator of each function, and its parameters in files."""
 
 import pytest
 import tritium as mx

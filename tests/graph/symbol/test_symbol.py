@@ -1,4 +1,4 @@
-"""Symbol: what MXNet 1.9.1 answered to the same calls."""
+"""Symbol: the answers of MXNet 1.9.1 to the same calls."""
 
 import copy
 import inspect
@@ -125,25 +125,27 @@ def test_types():
     assert y.infer_type_partial() == ([None] * 3, [None], [])
 
 
-def test_errors_say_what_to_do():
-    a = Variable("a")
-    with pytest.raises(AttributeError, match=r"mx.sym: no operator is called 'Convolutoin'. Did you mean 'Convolution'"):
-        sym.Convolutoin
-    with pytest.raises(ParameterError, match=r"FullyConnected: unknown parameter 'num_hiden'. Did you mean 'num_hidden'"):
-        sym.FullyConnected(a, num_hiden=3)
-    with pytest.raises(OperatorError, match=r"no input is called 'wieght'. Did you mean 'weight'"):
-        dense(a, wieght=a)
-    with pytest.raises(GraphError, match=r"input 'data' was given twice"):
-        dense(a, data=a)
-    with pytest.raises(GraphError, match=r"relu: 2 inputs were given, it takes 1: "):
-        sym.relu(a, a)
-    with pytest.raises(GraphError, match=r"has no value before it is bound"):
-        bool(a)
-    with pytest.raises(TypeError):
-        a + "x"
-    with pytest.raises(ShapeError, match=r"fc1 \(FullyConnected\): .*Inputs: data a \(4, 5\), weight fc1_weight \(3, 6\)"):
-        dense(a).infer_shape(a=(4, 5), fc1_weight=(3, 6))
-    assert isinstance(a + 1, Symbol)
+@pytest.mark.parametrize(("call", "error", "text"), [
+    (lambda a: sym.Convolutoin, AttributeError, r"mx.sym: no operator is called 'Convolutoin'. Did you mean 'Convolution'"),
+    (lambda a: sym.FullyConnected(a, num_hiden=3), ParameterError,
+     r"FullyConnected: unknown parameter 'num_hiden'. Did you mean 'num_hidden'"),
+    (lambda a: dense(a, wieght=a), OperatorError, r"no input is called 'wieght'. Did you mean 'weight'"),
+    (lambda a: dense(a, data=a), GraphError, r"input 'data' was given twice"),
+    (lambda a: sym.relu(a, a), GraphError, r"relu: 2 inputs were given, it takes 1: "),
+    (bool, GraphError, r"has no value before it is bound"),
+    (lambda a: a + "x", TypeError, "unsupported operand"),
+    (lambda a: dense(a).infer_shape(a=(4, 5), fc1_weight=(3, 6)), ShapeError,
+     r"fc1 \(FullyConnected\): .*Inputs: data a \(4, 5\), weight fc1_weight \(3, 6\)"),
+    (lambda a: a.asnumpy(), GraphError, r"Symbol.asnumpy: a symbol has no values before it is bound. Bind it"),
+    (lambda a: a.get_backend_symbol("x"), GraphError, r"Symbol.get_backend_symbol: unknown backend 'x'"),
+], ids=["operator", "parameter", "input", "twice", "too many", "bool", "text", "shape", "array method", "backend"])  # fmt: skip
+def test_errors_say_what_to_do(call, error, text):
+    with pytest.raises(error, match=text):
+        call(Variable("a"))
+
+
+def test_a_symbol_plus_a_number_is_a_symbol():
+    assert isinstance(Variable("a") + 1, Symbol)
 
 
 def test_unnamed_nodes_are_called_as_the_function_was():
@@ -167,12 +169,8 @@ def test_debug_str_is_mxnets():
         "\targ[0]=fc(0)\nAttrs:\n\tact_type=relu\n")
 
 
-def test_methods_of_arrays_are_refused_on_symbols():
+def test_optimize_for_and_as_nd_ndarray_return_the_symbol():
     a = sym.Variable("a")
-    with pytest.raises(GraphError, match=r"Symbol.asnumpy: a symbol has no values before it is bound. Bind it"):
-        a.asnumpy()
-    with pytest.raises(GraphError, match=r"Symbol.get_backend_symbol: unknown backend 'x'"):
-        a.get_backend_symbol("x")
     assert a.optimize_for("x") is a and a.as_nd_ndarray() is a
 
 
