@@ -24,7 +24,7 @@ test: $(TESTVENV)/done lint newest
 newest: $(NEWESTVENV)/done
 	TRITIUM_GPU=off $(NEWESTVENV)/bin/python $(PYTEST) -q -n $(WORKERS) --dist loadfile -k "not gpu and not interpret" \
 		--ignore tests/kernels/ops/tensor/test_elementwise.py --ignore tests/kernels/gpu --ignore tests/kernels/configs \
-		tests/kernels tests/ndarray/interop/test_numpy_protocol.py tests/ndarray/dispatch/test_fast_path.py tests/ndarray/core/test_arithmetic.py \
+		tests/kernels tests/ndarray/interop/test_numpy_protocol.py tests/ndarray/core/test_tiny_arrays.py tests/ndarray/core/test_arithmetic.py \
 		tests/test_every_operator.py tests/test_out_by_name.py tests/test_tested_versions.py
 
 # the long tests, then the others once more with examples that nobody has seen yet

@@ -38,7 +38,7 @@ def keys(draw):
 
 @settings(max_examples=150, deadline=None)
 @given(keys(), st.booleans())
-def test_reads_and_writes_what_numpy_does(case, recorded):
+def test_indexing_reads_and_writes_as_numpy_does(case, recorded):
     shape, key = case
     x = numbered(shape)
     a = mx.nd.array(x, dtype="int32")
@@ -57,7 +57,7 @@ def test_reads_and_writes_what_numpy_does(case, recorded):
 
 @settings(max_examples=60, deadline=None)
 @given(hnp.array_shapes(min_dims=1, max_dims=3, max_side=4), st.data())
-def test_the_gradient_of_a_part_is_where_it_came_from(shape, data):
+def test_the_gradient_of_a_part_is_scattered_to_its_place(shape, data):
     key = data.draw(st.one_of(hnp.basic_indices(shape), hnp.integer_array_indices(shape, result_shape=st.just((3,))),
                               hnp.arrays(bool, shape)))
     a = mx.nd.array(numbered(shape), dtype="float64")
@@ -73,7 +73,7 @@ def test_the_gradient_of_a_part_is_where_it_came_from(shape, data):
 
 @settings(max_examples=60, deadline=None)
 @given(shapes, st.sampled_from(DTYPES))
-def test_every_dtype_travels(shape, dtype):
+def test_every_dtype_survives_a_round_trip(shape, dtype):
     x = numbered(shape, dtype)
     a = mx.nd.array(x, dtype=dtype)
     assert np.dtype(a.dtype) == np.dtype(dtype) and a.shape == shape and a.size == x.size and a.ndim == x.ndim

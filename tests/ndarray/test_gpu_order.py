@@ -154,7 +154,7 @@ def program(r, steps):
 
 @pytest.mark.parametrize("seed", range(8))
 @pytest.mark.parametrize("worst", WORST)
-def test_random_programs_give_what_numpy_gives(devices, worst, seed):
+def test_random_programs_compute_the_same_as_numpy(devices, worst, seed):
     serial = seed == 7
     world = devices(WORST[worst], NaiveEngine if serial else ThreadedEngine)
     program(random.Random(f"{worst} {seed}"), 120)
@@ -189,7 +189,7 @@ def wait_until_called(a, place):
     assert called.wait(60)
 
 
-def test_an_array_from_the_host_is_not_overwritten_by_who_had_its_memory(devices):
+def test_a_copy_from_the_host_is_not_overwritten_by_earlier_users_of_its_memory(devices):
     """Fault 1: the block of an array that a queued kernel writes goes to mx.nd.array, which copies on another stream."""
     devices(slow_kind("compute"))
     ran = busy(gpu(0))
@@ -220,7 +220,7 @@ def test_scratch_on_another_stream_is_not_overwritten(devices, lane):
 
 
 @pytest.mark.parametrize("lane", ["copy", "priority"])
-def test_memory_that_another_stream_still_reads_is_not_given_to_compute(devices, lane):
+def test_memory_that_another_stream_still_reads_is_not_reused(devices, lane):
     """Fault 2, the other way round: dropped while a function on another stream has only been enqueued."""
     devices(slow_kind(lane))
     out, a = mx.nd.empty((N,), ctx=gpu(0)), mx.nd.empty((N,), ctx=gpu(0))
@@ -246,7 +246,7 @@ def test_a_copy_between_gpus_reads_what_was_written(devices, source, target):
         assert (b.asnumpy() == 4).all() and (a.asnumpy() == 9).all()
 
 
-def test_the_serial_engine_has_done_a_gpu_function_when_it_is_pushed(devices):
+def test_the_serial_engine_finishes_a_gpu_function_in_its_push(devices):
     world = devices(all_slow, NaiveEngine)
     a = mx.nd.empty((N,), ctx=gpu(1))
     a[:] = 3

@@ -83,7 +83,7 @@ STEPS = [chain, recorded, assigned, joined, copied, drawn, made, into]
 
 
 @pytest.mark.parametrize("step", STEPS, ids=[s.__name__ for s in STEPS])
-def test_what_is_only_queued_takes_no_memory(step, engine, place):
+def test_arrays_that_are_only_queued_take_no_memory(step, engine, place):
     """The worker is held at the first function; then all that was pushed is done, with the memory of one step."""
     if place.is_gpu and step is not chain:
         pytest.skip("the interpreter is slow; the memory is taken in one place")
@@ -125,7 +125,7 @@ def run_ahead(x, i):
     return x + mx.nd.full(SHAPE, i, ctx=x.context) * mx.nd.array(np.ones(SHAPE), ctx=x.context)
 
 
-def test_the_engine_is_let_catch_up_once_for_so_many_bytes(engine, monkeypatch):
+def test_the_program_waits_for_the_engine_once_per_limit_of_bytes(engine, monkeypatch):
     calls = []
     monkeypatch.setattr(array_core.RunAhead, "limit", 16 * BYTES)
     monkeypatch.setattr(array_core.RunAhead, "nbytes", 0)
@@ -137,7 +137,7 @@ def test_the_engine_is_let_catch_up_once_for_so_many_bytes(engine, monkeypatch):
 
 
 @pytest.mark.parametrize("step", [host_values, run_ahead])
-def test_memory_that_is_taken_before_its_turn_is_bounded(step, monkeypatch):
+def test_memory_of_results_computed_ahead_is_bounded(step, monkeypatch):
     """Values from the host, and what many workers compute ahead of a chain: the thread that pushes lets them catch up."""
     monkeypatch.setattr(array_core.RunAhead, "limit", 16 * BYTES)
     place, before, engine = cpu(next(_numbers)), mx.engine.current(), ThreadedEngine(4)
@@ -155,7 +155,7 @@ def test_memory_that_is_taken_before_its_turn_is_bounded(step, monkeypatch):
         engine.stop()
 
 
-def test_arrays_that_are_kept_are_kept(engine):
+def test_arrays_that_the_user_holds_keep_their_memory(engine):
     place = cpu(next(_numbers))
     xs = [mx.nd.full(SHAPE, i, ctx=place) for i in range(8)]
     ys = [x * 2 for x in xs]
@@ -165,7 +165,7 @@ def test_arrays_that_are_kept_are_kept(engine):
     assert storage.stats(place).in_use == 8 * BYTES
 
 
-def test_an_array_that_nobody_wrote_is_read_by_many_threads_as_one():
+def test_many_threads_read_the_same_values_of_an_unwritten_array():
     for _ in range(50):
         a = mx.nd.empty((2000,))
         start, seen = threading.Barrier(4), []
@@ -181,7 +181,7 @@ def test_an_array_that_nobody_wrote_is_read_by_many_threads_as_one():
         assert len(set(seen)) == 1
 
 
-def test_more_than_the_machine_has_is_refused_where_it_is_asked_for(engine):
+def test_more_memory_than_the_machine_has_is_refused_at_the_request(engine):
     with pytest.raises(OutOfMemoryError, match=r"^storage\.alloc: cpu\(0\) cannot supply 4,503,599,627,370,496 bytes"):
         mx.nd.zeros((1 << 50,))
 

@@ -132,7 +132,7 @@ def test_gradient_penalty_flows_into_weights(rng):
     assert np.allclose(w.grad.asnumpy(), 2 * (length - 1) * w.asnumpy() / length, rtol=1e-5)
 
 
-def test_what_has_no_second_derivative_says_so():
+def test_an_operator_without_second_derivative_is_refused():
     x = nd.array(np.arange(16.0).reshape(1, 4, 4, 1))
     x.attach_grad()
     with autograd.record():
@@ -141,7 +141,7 @@ def test_what_has_no_second_derivative_says_so():
             autograd.grad(y * y, x, create_graph=True)
 
 
-def test_a_third_derivative_of_a_kernel_says_so():
+def test_a_third_derivative_of_a_kernel_is_refused():
     a, b = nd.ones((2, 2)), nd.ones((2, 2))
     a.attach_grad()
     b.attach_grad()

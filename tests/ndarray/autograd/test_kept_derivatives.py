@@ -1,4 +1,4 @@
-"""What is done with arrays while recording passes derivatives on, as MXNet does, or is refused; nothing is lost in silence."""
+"""Every use of an array while recording passes its derivative on, as in MXNet, or is refused: no derivative is lost silently."""
 
 import numpy as np
 import pytest
@@ -81,7 +81,7 @@ def test_writes_through_a_view_are_refused(write, ctx):
         b * 3
 
 
-def test_a_view_that_is_older_than_what_was_written_is_refused(ctx):
+def test_a_view_older_than_a_recorded_write_is_refused(ctx):
     x, b = leaf(ctx), nd.zeros((4,), ctx)
     v, w = b[:2], b[2:]
     with autograd.record():
@@ -115,7 +115,7 @@ def test_a_variable_whose_memory_was_written_through_a_view_is_refused(ctx):
             x[1:] * 2
 
 
-def test_a_write_of_what_shares_the_memory_is_no_way_round(ctx):
+def test_a_write_of_an_array_on_the_same_memory_is_refused_too(ctx):
     x, b = leaf(ctx), nd.zeros((4,), ctx)
     v, w = b.reshape((2, 2)), b.reshape((4, 1))
     with autograd.record():
@@ -125,7 +125,7 @@ def test_a_write_of_what_shares_the_memory_is_no_way_round(ctx):
                 write()
 
 
-def test_a_later_write_makes_memory_known_again(ctx):
+def test_a_later_write_of_the_whole_array_makes_it_usable_again(ctx):
     x, b = leaf(ctx), nd.zeros((4,), ctx)
     v = b[:2]
     with autograd.record():
@@ -138,7 +138,7 @@ def test_a_later_write_makes_memory_known_again(ctx):
     assert x.grad.tolist() == [7, 7, 7, 7]
 
 
-def test_a_later_write_of_a_part_does_not(ctx):
+def test_a_later_write_of_a_part_does_not_make_it_usable_again(ctx):
     x, b = leaf(ctx), nd.zeros((4,), ctx)
     v = b[:3]
     with autograd.record():
@@ -149,7 +149,7 @@ def test_a_later_write_of_a_part_does_not(ctx):
                 lost * 2
 
 
-def test_a_buffer_is_used_in_every_round(ctx):
+def test_a_buffer_may_be_used_in_every_iteration(ctx):
     x, b = leaf(ctx), nd.zeros((4,), ctx)
     for _ in range(3):
         with autograd.record():
@@ -192,7 +192,7 @@ def test_numpy_functions_that_would_lose_a_derivative_are_refused(name):
     NUMPY[name](y)
 
 
-def test_numpy_functions_without_a_derivative_go_on_working():
+def test_numpy_functions_without_a_derivative_still_work_while_recording():
     x = leaf()
     with autograd.record():
         y = x * 2

@@ -200,6 +200,6 @@ def test_the_same_on_a_gpu(ctx):
 
 
 @pytest.mark.nightly
-def test_many_more():
+def test_many_more_random_programs():
     for seed in range(2000, 12000):
         run(seed, None)

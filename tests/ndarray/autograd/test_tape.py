@@ -1,4 +1,4 @@
-"""The tape keeps what gradient declarations ask for and no more, and notices when what it keeps was written."""
+"""The tape keeps only the arrays that gradient declarations name, and notices when one of them was overwritten."""
 
 import gc
 
@@ -52,11 +52,11 @@ def chain(fn, n=4):
     (lambda x: (x + x).reshape((2, -1)), 0),  # a view
     (lambda x: nd.sin(x + 1) + 1, 1),       # keeps x, and not y
 ], ids=["add", "scale", "negative", "tanh", "sigmoid", "exp", "relu", "square", "tanh+1", "reshape", "sin"])
-def test_bytes_alive(fn, kept, ctx):
+def test_the_tape_keeps_only_the_arrays_that_gradients_need(fn, kept, ctx):
     assert arrays_alive(fn, ctx) == kept
 
 
-def test_backward_lets_go(ctx):
+def test_backward_releases_the_kept_arrays(ctx):
     x = nd.ones((N,), ctx)
     x.attach_grad()
     nd.waitall()
@@ -101,7 +101,7 @@ def test_an_output_that_was_written_is_noticed():
         y.backward()
 
 
-def test_writing_what_nothing_needs_is_allowed(ctx):
+def test_writing_an_array_that_no_gradient_needs_is_allowed(ctx):
     x, w = nd.array([1.0, 2.0], ctx), nd.array([3.0, 4.0], ctx)
     x.attach_grad()
     with autograd.record():
@@ -122,7 +122,7 @@ def test_writing_after_backward_is_allowed(ctx):
     assert np.allclose(x.grad.asnumpy(), np.exp([1, 2]) * [3, 4], rtol=1e-5)
 
 
-def test_a_kept_graph_notices_an_update_between_two_walks():
+def test_a_retained_graph_notices_an_update_between_two_backwards():
     _, w, y = recorded(mx.cpu())
     y.backward(retain_graph=True)
     w += 1
@@ -149,7 +149,7 @@ def test_saved_tensors_of_a_function():
         y.backward()
 
 
-def test_states_that_forward_changes_itself_are_fine():
+def test_auxiliary_states_that_forward_changes_are_not_counted_as_overwritten():
     x, g, b = nd.array(np.arange(12.0).reshape(4, 3)), nd.ones((3,)), nd.zeros((3,))
     mean, var = nd.zeros((3,)), nd.ones((3,))
     g.attach_grad()

@@ -150,7 +150,7 @@ def test_an_executors_output_that_is_computed_again_is_noticed(again, ctx):
     is_noticed(lambda _: ex.forward(**({"x": nd.zeros((2,), ctx)} if "another" in again else {})), w)
 
 
-def test_what_is_read_or_written_before_the_record_is_no_write(ctx):
+def test_reads_and_writes_before_the_record_are_not_counted(ctx):
     w, x = nd.array([3.0, 4.0], ctx), nd.array([1.0, 2.0], ctx)
     x.attach_grad()
     with bulk(8):

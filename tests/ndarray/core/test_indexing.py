@@ -21,7 +21,7 @@ def want_of(key):
 
 
 @pytest.mark.parametrize("key", [*VIEWS, *COPIES, *ADVANCED], ids=str)
-def test_reads_as_numpy(key, ctx):
+def test_indexing_reads_as_numpy(key, ctx):
     got = nd.array(VALUES, ctx)[key].asnumpy()
     assert got.shape == want_of(key).shape and np.array_equal(got, want_of(key))
 
@@ -36,7 +36,7 @@ def test_contiguous_parts_are_views(key):
 
 
 @pytest.mark.parametrize("key", [*COPIES, *ADVANCED], ids=str)
-def test_other_parts_are_copies(key):
+def test_parts_that_are_not_contiguous_are_copies(key):
     a = nd.array(VALUES)
     a[key][:] = -1
     assert np.array_equal(a.asnumpy(), VALUES)
@@ -44,7 +44,7 @@ def test_other_parts_are_copies(key):
 
 @pytest.mark.parametrize("key", [*VIEWS, *COPIES, *ADVANCED], ids=str)
 @pytest.mark.parametrize("kind", ["number", "numpy", "array"])
-def test_writes_as_numpy(key, kind, ctx):
+def test_indexing_writes_as_numpy(key, kind, ctx):
     a, want = nd.array(VALUES, ctx), VALUES.copy()
     new = np.float32(-7) if kind == "number" else -1 - np.arange(VALUES[key].size, dtype="float32").reshape(VALUES[key].shape)
     want[key] = new
@@ -98,19 +98,19 @@ def test_arrays_on_another_context_are_copied(ctx):
     assert a.tolist() == [[0, 0], [3, 4]]
 
 
-def test_ndarray_keys_cut_floats():
+def test_float_arrays_as_keys_are_truncated():
     a = nd.array([10, 20, 30])
     assert a[nd.array([2.0, 0.9])].tolist() == [30, 10]
     assert a[nd.array([1, 0, 1], dtype="bool")].tolist() == [10, 30]
 
 
 @pytest.mark.parametrize("key", [3, -4, (0, 4), (0, 0, 0, 0), (Ellipsis, Ellipsis), [5]])
-def test_outside_is_an_index_error(key):
+def test_an_index_out_of_bounds_is_an_index_error(key):
     with pytest.raises(IndexError):
         nd.array(VALUES)[key]
 
 
-def test_a_value_that_does_not_fit_says_both():
+def test_a_value_that_does_not_fit_is_named_with_its_target():
     with pytest.raises(ShapeError, match=r"float32\[3\].*does not fit \(2, 2\)"):
         nd.zeros((2, 2))[:] = np.zeros(3)
 
@@ -162,14 +162,14 @@ def test_a_comparison_selects(ctx):
     assert a[a > 100].shape == (0,)
 
 
-def test_a_comparison_that_was_written_is_positions_again():
+def test_a_mask_that_was_overwritten_is_an_array_of_indices_again():
     a = nd.array([10.0, 20, 30])
     m = a > 15
     m += 1
     assert a[m].tolist() == [20, 30, 30]
 
 
-def test_what_is_no_mask_says_so():
+def test_not_of_an_array_that_is_not_a_mask_is_refused():
     with pytest.raises(TypeError, match=r"~: float32\[2\]@cpu\(0\) is not a mask"):
         ~nd.ones((2,))
     with pytest.raises(TypeError):

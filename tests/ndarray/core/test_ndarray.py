@@ -1,4 +1,4 @@
-"""NDArray: waiting, conversion, copies between contexts and dtypes, being a Python object."""
+"""NDArray: waiting, conversion, copies between contexts and dtypes, Python's protocols."""
 
 import copy
 import pickle
@@ -33,7 +33,7 @@ class Failing(Op):
 FAILING = register(Failing(), replace=True)
 
 
-def test_what_it_is(ctx):
+def test_properties_of_an_array(ctx):
     a = nd.array(X, ctx)
     assert (a.shape, a.size, a.ndim, a.dtype, a.context, a.ctx, a.stype) == ((2, 3), 6, 2, np.float32, ctx, ctx, "default")
     assert len(a) == 2 and [r.tolist() for r in a] == X.tolist() and a.nbytes == 24
@@ -49,14 +49,17 @@ def test_scalars():
     a = nd.array([2.5])
     assert a.asscalar() == np.float32(2.5) and a.item() == 2.5 and float(a) == 2.5 and int(a) == 2 and bool(a)
     assert not nd.zeros((1,)) and [10, 20, 30][nd.array([2], dtype="int32")] == 30 and 2.5 in a and 3 not in a
-    with pytest.raises(ShapeError, match=r"asscalar: float32\[2\]@cpu\(0\) is not one element"):
-        nd.zeros((2,)).asscalar()
-    with pytest.raises(ValueError, match="neither true nor false"):
-        bool(nd.zeros((2,)))
-    with pytest.raises(TypeError, match="cannot be an index"):
-        [1][nd.array([0.0])]
-    with pytest.raises(TypeError, match="without axes"):
-        len(nd.array(1))
+
+
+@pytest.mark.parametrize("call, error, text", [
+    (lambda: nd.zeros((2,)).asscalar(), ShapeError, r"asscalar: float32\[2\]@cpu\(0\) is not one element"),
+    (lambda: bool(nd.zeros((2,))), ValueError, "neither true nor false"),
+    (lambda: [1][nd.array([0.0])], TypeError, "cannot be an index"),
+    (lambda: len(nd.array(1)), TypeError, "without axes"),
+])
+def test_an_array_that_is_not_a_scalar_cannot_be_used_as_one(call, error, text):
+    with pytest.raises(error, match=text):
+        call()
 
 
 @pytest.mark.parametrize("dtype", ["float64", "float16", "bfloat16", "int32", "uint8", "bool"])
@@ -67,7 +70,7 @@ def test_astype(dtype, ctx):
     assert a.astype("float32", copy=False) is a and a.astype("float32") is not a
 
 
-def test_copies_are_their_own(ctx):
+def test_copies_do_not_share_memory(ctx):
     a = nd.array(X)
     for b in (a.copy(), a.copyto(ctx), a.copyto(nd.zeros((2, 3), ctx)), copy.copy(a), copy.deepcopy(a)):
         a[:] = 9
@@ -107,7 +110,7 @@ def test_a_long_chain_is_in_order(ctx):
 
 @pytest.mark.parametrize("dtype", ["float32", "float64", "float16", "bfloat16", "uint16", "uint64", "int8", "bool"])
 @pytest.mark.parametrize("shape", [(), (0,), (2, 3)])
-def test_pickled_as_data(dtype, shape, ctx):
+def test_an_array_is_pickled_as_data(dtype, shape, ctx):
     a = nd.array(np.arange(np.prod(shape, dtype=int)).reshape(shape) % 2, ctx, dtype)
     a.attach_grad()
     b = pickle.loads(pickle.dumps(a))
@@ -124,7 +127,7 @@ def test_a_pickle_names_one_function_of_ours_and_holds_bytes():
 
 @pytest.mark.parametrize("shape, shown", [((2, 3), "<td"), ((7,), "<td"), ((), "<pre>"), ((2, 2, 2), "<pre>"), ((0, 3), "<pre>"),
                                           ((100, 100), "…")])
-def test_html(shape, shown):
+def test_html_of_small_and_large_arrays(shape, shown):
     html = nd.ones(shape)._repr_html_()
     assert shown in html and f"NDArray float32 ({', '.join(map(str, shape))}) @cpu(0)" in html and len(html) < 30000
 
@@ -150,7 +153,7 @@ def test_methods_come_from_the_registry():
     (lambda a: a.expand_dims(0, inplace=True), (1, 2, 3)), (lambda a: a.flatten(inplace=True), (2, 3)),
     (lambda a: a.expand_dims(1, True).squeeze(inplace=True), (2, 3)), (lambda a: a.expand_dims(1, True).squeeze(1, True), (2, 3)),
 ])
-def test_inplace_is_the_same_memory(view, shape):
+def test_methods_with_inplace_share_memory(view, shape):
     a = nd.array(X)
     b = view(a)
     b[:] = 7

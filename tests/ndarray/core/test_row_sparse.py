@@ -1,4 +1,4 @@
-"""Row-sparse arrays as values: what they are made from, what they give back. Oracle: NumPy."""
+"""Row-sparse arrays: construction and conversion. Oracle: NumPy."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from tritium.errors import ParameterError, ShapeError
 sparse = mx.nd.sparse.row_sparse_array
 
 
-def test_rows_and_the_whole(rng):
+def test_rows_and_the_dense_array(rng):
     data = rng.normal(size=(2, 3)).astype("f")
     a = sparse((data, [1, 4]), shape=(6, 3))
     whole = np.zeros((6, 3), "f")
@@ -27,7 +27,7 @@ def test_rows_and_the_whole(rng):
     np.testing.assert_array_equal(a.retain([0, 4]).rows, [4])
 
 
-def test_what_it_is_made_from():
+def test_a_row_sparse_array_from_rows_dense_arrays_and_shapes():
     whole = np.array([[0, 0], [1, 0], [0, 0], [0, 2]], "f")
     assert sparse(mx.nd.array(whole)).rows.tolist() == sparse(whole).rows.tolist() == [1, 3]
     assert sparse((4, 2)).asnumpy().tolist() == mx.nd.sparse.zeros("row_sparse", (4, 2)).asnumpy().tolist() == [[0, 0]] * 4

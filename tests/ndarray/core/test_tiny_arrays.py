@@ -1,4 +1,4 @@
-"""quick: the short cut for tiny arrays gives what the ordinary way gives, and is taken only where nobody would notice."""
+"""Arithmetic on tiny arrays: computed at once, with the results, order, errors and records of ordinary operators."""
 
 import operator
 import threading
@@ -48,7 +48,7 @@ def same_bits(a, b):
 
 @pytest.mark.parametrize("dtype", VALUES)
 @pytest.mark.parametrize("fn", OPERATORS, ids=lambda f: f.__name__)
-def test_gives_what_a_serial_engine_gives(threaded, fn, dtype):
+def test_tiny_arithmetic_equals_a_serial_engines(threaded, fn, dtype):
     x = np.array(VALUES[dtype], dtype).reshape(2, 4)
     others = [x[::-1].copy(), x[:1, ::-1].copy(), x[:, :1].copy(), 2, 3.5, 0.0, -0.0, 1]
 
@@ -70,7 +70,7 @@ def test_gives_what_a_serial_engine_gives(threaded, fn, dtype):
 
 
 @pytest.mark.parametrize("dtype", ["float32", "float64", "float16", "int32"])
-def test_products_are_those_of_a_serial_engine(threaded, dtype, rng):
+def test_tiny_products_equal_a_serial_engines(threaded, dtype, rng):
     shapes = [((3, 5), (5, 2)), ((1, 7), (7, 1)), ((32, 32), (32, 32)), ((4, 0), (0, 4)), ((40, 41), (41, 40)), ((5,), (5,))]
     pairs = [[nd.array(rng.normal(size=s) * 4, dtype=dtype) for s in two] for two in shapes]
     square = pairs[2][0]
@@ -89,7 +89,7 @@ def test_products_are_those_of_a_serial_engine(threaded, dtype, rng):
     engine.set_current(threaded)
 
 
-def test_products_are_taken_and_recorded(threaded, monkeypatch):
+def test_tiny_products_use_the_fast_path_and_are_recorded(threaded, monkeypatch):
     a, b = nd.array([[1.0, 2.0], [3.0, 4.0]]), nd.array([[5.0, 6.0], [7.0, 8.0]])
     for _ in range(2):
         results = counted(monkeypatch)
@@ -106,7 +106,7 @@ def test_products_are_taken_and_recorded(threaded, monkeypatch):
         nd.dot(a, b, transpose_b=[True])
 
 
-def test_is_taken(threaded, monkeypatch):
+def test_tiny_arithmetic_uses_the_fast_path(threaded, monkeypatch):
     a, b = nd.ones((2, 2)), nd.zeros((2, 2))
     _ = a + b, a * 2.0, 1 - a, a / b
     results = counted(monkeypatch)
@@ -116,7 +116,7 @@ def test_is_taken(threaded, monkeypatch):
     assert (c == -np.inf).all() and len(results) == 4 and all(r is not None for r in results)
 
 
-def test_a_result_is_an_array_like_any_other(threaded):
+def test_a_result_of_the_fast_path_is_an_ordinary_array(threaded):
     a, b = nd.ones((2, 2)), nd.ones((2, 2))
     _ = a + b
     c = a + b
@@ -128,7 +128,7 @@ def test_a_result_is_an_array_like_any_other(threaded):
     assert c.context == cpu() and c.shape == (2, 2)
 
 
-def test_waits_for_a_writer_that_was_pushed_before(threaded):
+def test_the_fast_path_waits_for_a_writer_that_was_pushed_before(threaded):
     a, b = nd.zeros((2, 2)), nd.ones((2, 2))
     (a + b).wait_to_read()
     hold = threading.Event()
@@ -150,7 +150,7 @@ def test_a_writer_that_is_pushed_after_comes_after(threaded):
         assert (c.asnumpy() == i + 1).all()
 
 
-def test_an_error_goes_on_to_what_is_computed_from_it(threaded):
+def test_an_error_reaches_results_computed_from_it(threaded):
     a, b = nd.ones((2, 2)), nd.ones((2, 2))
     (a + b).wait_to_read()
 
@@ -164,7 +164,7 @@ def test_an_error_goes_on_to_what_is_computed_from_it(threaded):
         a.asnumpy()
 
 
-def test_the_tape_sees_it(threaded):
+def test_tiny_arithmetic_is_recorded(threaded):
     a, b = nd.array([2.0, 3.0]), nd.array([5.0, 7.0])
     _ = a * b, a + b, a * 2.0
     a.attach_grad()
@@ -174,7 +174,7 @@ def test_the_tape_sees_it(threaded):
     assert a.grad.asnumpy().tolist() == [12.0, 16.0]
 
 
-def test_the_profiler_sees_it(threaded):
+def test_tiny_arithmetic_is_profiled(threaded):
     a, b = nd.ones((2, 2)), nd.ones((2, 2))
     _ = a + b
     profiler.set_state("run", engine=threaded)
@@ -183,7 +183,7 @@ def test_the_profiler_sees_it(threaded):
     assert "elemwise_add" in profiler.dumps(reset=True)
 
 
-def test_a_bulk_sees_it(threaded, monkeypatch):
+def test_tiny_arithmetic_inside_a_bulk_is_pushed(threaded, monkeypatch):
     a, b = nd.ones((2, 2)), nd.ones((2, 2))
     _ = a + b
     results = counted(monkeypatch)
@@ -193,7 +193,7 @@ def test_a_bulk_sees_it(threaded, monkeypatch):
 
 
 @pytest.mark.parametrize("kind", [NaiveEngine, CheckedEngine])
-def test_other_engines_run_it_as_an_operator(threaded, kind):
+def test_other_engines_run_tiny_arithmetic_as_operators(threaded, kind):
     a, b = nd.ones((2, 2)), nd.ones((2, 2))
     c = a + b
     before = engine.storage.access_checker
@@ -206,7 +206,7 @@ def test_other_engines_run_it_as_an_operator(threaded, kind):
         engine.storage.access_checker = before
 
 
-def test_who_asks_for_the_chunk_second_gets_the_first_ones(threaded, monkeypatch):
+def test_a_chunk_made_by_two_threads_is_the_first_ones(threaded, monkeypatch):
     a, b = nd.ones((2, 2)), nd.ones((2, 2))
     _ = a + b
     c, asked = a + b, []

@@ -71,7 +71,7 @@ class Draw(Op):
 COUNT, DRAW = register(Count(), replace=True), register(Draw(), replace=True)
 
 
-def test_everything_is_worked_out_once():
+def test_inference_and_compilation_run_once_per_plan():
     x, calls, p = nd.ones((2, 7)), nd.zeros((1,)), COUNT.parse({})
     for _ in range(5):
         nd.invoke(COUNT, [x, calls], p)
@@ -96,7 +96,7 @@ def test_out_and_requests():
     assert out.tolist() == [5, 5, 5]
 
 
-def test_out_that_overlaps_what_is_read_gets_a_copy():
+def test_out_that_overlaps_an_input_is_written_through_a_copy():
     x = nd.array([10, 20, 30, 40])
     got, = nd.invoke(COUNT, [x[:3], nd.zeros((1,))], COUNT.parse({}), out=x[1:])
     assert x.tolist() == [10, 11, 21, 31] and got.tolist() == [11, 21, 31]
@@ -111,21 +111,22 @@ def test_random_operators_get_consecutive_numbers():
     assert nd.invoke(DRAW, [], p, ctx=cpu(1))[0].ctx == cpu(1)
 
 
-def test_errors():
-    x, p = nd.ones((3,)), COUNT.parse({})
-    with pytest.raises(OperatorError, match=r"_test_count: takes 2 arrays \(x, calls\), 1 given"):
-        nd.invoke(COUNT, [x], p)
-    with pytest.raises(ShapeError, match=r"_test_count: calls is float32\[2\]@cpu\(0\), but must have shape \(1,\)"):
-        nd.invoke(COUNT, [x, nd.zeros((2,))], p)
-    with pytest.raises(DTypeError, match="inputs disagree: x is float32, calls is int32"):
-        nd.invoke(COUNT, [x, nd.zeros((1,), dtype="int32")], p)
-    with pytest.raises(ContextError, match=r"x float32\[3\]@cpu\(0\), calls float32\[1\]@cpu\(1\).*as_in_context"):
-        nd.invoke(COUNT, [x, nd.zeros((1,), cpu(1))], p)
-    with pytest.raises(OperatorError, match="out has 2 arrays, the operator has 1 outputs"):
-        nd.invoke(COUNT, [x, nd.zeros((1,))], p, out=[x, x])
+X = nd.ones((3,))
 
 
-def test_plans_do_not_grow_for_ever(monkeypatch):
+@pytest.mark.parametrize("inputs, out, error, text", [
+    ([X], None, OperatorError, r"_test_count: takes 2 arrays \(x, calls\), 1 given"),
+    ([X, nd.zeros((2,))], None, ShapeError, r"_test_count: calls is float32\[2\]@cpu\(0\), but must have shape \(1,\)"),
+    ([X, nd.zeros((1,), dtype="int32")], None, DTypeError, "inputs disagree: x is float32, calls is int32"),
+    ([X, nd.zeros((1,), cpu(1))], None, ContextError, r"x float32\[3\]@cpu\(0\), calls float32\[1\]@cpu\(1\).*as_in_context"),
+    ([X, nd.zeros((1,))], [X, X], OperatorError, "out has 2 arrays, the operator has 1 outputs"),
+])
+def test_inputs_and_outputs_that_do_not_fit(inputs, out, error, text):
+    with pytest.raises(error, match=text):
+        nd.invoke(COUNT, inputs, COUNT.parse({}), out=out)
+
+
+def test_the_cache_of_plans_is_bounded(monkeypatch):
     monkeypatch.setattr(CACHE, "maxsize", 20)
     CACHE.clear()  # other tests filled it beyond that
     for n in range(1, 60):
@@ -137,7 +138,7 @@ def number_of_plans():
     return len({id(v) for v in CACHE.values() if isinstance(v, DispatchPlan)})
 
 
-def test_a_new_scalar_is_no_new_plan():
+def test_a_new_scalar_uses_the_same_plan():
     x = nd.ones((11, 13))
     x * 0.5
     before = number_of_plans()
@@ -162,13 +163,13 @@ def pushed(monkeypatch):
     made.stop()
 
 
-def test_small_layers_are_computed_at_once_and_users_functions_are_not(pushed):
+def test_small_layers_run_inline_and_users_functions_do_not(pushed):
     a = nd.ones((3, 3))
     assert nd.dot(a, a).asnumpy().tolist() == [[3.0] * 3] * 3 and nd.tanh(a).shape == (3, 3)
     assert "dot" not in pushed and "tanh" not in pushed and not Count.nonblocking
 
 
-def test_who_gets_a_var_while_being_read_is_read_again_in_order(pushed, monkeypatch):
+def test_an_array_that_gets_a_variable_during_an_inline_read_is_read_again_in_order(pushed, monkeypatch):
     a = nd.tanh(nd.zeros((3, 3)))
     assert a._var is None
     try_run_inline = type(engine.current()).try_run_inline
@@ -182,7 +183,7 @@ def test_who_gets_a_var_while_being_read_is_read_again_in_order(pushed, monkeypa
     assert (nd.square(a).asnumpy() == 4).all() and "square" in pushed
 
 
-def test_ever_new_shapes_do_not_pile_up(monkeypatch):
+def test_caches_stay_bounded_with_ever_new_shapes(monkeypatch):
     monkeypatch.setattr(CACHE, "maxsize", 8)
     CACHE.clear()  # other tests filled it beyond that
     monkeypatch.setattr(op_module._compiled, "maxsize", 8)
@@ -200,7 +201,7 @@ def test_ever_new_shapes_do_not_pile_up(monkeypatch):
     assert len(chunk._layouts) < before + 4 * 8  # those of the plans that are kept
 
 
-def test_a_layout_is_one_object_while_anything_has_it():
+def test_equal_layouts_are_one_object():
     a = nd.zeros((5, 77))
     gc.collect()
     assert nd.ones((5, 77)).layout is a.layout is chunk.layout_of((5, 77), a.layout.dtype, cpu())

@@ -53,13 +53,13 @@ def agrees(m, b, ctx):
 
 
 @pytest.mark.parametrize("name", STEPS)
-def test_a_mask_stays_one(name, ctx):
+def test_an_operation_on_a_mask_gives_a_mask(name, ctx):
     ours, numpys = STEPS[name]
     for _ in range(2):  # the second time by way of what was remembered
         agrees(ours(nd.array(X, ctx) > 0), numpys(X > 0), ctx)
 
 
-def test_any_sequence_of_them(ctx):
+def test_masks_stay_masks_in_any_sequence_of_operations(ctx):
     for seed in range(60):
         draw, log = random.Random(seed), []
         m, b = nd.array(X, ctx) > 0, X > 0
@@ -82,7 +82,7 @@ def test_the_functions_that_compare_give_masks():
     np.testing.assert_array_equal(a[nd.contrib.isnan(a) < 1].asnumpy(), X.reshape(-1))
 
 
-def test_what_is_no_mask_is_positions():
+def test_an_index_that_is_not_a_mask_is_an_array_of_indices():
     a, m = nd.array(X), nd.array(X[:, 0]) > 0
     assert a[m.astype("int32")].shape == (4, 6) and a[m + m].shape == (4, 6)  # counts
     assert a[nd.array([1.0, 0, 1, 0])].shape == (4, 6)

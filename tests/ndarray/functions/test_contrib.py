@@ -1,4 +1,4 @@
-"""nd.contrib's functions that are no operator. Oracle: NumPy."""
+"""nd.contrib's functions that are not operators. Oracle: NumPy."""
 
 import numpy as np
 import pytest
@@ -19,7 +19,7 @@ def test_boolean_mask_selects_and_differentiates(ctx, rng, axis):
     np.testing.assert_array_equal(a.grad.asnumpy(), np.expand_dims(mask != 0, 1 - axis % 2) * np.ones_like(x))
 
 
-def test_a_mask_of_nothing_gives_nothing(ctx):
+def test_a_boolean_mask_of_zeros_selects_no_rows(ctx):
     assert mx.nd.contrib.boolean_mask(mx.nd.ones((3, 2), ctx=ctx), mx.nd.zeros(3, ctx=ctx)).shape == (0, 2)
     with pytest.raises(ShapeError, match=r"boolean_mask: index \(2,\) must be one axis, as long as axis 0 of data \(3, 2\)"):
         mx.nd.contrib.boolean_mask(mx.nd.ones((3, 2), ctx=ctx), mx.nd.zeros(2, ctx=ctx))

@@ -30,7 +30,7 @@ def test_cond(ctx):
     assert nd.contrib.cond(one < 0, lambda: "then", lambda: "else") == "else"
 
 
-def test_autograd_goes_through_like_through_the_graph(ctx, rng):
+def test_autograd_and_the_graph_give_equal_gradients(ctx, rng):
     """The same functions as a symbol give the same values and derivatives."""
     def body(row, state):
         return row * w + state, mx.sym.tanh(state + row) if isinstance(row, mx.sym.Symbol) else nd.tanh(state + row)
@@ -64,6 +64,6 @@ def test_autograd_goes_through_like_through_the_graph(ctx, rng):
     (lambda a: nd.contrib.while_loop(lambda: 1, lambda: (), [], 3), OperatorError, "loop_vars is empty"),
     (lambda a: nd.contrib.cond(a, lambda: 1, lambda: 2), ShapeError, r"pred is float32\[2,2\].*, not one element"),
 ])
-def test_refusals(call, error, says):
+def test_wrong_arguments_of_control_flow_are_refused(call, error, says):
     with pytest.raises(error, match=says):
         call(nd.ones((2, 2)))

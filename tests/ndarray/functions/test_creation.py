@@ -35,14 +35,14 @@ def test_array_is_a_snapshot():
 
 
 @pytest.mark.parametrize("source", [["a"], [[1], [1, 2]], [None], object()])
-def test_array_refuses_what_is_no_number(source):
+def test_array_refuses_values_that_are_not_numbers(source):
     with pytest.raises(MXNetError, match="array: "):
         nd.array(source)
     with pytest.raises(DTypeError, match="complex"):
         nd.array([1], dtype="complex64")
 
 
-def test_filled(ctx):
+def test_arrays_filled_with_one_value(ctx):
     assert nd.zeros(3, ctx).tolist() == [0, 0, 0] and nd.ones((2, 1), ctx, "int8").tolist() == [[1], [1]]
     assert nd.full((2,), 2.5, ctx).tolist() == [2.5, 2.5] and nd.empty((4, 5), ctx).shape == (4, 5)
     assert nd.zeros((0, 3), ctx).asnumpy().shape == (0, 3) and nd.full((2,), nd.array([4], ctx), ctx).tolist() == [4, 4]
@@ -52,7 +52,7 @@ def test_filled(ctx):
         nd.zeros((2, -1))
 
 
-def test_counted():
+def test_ranges():
     assert nd.arange(5).tolist() == [0, 1, 2, 3, 4] and nd.arange(3, repeat=2).tolist() == [0, 0, 1, 1, 2, 2]
     assert nd.arange(0, 5, 2, dtype="int32").dtype is np.int32 and nd.arange(5, 0, -2).tolist() == [5, 3, 1]
     assert nd.linspace(0, 1, 3).tolist() == [0, 0.5, 1] and nd.linspace(0, 1, 2, endpoint=False).tolist() == [0, 0.5]

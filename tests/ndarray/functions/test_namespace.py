@@ -94,7 +94,7 @@ def test_unknown_names_propose_near_ones():
     assert not hasattr(nd, "no_such_thing_at_all")
 
 
-def test_an_operator_declared_later_is_there_at_once():
+def test_an_operator_declared_later_is_available_at_once():
     assert not hasattr(nd, "_test_born_later")
 
     class Later(Scale):
@@ -186,7 +186,7 @@ def test_results_without_elements(shape, ctx):
     assert random.uniform(shape=shape, ctx=ctx).shape == shape and nd.exp(nd.zeros(shape, ctx)).asnumpy().shape == shape
 
 
-def test_parameters_of_one_call_are_not_those_of_another():
+def test_cached_parameters_of_one_call_are_not_used_for_another():
     a, b = nd.array([[1.0, 2.0], [3.0, 4.0]]), nd.array([[1.0, 0.0], [1.0, 1.0]])
     for _ in range(2):  # the second time from what was kept
         assert nd.dot(a, b).asnumpy().tolist() == [[3.0, 2.0], [7.0, 4.0]]

@@ -1,4 +1,4 @@
-"""The stubs beside the modules say what the registry says now, and are Python."""
+"""The stubs beside the modules agree with the registry and are valid Python."""
 
 import ast
 
@@ -9,19 +9,19 @@ TEXTS = stubs.stubs()
 
 
 @pytest.mark.parametrize("path", TEXTS, ids=lambda p: p.name)
-def test_up_to_date(path):
+def test_stubs_are_up_to_date(path):
     written = path.read_text(encoding="utf-8") if path.exists() else ""
     assert written == TEXTS[path], f"{path.name} is out of date: run `python -m tritium.ndarray.functions.stubs`"
 
 
 @pytest.mark.parametrize("path", TEXTS, ids=lambda p: p.name)
-def test_is_python(path):
+def test_stubs_are_valid_python(path):
     tree = ast.parse(TEXTS[path])
     functions = {n.name: n for n in ast.walk(tree) if isinstance(n, ast.FunctionDef)}
     assert len(functions) > 50 and all(ast.unparse(f.args) is not None for f in functions.values())
 
 
-def test_signatures_say_what_the_registry_says():
+def test_signatures_in_stubs_are_those_of_the_registry():
     nd = {n.name: n for n in ast.parse(TEXTS[stubs.ROOT / "ndarray" / "__init__.pyi"]).body if isinstance(n, ast.FunctionDef)}
     f = nd["Convolution"]
     assert [a.arg for a in f.args.args] == ["data", "weight", "bias"]
@@ -34,7 +34,7 @@ def test_signatures_say_what_the_registry_says():
     assert ast.unparse(sym["FullyConnected"].returns) == "Symbol" and "Group" not in sym
 
 
-def test_check_says_what_is_stale(monkeypatch, capsys, tmp_path):
+def test_check_lists_stale_stubs(monkeypatch, capsys, tmp_path):
     path = stubs.ROOT / "ndarray" / "nowhere.pyi"
     monkeypatch.setattr(stubs, "stubs", lambda: {path: "x = 1\n"})
     assert stubs.main(["--check"]) == 1 and not path.exists()

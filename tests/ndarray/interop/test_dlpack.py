@@ -1,4 +1,4 @@
-"""DLPack: memory is shared both ways, lives as long as anyone holds it, and what cannot be shared says so."""
+"""DLPack: memory is shared both ways, lives as long as either side holds it, and other tensors are refused."""
 
 import ctypes
 import gc
@@ -89,7 +89,7 @@ def held_by(a):
     return weakref.ref(a.chunk.block.memory)
 
 
-def test_memory_lives_while_anyone_holds_it():
+def test_memory_lives_as_long_as_either_side_holds_it():
     a = nd.array(np.arange(100000.0))
     memory = held_by(a)
     t = torch.from_dlpack(a)
@@ -116,7 +116,7 @@ def test_memory_lives_while_anyone_holds_it():
 @pytest.mark.parametrize("dtype", DTYPES)
 @pytest.mark.parametrize("shape", [(), (0,), (3,), (2, 3), (40, 50)], ids=str)
 @pytest.mark.parametrize("arguments", [{}, {"max_version": (1, 0)}, {"max_version": (1, 0), "copy": True}], ids=str)
-def test_whoever_takes_a_capsule_or_not_the_memory_is_let_go(dtype, shape, arguments):
+def test_memory_of_consumed_and_of_unused_capsules_is_released(dtype, shape, arguments):
     """Dropped, read here, read by torch."""
     a = nd.zeros(shape, dtype=dtype)
     memory = held_by(a)
@@ -129,7 +129,7 @@ def test_whoever_takes_a_capsule_or_not_the_memory_is_let_go(dtype, shape, argum
     assert memory() is None
 
 
-def test_numpy_refuses_bfloat16_and_lets_go():
+def test_numpy_refuses_bfloat16_and_releases_the_memory():
     for shape in ((3,), (40, 50)):
         a = nd.ones(shape, dtype="bfloat16")
         memory = held_by(a)
@@ -141,7 +141,7 @@ def test_numpy_refuses_bfloat16_and_lets_go():
         assert memory() is None
 
 
-def test_what_cannot_be_taken():
+def test_tensors_that_cannot_be_imported():
     for bad in (np.ones(2, "complex64"), np.ones(2, "float32")[::-1]):
         with pytest.raises(MXNetError, match="from_dlpack: "):
             nd.from_dlpack(bad)
@@ -149,7 +149,7 @@ def test_what_cannot_be_taken():
         nd.ones((2,)).__dlpack__(dl_device=(2, 0))
 
 
-def test_from_numpy_shares_unless_told_otherwise():
+def test_from_numpy_shares_memory_unless_zero_copy_is_false():
     x = np.arange(4, dtype="float32")
     a = nd.from_numpy(x)
     assert not x.flags.writeable and a.ctx == mx.cpu(0)

@@ -1,4 +1,4 @@
-"""NumPy's functions on NDArrays: what we have runs here and is recorded, the rest gives numpy arrays. Oracle: NumPy."""
+"""NumPy's functions on NDArrays: those with an operator run as it and are recorded, others return NumPy arrays. Oracle: NumPy."""
 
 import numpy as np
 import pytest
@@ -70,7 +70,7 @@ def test_functions_are_operators(name, ctx):
     lambda a, b: np.cumsum(a, axis=1), lambda a, b: np.median(a), lambda a, b: np.exp(a, where=np.ones((2, 3), bool)),
     lambda a, b: np.array_equal(a, b), lambda a, b: np.isnan(a), lambda a, b: np.outer(a, b),
 ], ids=["std", "norm", "allclose", "reduce", "dtype", "mixed", "cumsum", "median", "where", "equal", "isnan", "outer"])
-def test_anything_else_gives_what_numpy_gives(call):
+def test_other_functions_return_numpys_result(call):
     got, want = call(nd.array(A), nd.array(B)), call(A.astype("float32"), B.astype("float32"))
     assert not isinstance(got, nd.NDArray) and type(got) is type(want) and np.allclose(got, want)
 
@@ -93,7 +93,7 @@ def test_out():
     assert np.sum(a, out=total) is total and total.item() == 15
 
 
-def test_integers_give_fractions():
+def test_functions_of_integers_have_fractional_results():
     got = np.exp(nd.array([0, 1], dtype="int32"))
     assert got.dtype is np.float32 and np.allclose(got.asnumpy(), [1, np.e])
     assert np.square(nd.array([2, 3], dtype="int32")).dtype is np.int32

@@ -81,7 +81,7 @@ def test_gpu_arrays_load_on_the_current_context():
     (struct.pack("<QQQII", 0x112, 0, 1, 0x7FFFFFFF, 0) + bytes(40), "neither a record magic"),
     (_file(struct.pack("<Iii", 0xF993FAC9, 1, 1) + bytes(60)), "row_sparse"),
 ])
-def test_says_what_is_wrong(data, reason):
+def test_a_damaged_record_is_refused_with_its_reason(data, reason):
     with pytest.raises(FileError, match=reason):
         nd.load_frombuffer(data)
 
@@ -118,12 +118,12 @@ def test_a_failed_save_leaves_the_old_file(tmp_path):
 @pytest.mark.parametrize("data, reason", [
     (3, "data is a int"), ([1], "item 0 is a int"), ({"a": 1}, "'a' is a int"), ({1: nd.array([1])}, "name 1 is a int"),
 ])
-def test_save_says_what_it_takes(data, reason, tmp_path):
+def test_save_refuses_other_types_with_a_hint(data, reason, tmp_path):
     with pytest.raises(TypeError, match=reason):
         nd.save(tmp_path / "x", data)
 
 
-def test_load_frombuffer_wants_bytes():
+def test_load_frombuffer_needs_bytes():
     with pytest.raises(TypeError, match="not bytes"):
         nd.load_frombuffer("text")
     with warnings.catch_warnings():

@@ -1,4 +1,4 @@
-"""safetensors: what is written is what the format says; every promise of the format is checked on reading."""
+"""safetensors: files follow the format, and reading checks every rule of the format."""
 
 import json
 import struct
@@ -27,7 +27,7 @@ def test_every_dtype_comes_back(dtype, tmp_path, ctx):
         assert back[n].dtype is a.dtype and back[n].shape == a.shape and back[n].tolist() == a.tolist()
 
 
-def test_the_bytes(tmp_path):
+def test_the_bytes_of_a_file(tmp_path):
     nd.save(tmp_path / "x.safetensors", {"w": nd.array([[1, 2]]), "b": nd.array([3], dtype="uint16")}, metadata={"k": "v"})
     data = (tmp_path / "x.safetensors").read_bytes()
     (n,) = struct.unpack("<Q", data[:8])
@@ -68,26 +68,28 @@ def entry(dtype="F32", shape=(1,), offsets=(0, 4)):
     (file_of({"a": entry()}, bytes(5)), "1 bytes after the last array"),
     (file_of({"a": entry("BOOL", (4,))}, b"\1\0\2\0"), "neither 0 nor 1"),
 ])
-def test_what_is_wrong_is_said(data, reason):
+def test_a_damaged_file_is_refused_with_place_and_reason(data, reason):
     with pytest.raises(FileError, match=reason) as caught:
         read_tensors(data, "m.safetensors")
     assert str(caught.value).startswith("load: m.safetensors: ") and " at byte " in str(caught.value)
 
 
-def test_what_cannot_be_saved(tmp_path):
-    path, a = tmp_path / "x.safetensors", nd.ones((2,))
-    with pytest.raises(TypeError, match=r"holds arrays by name. Give a dict"):
-        nd.save(path, [a])
-    with pytest.raises(TypeError, match="metadata is not a dict from strings"):
-        nd.save(path, {"a": a}, metadata={"a": 1})
-    with pytest.raises(TypeError, match="is reserved by the format"):
-        nd.save(path, {"__metadata__": a})
-    with pytest.raises(TypeError, match="only safetensors files hold metadata"):
-        nd.save(tmp_path / "x.params", {"a": a}, metadata={"a": "b"})
-    assert not path.exists() and not list(tmp_path.iterdir())  # nothing half-written
+A = nd.ones((2,))
 
 
-def test_an_old_file_stays_until_the_new_one_is_whole(tmp_path):
+@pytest.mark.parametrize("name, data, metadata, text", [
+    ("x.safetensors", [A], None, "holds arrays by name. Give a dict"),
+    ("x.safetensors", {"a": A}, {"a": 1}, "metadata is not a dict from strings"),
+    ("x.safetensors", {"__metadata__": A}, None, "is reserved by the format"),
+    ("x.params", {"a": A}, {"a": "b"}, "only safetensors files hold metadata"),
+])
+def test_save_refuses_data_that_the_format_cannot_hold(name, data, metadata, text, tmp_path):
+    with pytest.raises(TypeError, match=text):
+        nd.save(tmp_path / name, data, metadata=metadata)
+    assert not list(tmp_path.iterdir())  # nothing half-written
+
+
+def test_an_old_file_stays_until_the_new_one_is_complete(tmp_path):
     path = tmp_path / "x.safetensors"
     nd.save(path, {"a": nd.ones((2,))})
     with pytest.raises(TypeError):
