@@ -40,7 +40,7 @@ def agree(got, want, tol=1e-5):
 
 
 def written_out(body, data, states, rows):
-    """What foreach does, row by row."""
+    """Compute foreach row by row."""
     parts = [list(sym.SliceChannel(d, num_outputs=rows, axis=0, squeeze_axis=True)) for d in data]
     results = []
     for t in range(rows):

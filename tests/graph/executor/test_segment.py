@@ -28,7 +28,7 @@ def bound(symbol):
 
 
 def pushed_inline(compiled, segment, took):
-    """Whether the segment says that it may run where it is pushed, when its shortest run took so many nanoseconds."""
+    """Return whether the segment may run in the pushing thread if its shortest run took so many nanoseconds."""
     pushes, on = [], compiled.on
 
     class Engine:

@@ -10,7 +10,7 @@ from tritium.kernels.op import Op, Req, Spec
 
 
 class Plain(Op):
-    """Allows nothing in place."""
+    """An operator without in-place outputs."""
 
     name = "plain"
 
@@ -54,7 +54,7 @@ def test_without_sharing_no_value_lies_in_an_output():
 
 @pytest.mark.parametrize("first", [False, True])
 def test_outputs_with_more_memory_stay_the_executors_outputs(first):
-    """Inference and training write the same arrays, whichever is compiled first, and whoever asks for them before."""
+    """Inference and training write the same arrays, whichever is compiled first, even if `outputs` was read before."""
     x = mx.sym.Variable("x")
     h = mx.sym.FullyConnected(x, num_hidden=80, no_bias=True, weight=mx.sym.Variable("v"))
     h = mx.sym.FullyConnected(h, num_hidden=8, no_bias=True, weight=mx.sym.Variable("u"))

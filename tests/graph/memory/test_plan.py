@@ -14,7 +14,7 @@ from tritium.kernels.op import Op, Req, Spec
 
 
 class Plain(Op):
-    """Allows nothing in place."""
+    """An operator without in-place outputs."""
 
     name = "plain"
 
@@ -54,7 +54,7 @@ def test_a_chain_needs_two_buffers_and_one_in_place():
 
 
 def test_values_share_no_bytes_in_place_where_that_makes_packing_worse():
-    """Four pieces of one block are worked on one by one and joined: in place, they stand in the way of the joined one."""
+    """Four parts of one block are changed one by one and joined: changed in place, they leave no gap for the joined one."""
     p = Program()
 
     def value(n, kind=INNER):

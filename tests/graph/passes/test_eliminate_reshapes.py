@@ -64,7 +64,7 @@ def test_a_reshape_of_an_argument_shows_its_new_values():
 
 
 def test_a_reshape_of_a_state_is_not_eliminated():
-    """BatchNorm changes its state in the middle of the pass: who reshaped it before keeps the old values."""
+    """BatchNorm changes its state in the middle of the pass; an earlier reshape keeps the old values."""
     mean = mx.sym.Variable("bn_moving_mean")
     y = mx.sym.BatchNorm(mx.sym.Variable("x"), moving_mean=mean, name="bn", momentum=0.5)
     executor = mx.sym.Group([y, mx.sym.Reshape(mean, shape=(1, 2)) + 0]).simple_bind(mx.cpu(), "null", x=(4, 2))

@@ -4,6 +4,7 @@ import numpy as np
 import pytest
 import tritium as mx
 from hypothesis import HealthCheck, given, settings
+from support.helpers import assert_close
 from support.random_graphs import networks, numpy_outputs, program, run, values
 from tritium.graph import options
 from tritium.graph.passes.fuse import fuse, fused_operators
@@ -133,20 +134,20 @@ ROWS = {
 
 @pytest.mark.parametrize("name", ROWS)
 def test_rows_fuse_whole_forward_and_backward(name, ctx, rng):
-    """One kernel each way, and what it gives is what single operators give."""
+    """One kernel in each pass, with the results of single operators."""
     y = ROWS[name](sym.Variable("a"), sym.Variable("b"))
     shapes = {n: s for n, s in {"a": (5, 7), "b": (5, 7), "gamma": (7,), "beta": (7,)}.items() if n in y.list_arguments()}
     f = fuse(program(y, dict.fromkeys(shapes, "write"), **shapes))
     assert (f.n_forward, len(f.steps)) == (1, 2), names(f)
     args = {n: rng.normal(size=s).astype("float32") for n, s in shapes.items()}
     for got, want in zip(run(y, args, ctx), run(y, args, ctx, fuse=False)):
-        np.testing.assert_allclose(got, want, rtol=1e-5, atol=1e-6)
+        assert_close(got, want)
 
 
 @pytest.mark.parametrize("shape, axis", [((3, 1), 1), ((3, 1), -1), ((1, 4), 0), ((2, 1, 3), 1), ((1, 1), None), ((1,), 0),
                                          ((2, 3, 1, 1), (2, 3)), ((1, 5), 1)])
 def test_a_reduction_of_one_element_still_applies_its_last_step(shape, axis, ctx, rng):
-    """A root, a mean, a user's own: what follows a fold follows it where there is nothing to fold, forward and backward."""
+    """A root, a mean, a user's own: the last step of a reduction applies to one element too, forward and backward."""
     mx.reduction(lambda x: x * x, name="_test_log_of_squares", replace=True, combine="add",
                  finish=lambda t, n: mx.lang.log(t + 1))
     folds = {"norm": (sym.norm, lambda v: np.sqrt((v * v).sum(axis))), "mean": (sym.mean, lambda v: v.mean(axis)),
@@ -161,17 +162,17 @@ def test_a_reduction_of_one_element_still_applies_its_last_step(shape, axis, ctx
 
 
 def test_a_value_per_row_behind_a_product_is_kept_as_it_is(rng):
-    """The run becomes the product's epilogue, and backward reads its value per row."""
+    """The group becomes the epilogue of the product, and backward reads its value per row."""
     x = sym.tanh(sym.FullyConnected(sym.Variable("a"), num_hidden=2, name="fc"))
     y = sym.broadcast_add(sym.Variable("b"), sym.max(x, axis=-1, keepdims=True))
     args = {n: rng.normal(size=s).astype("float32") for n, s in
             {"a": (3, 2), "fc_weight": (2, 2), "fc_bias": (2,), "b": (3, 2)}.items()}
     for got, want in zip(run(y, args), run(y, args, fuse=False)):
-        np.testing.assert_allclose(got, want, rtol=1e-5, atol=1e-6)
+        assert_close(got, want)
 
 
 def test_an_epilogue_of_which_not_everything_is_wanted(rng):
-    """LayerNorm's derivative follows the product's, and the derivative by beta is not asked for."""
+    """LayerNorm's derivative follows the product's, and the derivative by beta is not wanted."""
     x = sym.LayerNorm(sym.Variable("a"), sym.Variable("gamma"), sym.Variable("beta"))
     y = sym.FullyConnected(x, num_hidden=3, no_bias=True, name="fc")
     shapes = {"a": (2, 4), "gamma": (4,), "beta": (4,), "fc_weight": (3, 4)}
@@ -183,7 +184,7 @@ def test_an_epilogue_of_which_not_everything_is_wanted(rng):
         ex.forward(is_train=True)
         ex.backward(mx.nd.ones((2, 3)))
         found.append(ex.grad_dict["a"].asnumpy())
-    np.testing.assert_allclose(*found, rtol=1e-5, atol=1e-6)
+    assert_close(*found)
 
 
 @pytest.mark.parametrize("name", ROWS)

@@ -183,7 +183,7 @@ PIECES = ["None", "nan", "inf", "1e400", "-", "0", "1", "2", "999999999999999999
 
 @pytest.mark.parametrize("seed", range(10))
 def test_any_text_of_a_parameter_is_a_value_or_a_named_error(seed):
-    """Of every operator's every parameter."""
+    """Any text, for every parameter of every operator."""
     chance = random.Random(seed)
     whole = ["9" * 5000, "-" * 3000 + "1", "(" * 300, "(" * 60 + ")" * 60, "[" * 3000 + "]" * 3000, "(" + "1," * 3000 + ")"]
     for name in sorted(set(ops.registered())):

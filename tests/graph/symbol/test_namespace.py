@@ -45,7 +45,7 @@ def test_operators_whose_shape_depends_on_values_are_refused_by_name():
 
 
 def test_unnamed_nodes_of_contrib_linalg_and_image_are_called_without_the_prefix():
-    """So are their variables: a checkpoint's names are MXNet's."""
+    """Their variables have the same names, so that checkpoints have MXNet's names."""
     x = sym.Variable("x")
     with NameManager():
         assert sym.contrib.quadratic(x).name == "quadratic0"

@@ -188,7 +188,7 @@ def test_split_at_positions():
 
 
 def test_no_pass_over_a_symbol_recurses(capsys):
-    """A chain of 3000 nodes under a recursion limit that a tenth of it would break."""
+    """A chain of 3000 nodes, with a recursion limit far below that."""
     y = x = Variable("x")
     for i in range(3000):
         y = sym.relu(y) if i % 2 else y * 1.5
