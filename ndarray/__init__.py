@@ -54,8 +54,8 @@ image = _Namespace("nd.image", ("_image_",))
 def __getattr__(name: str) -> Any:
     if name.startswith("__"):
         raise AttributeError(name)
-    found = _FUNCTIONS.get(name)
-    return found if found is not None else _attribute("nd", name)
+    function = _FUNCTIONS.get(name)
+    return function if function is not None else _attribute("nd", name)
 
 
 def __dir__() -> list[str]:

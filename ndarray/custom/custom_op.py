@@ -153,8 +153,8 @@ class CustomOpType:
         """Return the operator of a handle. ins: forward's inputs; None in backward, which uses the operator of forward."""
         address = handle.ctypes.data if isinstance(handle, np.ndarray) else handle.data_ptr()
         key = (ctx, address)
-        found = self._operators.get(key)
-        if found is None or (ins is not None and found[1] != tuple(ins)):
+        entry = self._operators.get(key)
+        if entry is None or (ins is not None and entry[1] != tuple(ins)):
             if ins is None:
                 raise OperatorError(f"Custom: {self.op_type}: backward without its forward.")
             operator = self.ask(lambda: self.prop.create_operator(str(ctx), [list(s.shape) for s in ins],
@@ -168,8 +168,8 @@ class CustomOpType:
             released = None if owner is None else weakref.ref(owner, lambda _: operators.pop(key, None))
             if len(operators) >= _OPERATORS:
                 del operators[next(iter(operators))]
-            found = operators[key] = operator, tuple(ins), released
-        return found[0]
+            entry = operators[key] = operator, tuple(ins), released
+        return entry[0]
 
 
 class _Custom(Op):
@@ -198,10 +198,10 @@ class _Custom(Op):
         return Params({"op_type": op_type, _GENERATION: _types[op_type][1], **rest})
 
     def use(self, p: Params) -> CustomOpType:
-        found = self._uses.get(p)
-        if found is None:
-            found = self._uses[p] = CustomOpType(p)
-        return found
+        use = self._uses.get(p)
+        if use is None:
+            use = self._uses[p] = CustomOpType(p)
+        return use
 
     def arguments(self, p: Params) -> tuple[str, ...]:
         return self.use(p).arguments
@@ -262,10 +262,10 @@ class _Custom(Op):
         def kernel(run: Any, inputs: Sequence[Any], outputs: Sequence[Any]) -> None:
             handle = outputs[m] if outputs[m] is not None else next(o for o in outputs if o is not None)
             operator = use.operator(handle, run.ctx, ins[:n])
-            given = [_array(a, s, run.ctx) for a, s in zip(inputs, ins)]
+            arrays = [_array(a, s, run.ctx) for a, s in zip(inputs, ins)]
             results = [_array(a, s, run.ctx) for a, s in zip(outputs[:m], outs)]
-            _run(use, "forward", run.ctx, train, [*given, *results], lambda: operator.forward(
-                train, words, given[:n], results, given[n:]))
+            _run(use, "forward", run.ctx, train, [*arrays, *results], lambda: operator.forward(
+                train, words, arrays[:n], results, arrays[n:]))
             if outputs[m] is not None:
                 outputs[m][...] = 0
 
@@ -302,9 +302,9 @@ class _CustomBackward(Op):
 
         def kernel(run: Any, inputs: Sequence[Any], outputs: Sequence[Any]) -> None:
             operator = use.operator(inputs[len(needs)], run.ctx, None)
-            given: dict[str, list[Any]] = {kind: [None] * n for kind, n in sizes.items()}
+            groups: dict[str, list[Any]] = {kind: [None] * n for kind, n in sizes.items()}
             for (kind, i), a, s in zip(needs, inputs, ins):
-                given[kind][i] = _array(a, s, run.ctx)
+                groups[kind][i] = _array(a, s, run.ctx)
             states = [_array(a, s, run.ctx) for a, s in zip(inputs[len(needs) + 1:], ins[len(needs) + 1:])]
             grads = []
             for a, s, r in zip(outputs, outs, reqs):
@@ -313,9 +313,9 @@ class _CustomBackward(Op):
                 if r != Req.ADD:
                     a[...] = 0
                 grads.append(_array(a, s, run.ctx))
-            everything = [*(a for group in given.values() for a in group if a is not None), *states, *grads]
+            everything = [*(a for group in groups.values() for a in group if a is not None), *states, *grads]
             _run(use, "backward", run.ctx, train, everything, lambda: operator.backward(
-                words, given["dy"], given["x"], given["y"], grads, states))
+                words, groups["dy"], groups["x"], groups["y"], grads, states))
 
         return kernel
 

@@ -90,8 +90,8 @@ def _property_of(op: PythonOp) -> type[CustomOpProp]:
             else:
                 results = [a.zeros_like() for a in written]
                 method(*groups, results)
-            for a, request, made in zip(written, requests, results):
-                self.assign(a, request, made)
+            for a, request, result in zip(written, requests, results):
+                self.assign(a, request, result)
 
         def forward(self, is_train: bool, req: Sequence[str], in_data: list[Any], out_data: list[Any], aux: list[Any]) -> None:
             self._call(op.forward, [in_data], out_data, req)

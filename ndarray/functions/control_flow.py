@@ -1,4 +1,4 @@
-"""mx.nd.contrib.foreach, while_loop and cond: plain Python over arrays, recorded by autograd like any other."""
+"""mx.nd.contrib.foreach, while_loop and cond: plain Python over arrays, recorded by autograd as other Python."""
 
 from __future__ import annotations
 
@@ -22,12 +22,12 @@ def foreach(body: Callable[[Any, Any], tuple[Any, Any]], data: Any, init_states:
     lengths = {a.shape[0] for a in arrays}
     if len(lengths) != 1 or not min(lengths):
         raise ShapeError(f"foreach: data must have one number of rows, at least 1: {', '.join(map(describe, arrays)) or 'none'}.")
-    form = spelled(init_states)
+    form = nesting(init_states)
     collected: list[Any] = []
     for t in range(arrays[0].shape[0]):
         results, states = body(mapped(data, lambda a, t=t: a[t]), states)
-        if spelled(states) != form:
-            raise OperatorError(f"foreach: body was given states {form} and returned {spelled(states)}. Return as many.")
+        if nesting(states) != form:
+            raise OperatorError(f"foreach: body was given states {form} and returned {nesting(states)}. Return as many.")
         collected.append(results)
     return _stacked(collected, "foreach"), states
 
@@ -42,12 +42,12 @@ def while_loop(cond: Callable[..., Any], func: Callable[..., tuple[Any, Any]], l
         raise OperatorError(f"while_loop: max_iterations is {max_iterations!r}. Give the number of rows of the results.")
     if not flatten(loop_vars, "while_loop: loop_vars"):
         raise OperatorError("while_loop: loop_vars is empty. Give the variables that change from one iteration to the next.")
-    form, variables = spelled(loop_vars), loop_vars
+    form, variables = nesting(loop_vars), loop_vars
     collected: list[Any] = []
     while len(collected) < max_iterations and _holds(_call(cond, variables), "while_loop: what cond returns"):
         results, variables = _call(func, variables)
-        if spelled(variables) != form:
-            raise OperatorError(f"while_loop: func was given variables {form} and returned {spelled(variables)}. Return as many.")
+        if nesting(variables) != form:
+            raise OperatorError(f"while_loop: func was given variables {form} and returned {nesting(variables)}. Return as many.")
         collected.append([] if results is None else results)
     if not collected:
         return [], variables
@@ -55,14 +55,14 @@ def while_loop(cond: Callable[..., Any], func: Callable[..., tuple[Any, Any]], l
 
 
 def cond(pred: Any, then_func: Callable[[], Any], else_func: Callable[[], Any]) -> Any:
-    """then_func() if pred, an array of one element, is not zero, else else_func()."""
+    """Return then_func() if pred, an array of one element, is not zero, else else_func()."""
     return then_func() if _holds(pred, "cond: pred") else else_func()
 
 
-def _holds(value: Any, what: str) -> bool:
+def _holds(value: Any, name: str) -> bool:
     if isinstance(value, ArrayCore):
         if value.size != 1:
-            raise ShapeError(f"{what} is {describe(value)}, not one element.")
+            raise ShapeError(f"{name} is {describe(value)}, not one element.")
         return bool(value.asnumpy().reshape(()))
     return bool(value)
 
@@ -71,40 +71,40 @@ def _call(f: Callable[..., Any], variables: Any) -> Any:
     return f(*variables) if isinstance(variables, (list, tuple)) else f(variables)
 
 
-def _stacked(collected: list[Any], what: str, rows: int | None = None) -> Any:
-    """Results of every round stacked along a new first axis, with zeros up to so many rows."""
-    first, form = collected[0], spelled(collected[0])
+def _stacked(collected: list[Any], name: str, rows: int | None = None) -> Any:
+    """Return the results of all iterations stacked along a new first axis, followed by zeros up to `rows` rows."""
+    first, form = collected[0], nesting(collected[0])
     columns = []
     for i, results in enumerate(collected):
-        if spelled(results) != form:
-            raise OperatorError(f"{what}: round {i} gave results {spelled(results)}, the first {form}. Return as many.")
-        columns.append(flatten(results, f"{what}: results"))
+        if nesting(results) != form:
+            raise OperatorError(f"{name}: iteration {i} returned results {nesting(results)}, the first {form}. Return as many.")
+        columns.append(flatten(results, f"{name}: results"))
     stacked = []
     for parts in zip(*columns):
-        made = call_op(builtin("stack"), parts, {"axis": 0})
+        column = call_op(builtin("stack"), parts, {"axis": 0})
         if rows is not None and rows > len(parts):
             rest = zeros((rows - len(parts), *parts[0].shape), parts[0].ctx, parts[0].dtype)
-            made = call_op(builtin("Concat"), (made, rest), {"dim": 0})
-        stacked.append(made)
+            column = call_op(builtin("Concat"), (column, rest), {"dim": 0})
+        stacked.append(column)
     remaining = iter(stacked)
     return mapped(first, lambda _: next(remaining))
 
 
-def flatten(value: Any, what: str) -> list[Any]:
-    """The arrays in value, which is one, or lists of them."""
+def flatten(value: Any, name: str) -> list[Any]:
+    """Return the arrays in value, an array or nested lists of arrays."""
     if isinstance(value, ArrayCore):
         return [value]
     if not isinstance(value, (list, tuple)):
-        raise OperatorError(f"{what}: {value!r} is neither an NDArray nor a list of them.")
-    return [a for v in value for a in flatten(v, what)]
+        raise OperatorError(f"{name}: {value!r} is neither an NDArray nor a list of them.")
+    return [a for v in value for a in flatten(v, name)]
 
 
 def mapped(value: Any, f: Callable[[Any], Any]) -> Any:
-    """value with f(array) for every array in it; tuples become lists."""
+    """Return value with f(array) for every array in it; tuples become lists."""
     return f(value) if isinstance(value, ArrayCore) else [mapped(v, f) for v in value]
 
 
-def spelled(value: Any) -> str:
+def nesting(value: Any) -> str:
     """Return how arrays are grouped: `_` for one, `[_, [_]]` for lists."""
-    return "_" if isinstance(value, ArrayCore) else f"[{', '.join(map(spelled, value))}]" if isinstance(value, (list, tuple)) \
+    return "_" if isinstance(value, ArrayCore) else f"[{', '.join(map(nesting, value))}]" if isinstance(value, (list, tuple)) \
         else type(value).__name__

@@ -41,15 +41,15 @@ class _Reader:
         return FileError(f"load: {self.file}: {reason}, at byte {where:,} of {len(self.data):,}. "
                          f"The file is damaged, cut short, or not written by nd.save.")
 
-    def take(self, count: int, what: str) -> memoryview:
+    def take(self, count: int, field: str) -> memoryview:
         left = len(self.data) - self.at
         if count > left:
-            raise self.fail(f"{what} needs {count:,} bytes, {left:,} are left")
+            raise self.fail(f"{field} needs {count:,} bytes, {left:,} are left")
         self.at += count
         return self.data[self.at - count : self.at]
 
-    def number(self, code: str, what: str) -> int:
-        return struct.unpack("<" + code, self.take(struct.calcsize("<" + code), what))[0]
+    def number(self, code: str, field: str) -> int:
+        return struct.unpack("<" + code, self.take(struct.calcsize("<" + code), field))[0]
 
 
 def read_arrays(data: bytes | memoryview, file: str = "buffer") -> tuple[list[str], list[np.ndarray]]:
@@ -95,41 +95,41 @@ def _read_name(r: _Reader, i: int) -> str:
         raise r.fail(f"name {i} is not UTF-8", start) from None
 
 
-def _read_record(r: _Reader, what: str) -> np.ndarray:
+def _read_record(r: _Reader, field: str) -> np.ndarray:
     start = r.at
-    magic = r.number("I", what)
+    magic = r.number("I", field)
     if magic in (_V2, _V3):
-        stype = r.number("i", f"{what}: storage type")
+        stype = r.number("i", f"{field}: storage type")
         if stype:
             known = _STORAGE.get(stype, f"unknown ({stype})")
-            raise r.fail(f"{what}: storage type {known}: only dense arrays can be read", r.at - 4)
-        ndim, code = r.number("i", f"{what}: number of axes"), "q"
+            raise r.fail(f"{field}: storage type {known}: only dense arrays can be read", r.at - 4)
+        ndim, code = r.number("i", f"{field}: number of axes"), "q"
     elif magic == _V1:
-        ndim, code = r.number("I", f"{what}: number of axes"), "q"
+        ndim, code = r.number("I", f"{field}: number of axes"), "q"
     else:
         ndim, code = magic, "I"  # V0: the number of axes stands where later versions have a magic
     if not 0 <= ndim <= _MAX_NDIM:
-        raise r.fail(f"{what}: neither a record magic nor a number of axes: {ndim:#x}", start)
+        raise r.fail(f"{field}: neither a record magic nor a number of axes: {ndim:#x}", start)
     if ndim == 0 and magic != _V3:
-        raise r.fail(f"{what} has no shape: it was saved before it had one", start)
+        raise r.fail(f"{field} has no shape: it was saved before it had one", start)
     at = r.at
-    shape = struct.unpack(f"<{ndim}{code}", r.take(struct.calcsize(f"<{ndim}{code}"), f"{what}: shape"))
+    shape = struct.unpack(f"<{ndim}{code}", r.take(struct.calcsize(f"<{ndim}{code}"), f"{field}: shape"))
     if min(shape, default=0) < 0:
-        raise r.fail(f"{what}: negative size in shape {shape}", at)
-    device = r.number("i", f"{what}: device type")
+        raise r.fail(f"{field}: negative size in shape {shape}", at)
+    device = r.number("i", f"{field}: device type")
     if device not in _DEVICES:
-        raise r.fail(f"{what}: unknown device type {device}", r.at - 4)
-    r.number("i", f"{what}: device number")
-    flag = r.number("i", f"{what}: type flag")
+        raise r.fail(f"{field}: unknown device type {device}", r.at - 4)
+    r.number("i", f"{field}: device number")
+    flag = r.number("i", f"{field}: type flag")
     dtype = FLAG_TO_DTYPE.get(flag)
     if dtype is None:
-        raise r.fail(f"{what}: unknown type flag {flag}", r.at - 4)
+        raise r.fail(f"{field}: unknown type flag {flag}", r.at - 4)
     size = 1
     for n in shape:
         size *= n
     if size == 0 and beyond_memory(shape, dtype):
-        raise r.fail(f"{what}: shape {shape} is larger than memory can be", at)
-    data = r.take(size * dtype.itemsize, f"{what}: {dtype.name}{list(shape)}")
+        raise r.fail(f"{field}: shape {shape} is larger than memory can be", at)
+    data = r.take(size * dtype.itemsize, f"{field}: {dtype.name}{list(shape)}")
     return np.frombuffer(data, np.uint8).view(dtype).reshape(shape)
 
 
