@@ -299,6 +299,20 @@ def test_errors_of_the_property(where, error, text):
         mx.nd.Custom(mx.nd.ones((2,)), op_type="_test_broken", where=where)
 
 
+def test_a_name_registered_again_is_the_new_operator_in_the_next_call():
+    for factor in (2, 3):
+        class Factor(operator.CustomOp):
+            def forward(self, is_train, req, in_data, out_data, aux, factor=factor):
+                self.assign(out_data[0], req[0], in_data[0] * factor)
+
+        class FactorProp(operator.CustomOpProp):
+            def create_operator(self, ctx, shapes, dtypes, cls=Factor):
+                return cls()
+        operator.register("_test_registered_again")(FactorProp)
+        for _ in range(2):
+            assert mx.nd.Custom(mx.nd.ones((2,)), op_type="_test_registered_again").tolist() == [factor, factor]
+
+
 def test_names_that_are_not_registered():
     with pytest.raises(OperatorError, match=r"registered as '_test_sofmax'. Did you mean '_test_softmax'"):
         mx.nd.Custom(mx.nd.ones((2,)), op_type="_test_sofmax")

@@ -37,6 +37,7 @@ from ...kernels.params import Param, Params
 from ..autograd import _Scope
 from ..core.array_core import ArrayCore
 from ..core.chunk import Chunk, layout_of
+from ..dispatch.plan import CACHE
 
 _REQUESTS = {Req.NULL: "null", Req.WRITE: "write", Req.INPLACE: "inplace", Req.ADD: "add"}
 _GENERATION = "_generation"  # distinguishes what was registered again under its name
@@ -108,6 +109,8 @@ def register(reg_name: str) -> Callable[[type[CustomOpProp]], type[CustomOpProp]
     def add(cls: type[CustomOpProp]) -> type[CustomOpProp]:
         if not (isinstance(cls, type) and issubclass(cls, CustomOpProp)):
             raise OperatorError(f"register: {cls!r} is not a subclass of CustomOpProp.")
+        if reg_name in _types:
+            CACHE.clear()  # calls in it run the class that is replaced
         _types[reg_name] = (cls, _types[reg_name][1] + 1 if reg_name in _types else 0)
         return cls
 
