@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 from ...errors import GraphError
@@ -124,27 +124,10 @@ class Foreach(ControlFlow):
 
     def backward_kernel(self, p: Params, ins: Sequence[Spec], outs: Sequence[Spec], reqs: Sequence[Req], target: str,
                         train: bool) -> KernelFunction:
-        shown, n, total, carried = p.num_outputs, p.num_out_data, self.n_inputs(p), self.carried(p)
-        x = ins[shown:shown + total]
-        data = range(len(p.in_data_locs))
+        x = ins[p.num_outputs:p.num_outputs + self.n_inputs(p)]
         back = BackwardSubgraph(p.subgraphs[0], self.wiring(p)[0], self._one_row(p, x), dict(enumerate(reqs)), target, train,
-                                data, carried)
-        n_rounds, heads, names = x[0].shape[0], back.compiled.heads, self.kept(p)
-
-        def kernel(run: Any, inputs: Sequence[Any], outputs: Sequence[Any]) -> None:
-            dys, keep = inputs[:shown], dict(zip(names, inputs[shown + total:]))
-            wanted, grads = wanted_gradients(reqs, outputs)
-            zero_sums(wanted, grads, (*data, *carried))
-            bound = back.bind(run, inputs[shown:shown + total], grads)
-            random, d_states = load_random(keep.get("random")), dys[n:]
-            for t in reversed(range(n_rounds)):
-                states = [row(keep[f"history{k}"], t, x[c].shape) for k, c in enumerate(carried)]
-                d_states = bound.round(t, states, [*(row(dy, t, s.shape) for dy, s in zip(dys[:n], heads)), *d_states],
-                                       advance(random, t * back.compiled.draws))
-            for c, d in zip(carried, d_states):
-                store(wanted.get(c, Req.NULL), grads.get(c), d)
-
-        return kernel
+                                range(len(p.in_data_locs)), self.carried(p))
+        return _backward_loop(self, p, x, reqs, back, lambda keep: x[0].shape[0], back.compiled.draws, 0)
 
 
 class WhileLoop(ControlFlow):
@@ -235,27 +218,38 @@ class WhileLoop(ControlFlow):
 
     def backward_kernel(self, p: Params, ins: Sequence[Spec], outs: Sequence[Spec], reqs: Sequence[Req], target: str,
                         train: bool) -> KernelFunction:
-        shown, n, total, carried = p.num_outputs, p.num_out_data, self.n_inputs(p), self.carried(p)
-        x = ins[shown:shown + total]
+        x = ins[p.num_outputs:p.num_outputs + self.n_inputs(p)]
         test = CompiledSubgraph(p.subgraphs[0], [x[w] for w in p.cond_input_locs], target, train)
         specs = [x[w] for w in p.func_input_locs]
-        back = BackwardSubgraph(p.subgraphs[1], p.func_input_locs, specs, dict(enumerate(reqs)), target, train, (), carried)
-        heads, names, per_round = back.compiled.heads, self.kept(p), test.draws + back.compiled.draws
+        back = BackwardSubgraph(p.subgraphs[1], p.func_input_locs, specs, dict(enumerate(reqs)), target, train, (),
+                                self.carried(p))
+        return _backward_loop(self, p, x, reqs, back, lambda keep: int(keep["count"][0]), test.draws + back.compiled.draws,
+                              test.draws)
 
-        def kernel(run: Any, inputs: Sequence[Any], outputs: Sequence[Any]) -> None:
-            dys, keep = inputs[:shown], dict(zip(names, inputs[shown + total:]))
-            wanted, grads = wanted_gradients(reqs, outputs)
-            zero_sums(wanted, grads, carried)
-            bound = back.bind(run, inputs[shown:shown + total], grads)
-            random, d_states = load_random(keep.get("random")), dys[n:]
-            for t in reversed(range(int(keep["count"][0]))):
-                states = [row(keep[f"history{k}"], t, x[c].shape) for k, c in enumerate(carried)]
-                d_states = bound.round(t, states, [*(row(dy, t, s.shape) for dy, s in zip(dys[:n], heads)), *d_states],
-                                       advance(random, t * per_round + test.draws))
-            for c, d in zip(carried, d_states):
-                store(wanted.get(c, Req.NULL), grads.get(c), d)
 
-        return kernel
+def _backward_loop(op: ControlFlow, p: Params, x: Sequence[Spec], reqs: Sequence[Req], back: BackwardSubgraph,
+                   n_rounds: Callable[[dict[str, Any]], int], per_round: int, first: int) -> KernelFunction:
+    """Return the backward kernel of a loop.
+
+    x:         specs of the loop's inputs. n_rounds: the number of rounds, from the hidden outputs.
+    per_round: random numbers of one round; those of the body begin at first.
+    """
+    shown, n, heads, names = p.num_outputs, p.num_out_data, back.compiled.heads, op.kept(p)
+
+    def kernel(run: Any, inputs: Sequence[Any], outputs: Sequence[Any]) -> None:
+        dys, keep = inputs[:shown], dict(zip(names, inputs[shown + len(x):]))
+        wanted, grads = wanted_gradients(reqs, outputs)
+        zero_sums(wanted, grads, (*back.rows, *back.carried))
+        bound = back.bind(run, inputs[shown:shown + len(x)], grads)
+        random, d_states = load_random(keep.get("random")), dys[n:]
+        for t in reversed(range(n_rounds(keep))):
+            states = [row(keep[f"history{k}"], t, x[c].shape) for k, c in enumerate(back.carried)]
+            d_states = bound.round(t, states, [*(row(dy, t, s.shape) for dy, s in zip(dys[:n], heads)), *d_states],
+                                   advance(random, t * per_round + first))
+        for c, d in zip(back.carried, d_states):
+            store(wanted.get(c, Req.NULL), grads.get(c), d)
+
+    return kernel
 
 
 class Cond(ControlFlow):

@@ -14,7 +14,7 @@ import numpy as np
 
 from ...dtype import FLAG_TO_DTYPE, as_dtype
 from ...errors import DTypeError, GraphError, MXNetError, ShapeError
-from ...kernels.op import Shape, merge_shapes
+from ...kernels.op import Op, Shape, merge_shapes
 from ..symbol.node import Node
 
 Shapes = list[list[Shape | None]]  # [node][output]
@@ -27,22 +27,9 @@ def infer_shapes(order: Sequence[Node], known: Mapping[str, Shape | None]) -> Sh
     known:  shapes of variables by name; a variable's `__shape__` counts too.
     Raises: ShapeError that names the node, its operator, its inputs with shapes, and the rule.
     """
-    start: Shapes = []
-    for node in order:
-        if node.op is None:
-            declared = _declared_shape(node)
-            start.append([merge_shapes(node.name, "the variable's shape", declared, known.get(node.name))])
-        else:
-            start.append([None] * node.n_outputs())
-
-    def rule(node: Node, ins: list, outs: list) -> tuple[list, list]:
-        assert node.op is not None
-        return node.op.infer_shape(node.use, ins, outs)
-
-    def merge(node: Node, what: str, a: Shape | None, b: Shape | None) -> Shape | None:
-        return merge_shapes(node.name, what, a, b)
-
-    _fixed_point(order, start, rule, merge, ShapeError)
+    start: Shapes = [[merge_shapes(node.name, "the variable's shape", _declared_shape(node), known.get(node.name))]
+                     if node.op is None else [None] * node.n_outputs() for node in order]
+    _fixed_point(order, start, lambda op: op.infer_shape, merge_shapes, ShapeError)
     return start
 
 
@@ -51,23 +38,15 @@ def infer_dtypes(order: Sequence[Node], known: Mapping[str, np.dtype | None], de
 
     default: the dtype of variables that stay unknown, applied to one after the other; None leaves them unknown.
     """
-    start: DTypes = []
-    for node in order:
-        if node.op is None:
-            start.append([known[node.name] if known.get(node.name) is not None else _declared_dtype(node)])
-        else:
-            start.append([None] * node.n_outputs())
+    start: DTypes = [[known[node.name] if known.get(node.name) is not None else _declared_dtype(node)]
+                     if node.op is None else [None] * node.n_outputs() for node in order]
 
-    def rule(node: Node, ins: list, outs: list) -> tuple[list, list]:
-        assert node.op is not None
-        return node.op.infer_dtype(node.use, ins, outs)
-
-    def merge(node: Node, what: str, a: np.dtype | None, b: np.dtype | None) -> np.dtype | None:
+    def merge(name: str, what: str, a: np.dtype | None, b: np.dtype | None) -> np.dtype | None:
         if a is not None and b is not None and a != b:
-            raise DTypeError(f"{node.name}: {what} would have to be both {a.name} and {b.name}. Convert one with Cast.")
+            raise DTypeError(f"{name}: {what} would have to be both {a.name} and {b.name}. Convert one with Cast.")
         return a if b is None else b
 
-    run = _fixed_point(order, start, rule, merge, DTypeError)
+    run = _fixed_point(order, start, lambda op: op.infer_dtype, merge, DTypeError)
     if default is not None:
         for i, node in enumerate(order):
             if node.op is None and start[i][0] is None:
@@ -76,9 +55,12 @@ def infer_dtypes(order: Sequence[Node], known: Mapping[str, np.dtype | None], de
     return start
 
 
-def _fixed_point(order: Sequence[Node], table: list[list], rule: Callable, merge: Callable, error: type[MXNetError]
-                 ) -> Callable[[int], None]:
-    """Apply rule to nodes until nothing changes, filling table. Return a function that continues after a change at node i."""
+def _fixed_point(order: Sequence[Node], table: list[list], rule: Callable[[Op], Callable], merge: Callable,
+                 error: type[MXNetError]) -> Callable[[int], None]:
+    """Apply rule(op)(params, inputs, outputs) to nodes until nothing changes, filling table.
+
+    Returns a function that continues after a change at node i.
+    """
     index = {id(n): i for i, n in enumerate(order)}
     inputs = [[(index[id(n)], k) for n, k in node.inputs] for node in order]
     users: list[list[int]] = [[] for _ in order]
@@ -108,22 +90,23 @@ def _fixed_point(order: Sequence[Node], table: list[list], rule: Callable, merge
             i = waiting.popleft()
             queued[i] = False
             node = order[i]
+            assert node.op is not None
             ins = [table[j][k] for j, k in inputs[i]]
             outs = list(table[i])
             try:
-                new_ins, new_outs = rule(node, ins, outs)
+                new_ins, new_outs = rule(node.op)(node.use, ins, outs)
                 for k, value in enumerate(new_outs):
                     old = table[i][k]
                     if old is None and value is not None:  # np.dtype("float64") == None is true
                         store(i, k, value, i)
                     elif value is not None and value != old:
-                        store(i, k, merge(node, f"output {node.output_names()[k]}", old, value), i)
+                        store(i, k, merge(node.name, f"output {node.output_names()[k]}", old, value), i)
                 for n, ((j, k), value) in enumerate(zip(inputs[i], new_ins)):
                     old = table[j][k]
                     if old is None and value is not None:
                         store(j, k, value, i)
                     elif value is not None and value != old:
-                        store(j, k, merge(node, f"input {node.input_names()[n]} ({order[j].name})", old, value), i)
+                        store(j, k, merge(node.name, f"input {node.input_names()[n]} ({order[j].name})", old, value), i)
             except MXNetError as failure:
                 raise error(_explain(node, ins, str(failure))) from failure
 
