@@ -1,7 +1,4 @@
-"""Tuning: which kernels a model or operator runs, and the runs that compile, time and check their configurations.
-
-What is tried, and what is best, is decided in `kernels/tune_*.py`; here it is done.
-"""
+"""Tuning: collect the kernels of a model or operator; prune, compile, time and check their configurations; store the results."""
 
 from ..kernels.configs.store import Store as Store
 from ..kernels.configs.store import store_path as store_path

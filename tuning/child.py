@@ -1,7 +1,7 @@
-"""The process that runs candidates: an illegal access, a crash or an endless loop costs one configuration, not the run.
+"""The timing process: an illegal access, a crash or an endless loop costs one configuration, not the run.
 
-It is told a request, collects the same tasks as its parent, and answers one line of JSON for each line of JSON it is
-given. Times of a GPU have never been taken with this file: it was written on a machine without one.
+It reads a request, collects the same tasks as its parent, and answers each line of JSON with a line of JSON. It has not timed a
+real GPU yet: it was written on a machine without one.
 """
 
 from __future__ import annotations
@@ -27,18 +27,13 @@ from ..kernels.tolerance import tolerance
 from .collect import TuningRequest, collect
 from .tasks import TuningTask
 
-SHORTEST = 1e-3  # seconds: kernels that take less are called several times in a row
-FLUSH = 256 << 20  # bytes written between two timings of a GPU, so that its L2 holds nothing of the last
+SHORTEST = 1e-3  # seconds: shorter kernels are called several times in a row
+FLUSH = 256 << 20  # bytes written between two timings of a GPU, to empty its L2 cache
 SEED = 7
 
 
-def bench(run: Any, task: TuningTask) -> Bench:
-    """A Bench for task."""
-    return Bench(run, task)
-
-
 class Bench:
-    """The arrays of one task, and its kernels by configuration."""
+    """The arrays of one task, and its kernels, by configuration."""
 
     def __init__(self, run: Any, task: TuningTask):
         self.run, self.task = run, task
@@ -49,20 +44,20 @@ class Bench:
         self.kernels: dict[str, Callable[..., None]] = {}
         self.repeats: dict[str, Callable[[], None]] = {}
         self.calls = 0
-        self.replayed = True  # until a graph cannot be captured
+        self.graphs = True  # CUDA graphs are used until one cannot be captured
 
     def _kernel(self, config: Config) -> Callable[..., None]:
         name = json.dumps(config, sort_keys=True)
         if name not in self.kernels:
             t = self.task
-            made = t.op.kernel(t.params, t.ins, t.outs, t.reqs, t.target, t.train)
-            made(self.run, self.ins, self.outs, **self.options)
+            kernel = t.op.kernel(t.params, t.ins, t.outs, t.reqs, t.target, t.train)
+            kernel(self.run, self.ins, self.outs, **self.options)
             self._wait()
-            self.kernels[name] = made
+            self.kernels[name] = kernel
         return self.kernels[name]
 
     def seconds(self, config: Config) -> float:
-        """One timing: seconds per call. The first of a configuration is preceded by a call that does not count."""
+        """Time config once: seconds per call. Before the first timing of a configuration it is called once."""
         with active_configs.forced(self.task.key.template, config):
             kernel = self._kernel(config)
             if not self.calls:
@@ -71,8 +66,8 @@ class Bench:
             return self._timed(self._repeat(config, kernel)) / self.calls
 
     def _repeat(self, config: Config, kernel: Callable[..., None]) -> Callable[[], None]:
-        """What makes `calls` calls. On a GPU the replay of a graph that holds them, so that the time is not the host's; where
-        a graph cannot be captured, the calls themselves."""
+        """Return a function that makes `calls` calls: on a GPU the replay of a CUDA graph, so that the host's time does not
+        count; without a graph, the calls themselves."""
         name = json.dumps(config, sort_keys=True)
         if name not in self.repeats:
             def repeat() -> None:
@@ -80,13 +75,13 @@ class Bench:
                     kernel(self.run, self.ins, self.outs, **self.options)
 
             self.repeats[name] = repeat
-            if self.run.stream is not None and self.replayed:
+            if self.run.stream is not None and self.graphs:
                 graph = cuda.Graph(self.run.ctx.device_id, "tune")
                 try:
                     graph.capture(repeat)
                     self.repeats[name] = graph.replay
-                except Exception:  # for this task launches are timed one by one, the default's too: all are seen alike
-                    self.replayed = False
+                except Exception:  # then all launches of this task, the default's too, are timed one by one
+                    self.graphs = False
                     self.repeats = {name: repeat}
         return self.repeats[name]
 
@@ -104,9 +99,9 @@ class Bench:
             self.run.stream.synchronize()
 
     def differs(self, config: Config, default: Config) -> str:
-        """What is wrong with config's outputs beside the default's; "" if nothing.
+        """Compare config's outputs with the default's; return the fault, or "".
 
-        Other blocks add up in another order, so differences are seen against the output's largest value.
+        Other blocks add in another order, so a difference is measured against the output's largest value.
         """
         want, got = self._outputs(default), self._outputs(config)
         for i, (w, g) in enumerate(zip(want, got)):
@@ -132,14 +127,14 @@ class Bench:
 
 
 def device_array(run: Any, values: np.ndarray, dtype: np.dtype) -> Any:
-    """values where run computes."""
-    made = storage.array(values.shape, dtype, run.ctx)
-    assign(made, values)
-    return made
+    """Return values as an array on run's device."""
+    array = storage.array(values.shape, dtype, run.ctx)
+    assign(array, values)
+    return array
 
 
 def assign(array: Any, values: np.ndarray) -> None:
-    """array = values, wherever it is."""
+    """Write values to an array on any device."""
     if isinstance(array, np.ndarray):
         array[...] = values
     else:
@@ -147,20 +142,20 @@ def assign(array: Any, values: np.ndarray) -> None:
 
 
 def host(array: Any) -> np.ndarray:
-    """The values of a device array."""
+    """Return the values of an array on any device."""
     return array if isinstance(array, np.ndarray) else cuda.to_host(array)
 
 
 def sample(rng: np.random.Generator, shape: tuple[int, ...], dtype: np.dtype) -> np.ndarray:
-    """Values to time with: normal, for a GPU's clock depends on them; zeros and ones for whole numbers."""
+    """Random inputs: normal, since a GPU's clock depends on the values; zeros and ones for integers."""
     if dtype.kind in "iub":
         return rng.integers(0, 2, shape).astype(dtype)
     return rng.standard_normal(shape, dtype=np.float32).astype(dtype)
 
 
 def rooflines(run: Any, dtypes: list[str]) -> dict[str, float]:
-    """What this machine reaches: "bytes_per_s" (read and written, of a large copy), and flops of a large product by dtype."""
-    found = {}
+    """Measure this machine's "bytes_per_s" (read and written, by a large copy) and "flops DTYPE" (of a large product)."""
+    limits = {}
     if run.stream is None:
         a, b = np.ones(16 << 20, np.float32), np.zeros(16 << 20, np.float32)
 
@@ -168,7 +163,7 @@ def rooflines(run: Any, dtypes: list[str]) -> dict[str, float]:
             step = a.size // parts
             return lambda: run.parallel(lambda i: np.copyto(b[i * step:(i + 1) * step], a[i * step:(i + 1) * step]), parts)
 
-        found["bytes_per_s"] = 2 * a.nbytes / min(best_of(copy(p)) for p in (1, 2, 16))
+        limits["bytes_per_s"] = 2 * a.nbytes / min(best_of(copy(p)) for p in (1, 2, 16))
         n = 1024
         for name in sorted({"float64" if d == "float64" else "float32" for d in dtypes}):
             x, y, z = (np.ones((n, n), name) for _ in range(3))
@@ -178,15 +173,15 @@ def rooflines(run: Any, dtypes: list[str]) -> dict[str, float]:
                 return lambda: run.parallel(
                     lambda i: np.matmul(x[i * rows:(i + 1) * rows], y, out=z[i * rows:(i + 1) * rows]), parts)
 
-            found[f"flops {name}"] = 2.0 * n**3 / min(best_of(multiply(p)) for p in (1, 2, 4, 8))
-        return found
+            limits[f"flops {name}"] = 2.0 * n**3 / min(best_of(multiply(p)) for p in (1, 2, 4, 8))
+        return limits
     a, b = (run.workspace((1 << 28,), np.dtype("uint8")) for _ in range(2))
-    found["bytes_per_s"] = 2 * (1 << 28) / best_of(lambda: (b.copy_(a), run.stream.synchronize()))
-    return found
+    limits["bytes_per_s"] = 2 * (1 << 28) / best_of(lambda: (b.copy_(a), run.stream.synchronize()))
+    return limits
 
 
 def best_of(work: Callable[[], Any], rounds: int = 10, enough: float = 0.3) -> float:
-    """The shortest of a few runs, in seconds, after one that does not count; of three, if they take `enough` seconds."""
+    """The shortest of up to `rounds` runs, in seconds, after a warm-up; at least three, until they take `enough` seconds."""
     work()
     seconds: list[float] = []
     while len(seconds) < rounds and (len(seconds) < 3 or sum(seconds) < enough):
@@ -197,7 +192,7 @@ def best_of(work: Callable[[], Any], rounds: int = 10, enough: float = 0.3) -> f
 
 
 class TimingServer:
-    """Answers orders about the tasks of one request."""
+    """Answers orders for the tasks of one request."""
 
     def __init__(self, request: TuningRequest):
         self.tasks = [i.task for i in collect(request).items]
@@ -205,7 +200,7 @@ class TimingServer:
         self.at, self.bench = -1, None
 
     def answer(self, order: Mapping[str, Any]) -> dict[str, Any]:
-        """The answer to one order. Runs inside an engine function, so that kernels get a real RunContext."""
+        """Answer one order, inside an engine function, so that kernels get a real RunContext."""
         box: list[dict[str, Any]] = []
         engine.current().push_sync(lambda run: box.append(self._do(run, order)), self.ctx, [], [], name="tune")
         engine.current().wait_for_all()
@@ -219,7 +214,7 @@ class TimingServer:
             assert str(task.key) == order["key"], f"task {order['task']} is {task.key} here and {order['key']} there"
             if self.at != order["task"] or self.bench is None:
                 self.bench = None
-                self.at, self.bench = order["task"], bench(run, task)
+                self.at, self.bench = order["task"], Bench(run, task)
             self.bench.run = run
             if order["do"] == "time":
                 return {"seconds": self.bench.seconds(order["config"])}
@@ -229,9 +224,9 @@ class TimingServer:
 
 
 def main() -> None:
-    """Read orders from standard input until it ends."""
+    """Answer orders from standard input until it ends."""
     answers = os.fdopen(os.dup(1), "w")
-    os.dup2(2, 1)  # what a library prints must not be taken for an answer
+    os.dup2(2, 1)  # so that no library's output is taken for an answer
     server = TimingServer(TuningRequest.from_json(json.loads(sys.stdin.readline())))
     print(json.dumps({"ready": len(server.tasks)}), file=answers, flush=True)
     for line in sys.stdin:

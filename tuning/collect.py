@@ -1,8 +1,8 @@
-"""Collecting: the kernels of a model's real plan, or of single operators, as tasks; those that cost most come first.
+"""Collect the kernels of a model's program, or of single operators, as tuning tasks; the most expensive come first.
 
-The plan is the one an executor would run on that target, but no array is allocated for it. On a CPU products are collected
-apart from the elementwise work that follows them. The same request gives the same tasks in the same order in every process,
-so that a child is told a task by its number.
+The program is the one that an executor would run on the target, but no array is allocated. On a CPU products are collected apart
+from the elementwise work that follows them. A request gives the same tasks in the same order in every process, so that the
+timing process can be given a task's number.
 """
 
 from __future__ import annotations
@@ -30,16 +30,16 @@ from ..kernels.params import Params
 from .prune import bound_s
 from .tasks import TuningTask, tasks_of, work_of
 
-MAX_SIZE = 1 << 40  # elements of one array: more is a slip of the keyboard
-_CPU_FLOPS, _CPU_BYTES = 2e10, 5e9  # of one core, roughly: to sort by before anything is measured
+MAX_SIZE = 1 << 40  # elements of one array; more is a typing error
+_CPU_FLOPS, _CPU_BYTES = 2e10, 5e9  # of one core, roughly: for sorting before anything is measured
 
 
 @dataclass(frozen=True)
 class TuningRequest:
-    """What to tune, as a user said it: a model with shapes, or operators with shapes. Plain data, as JSON holds it.
+    """The user's request: a model with shapes, or operators with shapes. Plain data, so that it can be sent as JSON.
 
-    model: path of a symbol JSON. shapes: {input: shape} for a model. cases: (operator, shape as written).
-    dtype: of the inputs. target: "cpu" or "gpu". train: the training step (else inference).
+    model: path of a symbol JSON. shapes: {input: shape} of a model. cases: (operator, shape as text).
+    dtype: of the inputs. target: "cpu" or "gpu". train: the training step, else inference.
     """
 
     model: str = ""
@@ -57,10 +57,10 @@ class TuningRequest:
 
 @dataclass
 class WorkloadItem:
-    """A task and its part of a step.
+    """A task and its share of a step.
 
-    name:     the first node that runs it. count: how often a step runs it.
-    bound_s:  seconds of all its runs if published limits were reached. share: of such a step's whole time.
+    name:     the first node that runs it. count: its number of runs in a step.
+    bound_s:  the seconds of all its runs at the published limits of the device. share: bound_s by that of the whole step.
     """
 
     task: TuningTask
@@ -72,7 +72,7 @@ class WorkloadItem:
 
 @dataclass
 class Workload:
-    """items: what can be tuned, the dearest first. kernels: all kernel calls of a step, tunable or not."""
+    """items: the tunable kernels, the most expensive first. kernels: the number of all kernel calls of a step."""
 
     items: list[WorkloadItem]
     kernels: int
@@ -80,7 +80,7 @@ class Workload:
 
     @property
     def share(self) -> float:
-        """The part of a step's estimated time that can be tuned."""
+        """The share of a step's estimated time that can be tuned."""
         return sum(i.share for i in self.items)
 
 
@@ -88,9 +88,9 @@ _Call = tuple[str, Op, Params, tuple[Spec, ...], tuple[Spec, ...], tuple[Req, ..
 
 
 def collect(request: TuningRequest, sm: int = 90) -> Workload:
-    """Everything that request asks to tune. sm: the compute capability, times ten, to estimate a GPU's times for.
+    """Return the kernels that request asks to tune. sm: the compute capability, times ten, for estimates of a GPU's times.
 
-    Raises GraphError, ShapeError, ParameterError, OperatorError with what is wrong with the request.
+    Raises GraphError, ShapeError, ParameterError or OperatorError for a request that cannot be read.
     """
     calls = _model_calls(request) if request.model else [c for case in request.cases for c in _operator_calls(request, *case)]
     items: dict[Any, WorkloadItem] = {}
@@ -100,14 +100,11 @@ def collect(request: TuningRequest, sm: int = 90) -> Workload:
         for task in tasks_of(op, p, ins, outs, reqs, request.target, request.train, sm):
             seconds = _seconds(task.flops, task.nbytes, task.key.dtype, request.target, sm)
             k = task.key
-            found = items.get(kind := (k.template, k.dtype, k.layout, k.align, k.bucket))
-            if found is None:
-                items[kind] = WorkloadItem(task, name, 1, seconds)
-            else:
-                found.count += 1
-                found.bound_s += seconds
+            item = items.setdefault((k.template, k.dtype, k.layout, k.align, k.bucket), WorkloadItem(task, name, 0, 0.0))
+            item.count += 1
+            item.bound_s += seconds
     order = sorted(items.values(), key=lambda i: -i.bound_s)
-    step = max(step, sum(i.bound_s for i in order))  # the parts of a derivative read some arrays twice
+    step = max(step, sum(i.bound_s for i in order))  # the tasks of a derivative read some arrays twice
     return Workload([replace(i, share=i.bound_s / step) for i in order], len(calls), step)
 
 
@@ -143,38 +140,38 @@ SHAPE_HELP = ("M x K x N for dot and FullyConnected: 1024x1024x1024; data @ filt
               "32x64x56x56@64x3x3/1+1; the shape of every input for others: 32x64x56x56")
 
 
-def _numbers(what: str, text: str) -> tuple[int, ...]:
+def _numbers(name: str, text: str) -> tuple[int, ...]:
     if not re.fullmatch(r"\d{1,12}(x\d{1,12})*", text):
-        raise ParameterError(f"{what}: {text!r} is not a shape. Write {SHAPE_HELP}.")
+        raise ParameterError(f"{name}: {text!r} is not a shape. Write {SHAPE_HELP}.")
     shape = tuple(map(int, text.split("x")))
     if 0 in shape or np.prod(shape, dtype=float) > MAX_SIZE:
-        raise ParameterError(f"{what}: {text} has {'no' if 0 in shape else 'too many'} elements. Write {SHAPE_HELP}.")
+        raise ParameterError(f"{name}: {text} has {'no' if 0 in shape else 'too many'} elements. Write {SHAPE_HELP}.")
     return shape
 
 
 def _operator_calls(request: TuningRequest, name: str, text: str) -> list[_Call]:
-    op, given, shapes = ops.get(name), {}, []
+    op, params, shapes = ops.get(name), {}, []
     if op.name in ("dot", "FullyConnected"):
         sizes = _numbers(name, text)
         if len(sizes) != 3:
             raise ParameterError(f"{name}: {text!r} is not three sizes. Write M x K x N: 1024x1024x1024.")
         m, k, n = sizes
         shapes = [(m, k), (k, n)] if op.name == "dot" else [(m, k), (n, k)]
-        given = {} if op.name == "dot" else {"num_hidden": n, "no_bias": True}
+        params = {} if op.name == "dot" else {"num_hidden": n, "no_bias": True}
     elif op.name == "Convolution":
-        found = _CONVOLUTION.fullmatch(text)
-        if found is None:
+        match = _CONVOLUTION.fullmatch(text)
+        if match is None:
             raise ParameterError(f"{name}: {text!r} is not a convolution. Write {SHAPE_HELP}.")
-        data, kernel = _numbers(name, found["data"]), _numbers(name, found["kernel"])
+        data, kernel = _numbers(name, match["data"]), _numbers(name, match["kernel"])
         if len(kernel) != len(data) - 2:
-            raise ParameterError(f"{name}: data {found['data']} needs a kernel of {len(data) - 2} sizes, not {found['kernel']}.")
-        filters = _numbers(name, found["filters"])[0]
-        given = {"kernel": kernel, "num_filter": filters, "stride": (int(found["stride"] or 1),) * len(kernel),
-                 "pad": (int(found["pad"] or 0),) * len(kernel), "no_bias": True}
+            raise ParameterError(f"{name}: data {match['data']} needs a kernel of {len(data) - 2} sizes, not {match['kernel']}.")
+        filters = _numbers(name, match["filters"])[0]
+        params = {"kernel": kernel, "num_filter": filters, "stride": (int(match["stride"] or 1),) * len(kernel),
+                 "pad": (int(match["pad"] or 0),) * len(kernel), "no_bias": True}
         shapes = [data, (filters, data[1], *kernel)]
     else:
         shapes = [_numbers(name, text)] * len(op.input_names or ("data",))
-    p = op.parse(given)
+    p = op.parse(params)
     in_shapes, out_shapes = op.infer_shape(p, shapes)
     dtype = as_dtype(request.dtype)
     in_types, out_types = op.infer_dtype(p, [dtype] * len(shapes))

@@ -1,5 +1,5 @@
-"""A GPU task's configurations as compiler jobs, and what the compiler's result says of them. No GPU and no triton here:
-launches are recorded, and compiling is done by processes of gpu/compile.py's own."""
+"""A GPU task's configurations as compile jobs, and the verdict on their builds. Neither a GPU nor triton is needed: launches are
+recorded, and other processes compile (gpu/compile.py)."""
 
 from __future__ import annotations
 
@@ -20,12 +20,12 @@ MIN_OCCUPANCY = 1 / 16  # of a multiprocessor's warps: below it nothing hides th
 
 
 def jobs_of(task: TuningTask, config: Config, target: int) -> list[CompileJob]:
-    """What must be compiled to run task with config on a compute capability (times ten)."""
+    """Return the compile jobs of task with config, for a compute capability (times ten)."""
     return [_with(job, config) for job in recorded(task, config, target)]
 
 
 def recorded(task: TuningTask, config: Config, target: int) -> list[CompileJob]:
-    """The jobs of task's own kernels, as the operator launches them when it is told config."""
+    """Return the jobs of task's kernels as the operator launches them with config."""
     with active_configs.forced(task.key.template, config), record(target) as recorder:
         task.launch()
     jobs, blocks = recorder.jobs, {n for n in config if n.isupper()}
@@ -33,7 +33,7 @@ def recorded(task: TuningTask, config: Config, target: int) -> list[CompileJob]:
 
 
 def uses_config(task: TuningTask, config: Config, target: int) -> bool:
-    """Whether the template launches what config says. Where not, its results can be looked at but not used yet."""
+    """Return True if the operator launches its kernels with config. If not, results are kept but cannot be used yet."""
     jobs = recorded(task, config, target)
     return any(all(j.constexprs.get(n, v) == v for n, v in config.items() if n not in _OPTIONS)
                and all(getattr(j, n) == config[n] for n in _OPTIONS if n in config) for j in jobs)
@@ -46,9 +46,9 @@ def _with(job: CompileJob, config: Config) -> CompileJob:
 
 def compile_jobs(jobs: Sequence[CompileJob], *, timeout: float, workers: int | None = None, until: float = math.inf
                  ) -> Iterator[tuple[int, CompiledKernel | str]]:
-    """(position, kernel or the compiler's words) of every job as it is done. timeout: seconds for each.
+    """Yield (position, kernel or the compiler's message) of every job as it is done. timeout: seconds for each.
 
-    Leaving the loop early ends the compilers, and so does time.monotonic() reaching `until`.
+    The compilers end when the loop is left early, or when time.monotonic() reaches `until`.
     """
     for i, outcome in build(jobs, timeout=timeout, workers=workers, until=until):
         yield i, str(outcome) if isinstance(outcome, OperatorError) else outcome
@@ -56,9 +56,9 @@ def compile_jobs(jobs: Sequence[CompileJob], *, timeout: float, workers: int | N
 
 def evaluate_build(task: TuningTask, kernels: Iterable[CompiledKernel], like: Sequence[CompiledKernel] = ()
           ) -> tuple[str, dict[str, Any]]:
-    """(what is wrong with a configuration's kernels, or "", and the worst of their figures).
+    """Return (the fault of a configuration's kernels, or ""; the worst of their figures).
 
-    like: the default's kernels: what they lack themselves is not held against others.
+    like: the default's kernels. A property that they lack is no fault of others.
     """
     kernels = list(kernels)
     facts: dict[str, Any] = {"registers": max(k.registers for k in kernels), "shared": max(k.shared for k in kernels),

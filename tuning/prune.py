@@ -1,11 +1,12 @@
-"""Free pruning: configurations that cannot be the best, said so before any compiler or clock runs; and what the model
-expects of the rest. The model ranks; nothing it says is ever shown as a measurement."""
+"""Pruning: reject configurations that cannot be the best before anything is compiled or timed, and rank the rest by a model of
+the GPU. The model only ranks; its numbers are never shown as measurements."""
 
 from __future__ import annotations
 
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -20,18 +21,18 @@ from ..kernels.ops.nn.convolution_cpu import Geometry, row_pieces
 from ..kernels.ops.nn.triton_conv_nhwc import WEIGHT_BK, WEIGHT_BN, splits_of
 from .tasks import TuningTask, cache_bytes, math_itemsize
 
-KEEP = 40  # configurations per task that the model's ranking lets through to the compiler
+KEEP = 40  # configurations per task that are compiled, by the model's ranking
 MAX_ACCUMULATORS, MIN_ACCUMULATORS = 160, 8  # registers per thread for the sums of a product
 LAUNCH_S = 2e-6
 SPECIALISED = 2  # the template of a product whose warps divide the work
 WEIGHT = "gpu conv weight"
-#: Reasons, as the summary counts them.
+#: The reasons that the summary counts.
 REASONS = ("registers", "shared memory", "waves", "alignment", "same as another", "cache", "rank", "compiled")
 
 
 @dataclass(frozen=True)
 class Pruned:
-    """A configuration that is not tried. reason: one of REASONS; why: with the numbers."""
+    """A configuration that is not tried. reason: one of REASONS; why: the explanation, with numbers."""
 
     config: Config
     reason: str
@@ -39,19 +40,19 @@ class Pruned:
 
 
 def prune(task: TuningTask, space: Sequence[Config], target: int = 90, keep: int = KEEP) -> tuple[list[Config], list[Pruned]]:
-    """(configurations worth compiling, most promising first; the others with reasons). The default is always kept.
+    """Return (the configurations to compile, the most promising first; the others with reasons). The default is always kept.
 
-    target: compute capability times ten; of no meaning for a CPU's tasks.
+    target: a GPU's compute capability times ten.
     """
     default, rest = space[0], space[1:]
     check = _cpu_check(task, default) if task.target == "cpu" else _gpu_check(task, limits_of(target))
     kept, pruned = [], []
     for config in rest:
-        bad = check(config)
-        if bad is None:
+        reason = check(config)
+        if reason is None:
             kept.append(config)
         else:
-            pruned.append(Pruned(config, *bad))
+            pruned.append(Pruned(config, *reason))
     if task.target != "cpu":
         expected = {id(c): estimate(task, c, target) for c in kept}
         kept.sort(key=lambda c: expected[id(c)])
@@ -64,22 +65,17 @@ def prune(task: TuningTask, space: Sequence[Config], target: int = 90, keep: int
 
 # ---- GPU ------------------------------------------------------------------------------------------------------------
 def _gpu_check(task: TuningTask, limits: Limits):
-    if task.key.template == "gpu flat":
-        return lambda c: _flat(task.key, c)
-    if task.key.template == "gpu row":
-        return lambda c: _row(task.key, c)
-    if task.key.template == "gpu fold":
-        return lambda c: _fold(task.key, c)
-    return lambda c: product_reason(task.key, c, limits)
+    generated = {"gpu flat": _flat, "gpu row": _row, "gpu fold": _reduction}.get(task.key.template)
+    return partial(generated, task.key) if generated else lambda c: product_reason(task.key, c, limits)
 
 
 def _parts(k: Key, c: Config, tiles: int, limits: Limits) -> int:
-    """In how many parts the inner sum is taken: as told; a weight gradient's in as many as fill the machine."""
+    """The number of parts of the inner sum; a weight gradient has as many as fill the machine."""
     return splits_of(k.size["k"], tiles, c["BK"], limits.sms)[0] if k.template == WEIGHT else c.get("splits", 1)
 
 
 def product_reason(k: Key, c: Config, limits: Limits) -> tuple[str, str] | None:
-    """Why a product's configuration need not be compiled, or None."""
+    """Return (reason, explanation) if a product's configuration need not be compiled, else None."""
     bm, bn, bk, warps, stages = (c[n] for n in ("BM", "BN", "BK", "num_warps", "num_stages"))
     size, item = k.size, np_itemsize(k.dtype)
     m, n, inner = size["m"], size["n"], size["k"]
@@ -89,15 +85,15 @@ def product_reason(k: Key, c: Config, limits: Limits) -> tuple[str, str] | None:
     if template and (k.align < 16 or batch > 1):
         return "alignment", f"TMA needs rows at multiples of 16 bytes and one product, here {k.align} and {batch}"
     if template == SPECIALISED and warps != 4:
-        return "same as another", f"specialised warps come in fours: with {warps} the request is ignored"
+        return "same as another", f"specialised warps come in fours; {warps} are ignored"
     accumulators = bm * bn * wide / (warps * 32 * (2 if template == SPECIALISED else 1))
     if accumulators > MAX_ACCUMULATORS:
-        return "registers", f"{accumulators:.0f} registers per thread for sums alone, {MAX_ACCUMULATORS} are bearable"
+        return "registers", f"{accumulators:.0f} registers per thread for sums alone, {MAX_ACCUMULATORS} are the limit"
     if accumulators < MIN_ACCUMULATORS:
         return "registers", f"{accumulators:.0f} sums per thread: too little work for {warps} warps"
     shared = stages * (bm + bn) * bk * item
     if shared > limits.shared_block:
-        return "shared memory", f"{shared} bytes for {stages} stages, {limits.shared_block} are there"
+        return "shared memory", f"{shared} bytes for {stages} stages, {limits.shared_block} are available"
     for name, block, whole in (("BM", bm, m), ("BN", bn, n), ("BK", bk, inner)):
         if block > 16 and block >= 2 * max(16, next_power_of_2(whole)):
             return "same as another", f"{name}={block} for {whole}: more than half of every tile is empty"
@@ -108,20 +104,20 @@ def product_reason(k: Key, c: Config, limits: Limits) -> tuple[str, str] | None:
     if bk * item < 32:
         return "alignment", f"rows of {bk * item} bytes in a tile, 32 make a full access"
     if stages > 3 and k.align < 16:
-        return "alignment", f"rows start at multiples of {k.align} bytes: nothing is copied ahead, {stages} stages or not"
-    turns = cdiv(inner, bk * splits)
-    if stages > 2 and turns < stages:
-        return "same as another", f"{turns} turns of the loop: {stages} stages are never full"
+        return "alignment", f"rows start at multiples of {k.align} bytes: asynchronous copies need 16, more stages do not help"
+    iterations = cdiv(inner, bk * splits)
+    if stages > 2 and iterations < stages:
+        return "same as another", f"{iterations} iterations of the loop: {stages} stages are never full"
     if splits > 1 and tiles >= limits.sms and k.template != WEIGHT:
-        return "waves", f"{tiles} tiles fill {limits.sms} multiprocessors: splitting adds work and no room"
-    if splits > 1 and turns < 4:
-        return "waves", f"{splits} parts of {turns} turns each: too little to add up"
+        return "waves", f"{tiles} tiles fill {limits.sms} multiprocessors: splitting only adds work"
+    if splits > 1 and iterations < 4:
+        return "waves", f"{splits} parts of {iterations} iterations each: too little work"
     tiles *= splits
     if tiles < limits.sms / 2 and bm * bn > 32 * 32 and m * n * batch >= 32 * 32 * limits.sms:
         return "waves", f"{tiles} tiles for {limits.sms} multiprocessors"
     waves = tiles / limits.sms
     if waves > 1 and waves / math.ceil(waves) < 0.55:
-        return "waves", f"{waves:.2f} waves: the last leaves {1 - waves / math.ceil(waves):.0%} of all time unused"
+        return "waves", f"{waves:.2f} waves: the last leaves {1 - waves / math.ceil(waves):.0%} of the time unused"
     return None
 
 
@@ -159,7 +155,7 @@ def _row(k: Key, c: Config) -> tuple[str, str] | None:
     return None
 
 
-def _fold(k: Key, c: Config) -> tuple[str, str] | None:
+def _reduction(k: Key, c: Config) -> tuple[str, str] | None:
     m, r, block_m, block_r = k.size["m"], k.size["r"], c["BLOCK_M"], c["BLOCK_R"]
     for name, block, whole in (("BLOCK_M", block_m, m), ("BLOCK_R", block_r, r)):
         if block > 1 and block >= 2 * next_power_of_2(whole):
@@ -177,7 +173,7 @@ def _fold(k: Key, c: Config) -> tuple[str, str] | None:
 
 
 def estimate(task: TuningTask, c: Config, target: int = 90) -> float:
-    """Seconds the model expects: whole waves of tiles, each bound by arithmetic or by what it reads through the L2."""
+    """Return the seconds that the model expects: full waves of tiles, each bound by arithmetic or by its reads through the L2."""
     limits, k = limits_of(target), task.key
     bound = max(task.nbytes / limits.bytes_per_s, task.flops / limits.flops.get(k.dtype, limits.flops["float32"]))
     if "BM" not in c:
@@ -194,17 +190,17 @@ def estimate(task: TuningTask, c: Config, target: int = 90) -> float:
     registers = min(255, bm * bn // (c["num_warps"] * 32) + 40)
     resident = max(1, min(limits.shared // (shared + 1024), limits.registers // (registers * c["num_warps"] * 32), 8))
     peak, through = limits.flops.get(k.dtype, limits.flops["float32"]) / limits.sms, limits.l2_bytes_per_s / limits.sms
-    reach = 0.55 + 0.075 * math.log2(bm * bn / 1024) + 0.05 * (c["num_stages"] - 2) + 0.05 * template  # small tiles feed badly
+    reach = 0.55 + 0.075 * math.log2(bm * bn / 1024) + 0.05 * (c["num_stages"] - 2) + 0.05 * template  # small tiles reach less
     busy = min(1.0, 0.6 + 0.4 * resident * c["num_warps"] / 8)
     per_tile = max(2 * bm * bn * inner / (peak * min(1.0, reach)), (bm + bn) * inner * item / through) / busy
-    turns = inner / bk * 3e-8 / c["num_stages"]
+    overhead = inner / bk * 3e-8 / c["num_stages"]
     adding = LAUNCH_S + splits * size["m"] * size["n"] * 8 / limits.bytes_per_s if splits > 1 else 0.0
-    waves = math.ceil(tiles / limits.sms) * (per_tile + turns / resident)
+    waves = math.ceil(tiles / limits.sms) * (per_tile + overhead / resident)
     return LAUNCH_S + adding + max(waves, task.nbytes / limits.bytes_per_s)
 
 
 def bound_s(flops: float, nbytes: int, dtype: str, target: int = 90) -> float:
-    """Seconds no kernel can beat by the published limits: what work is sorted by before anything is measured."""
+    """Return the least seconds by the published limits of the device: kernels are sorted by it before anything is measured."""
     limits = limits_of(target)
     return LAUNCH_S + max(nbytes / limits.bytes_per_s, flops / limits.flops.get(dtype, limits.flops["float32"]))
 
@@ -217,7 +213,7 @@ def _cpu_check(task: TuningTask, default: Config):
         if task.key.template == "cpu tile":
             nbytes = c["tile"] * math_itemsize(task.key.dtype) * min(task.key.size["arrays"], 4)
             if nbytes > 8 * cache_bytes() and task.key.size["elements"] > c["tile"]:
-                return "cache", f"{nbytes} bytes in use by a tile, {8 * cache_bytes()} are eight second-level caches"
+                return "cache", f"{nbytes} bytes in use by a tile, more than {8 * cache_bytes()}, eight second-level caches"
         cuts = _cuts(task, c)
         pieces = cuts[0]
         if c["threads"] > pieces:
@@ -225,7 +221,7 @@ def _cpu_check(task: TuningTask, default: Config):
         if c["threads"] == 0 and pieces == 1:
             cuts = (1, *cuts[1:-1], 1)
         if cuts in seen:
-            return "same as another", "cuts the work as " + " ".join(f"{n}={v}" for n, v in seen[cuts].items()) + " does"
+            return "same as another", "divides the work as " + " ".join(f"{n}={v}" for n, v in seen[cuts].items()) + " does"
         seen[cuts] = c
         return None
 
@@ -233,7 +229,7 @@ def _cpu_check(task: TuningTask, default: Config):
 
 
 def _cuts(task: TuningTask, c: Config) -> tuple[int, ...]:
-    """How a configuration cuts the work: (pieces, sizes of one ..., threads). Equal cuts are the same program."""
+    """The division of the work: (pieces, sizes of one ..., threads). Equal ones are the same program."""
     size, threads = task.key.size, c["threads"]
     if task.key.template == "cpu tile":
         last = size.get("last", 1)

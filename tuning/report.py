@@ -1,4 +1,4 @@
-"""The report of what was measured: one HTML file that needs nothing else. Estimates never enter it."""
+"""The report of measured times: one self-contained HTML file. It holds no estimates."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ _LEFT, _RIGHT, _TOP, _BOTTOM = 90, 20, 20, 50
 
 @dataclass(frozen=True)
 class MeasuredTask:
-    """One task that was timed. default_s, tuned_s: seconds of one run; roofline_s: the least the measured rooflines allow."""
+    """A timed task. default_s, tuned_s: seconds of one run; roofline_s: the least that the measured rooflines allow."""
 
     name: str
     template: str
@@ -38,43 +38,45 @@ class MeasuredTask:
 
     @property
     def lost_s(self) -> float:
-        """Seconds per step above the roof, with the configuration that would be used."""
+        """Seconds per step above the roofline, with the configuration that would be used."""
         return self.count * max(0.0, self.tuned_s - (self.roofline_s or 0.0)) if self.roofline_s is not None else 0.0
 
 
 def measured(parts: Sequence[TaskRun], rooflines: Mapping[str, float]) -> list[MeasuredTask]:
-    """Every task that was timed, the one that loses most per step first."""
-    found = []
+    """Return every timed task, first the one that loses most per step."""
+    tasks = []
     for p in parts:
         times, best = default_and_best(p.known.values()), pick(p.known.values())
         if times is None or best is None:
             continue
         task = p.item.task
-        found.append(MeasuredTask(p.item.name, task.key.template, task.key.bucket, task.key.dtype, p.item.count, *times,
+        tasks.append(MeasuredTask(p.item.name, task.key.template, task.key.bucket, task.key.dtype, p.item.count, *times,
                               best.spread_s or 0.0, roofline_s(task.flops, task.nbytes, task.key.dtype, rooflines), task.flops,
                               task.nbytes, best.settings, best.is_default))
-    return sorted(found, key=lambda m: (-m.lost_s, -m.tuned_s * m.count))
+    return sorted(tasks, key=lambda m: (-m.lost_s, -m.tuned_s * m.count))
 
 
 def roofline_s(flops: float, nbytes: int, dtype: str, rooflines: Mapping[str, float]) -> float | None:
-    """The least seconds that measured limits allow; None where the limits were not measured."""
+    """Return the least seconds that the measured limits allow; None if they were not measured."""
     peak = rooflines.get(f"flops {dtype}") or rooflines.get("flops float32")
     if "bytes_per_s" not in rooflines:
         return None
     return max(nbytes / rooflines["bytes_per_s"], flops / peak if peak else 0.0)
 
 
-def write_report(path: Path, parts: Sequence[TaskRun], device: TuningDevice, rooflines: Mapping[str, float], what: str) -> int:
-    """Write the report to path; how many measured tasks are in it. what: the request, in words."""
+def write_report(path: Path, parts: Sequence[TaskRun], device: TuningDevice, rooflines: Mapping[str, float],
+                 title: str) -> int:
+    """Write the report to path; return the number of measured tasks in it. title: the request, in words."""
     found = measured(parts, rooflines)
-    write_atomic(path, _page(found, len(parts), device, rooflines, what))
+    write_atomic(path, _page(found, len(parts), device, rooflines, title))
     return len(found)
 
 
-def _page(found: Sequence[MeasuredTask], tasks: int, device: TuningDevice, rooflines: Mapping[str, float], what: str) -> str:
+def _page(found: Sequence[MeasuredTask], tasks: int, device: TuningDevice, rooflines: Mapping[str, float],
+          title: str) -> str:
     e = html.escape
     about = " · ".join(t for t in (device.name, device.driver, device.compiler) if t)
-    head = (f"<h1>Tuning report</h1><p>{e(what)}<br>{e(about)}<br>Written {time.strftime('%Y-%m-%d %H:%M')}."
+    head = (f"<h1>Tuning report</h1><p>{e(title)}<br>{e(about)}<br>Written {time.strftime('%Y-%m-%d %H:%M')}."
             f"{' Everything here was measured on that device; estimates are not shown.' if found else ''}</p>")
     if found:
         body = _summary(found, tasks) + _picture(found, rooflines) + _table(found)
@@ -90,14 +92,14 @@ def _page(found: Sequence[MeasuredTask], tasks: int, device: TuningDevice, roofl
 def _summary(found: Sequence[MeasuredTask], tasks: int) -> str:
     default, tuned = sum(m.count * m.default_s for m in found), sum(m.count * m.tuned_s for m in found)
     lost = sum(m.lost_s for m in found)
-    more = f", of which {lost * 1e3:,.2f} ms lie above the roofs" if any(m.roofline_s is not None for m in found) else ""
+    more = f", of which {lost * 1e3:,.2f} ms lie above the rooflines" if any(m.roofline_s is not None for m in found) else ""
     return (f"<p><b>{len(found)}</b> of {tasks} tunable kernels were timed. In one step they take <b>{default * 1e3:,.2f} ms</b> "
             f"with default blocks and <b>{tuned * 1e3:,.2f} ms</b> tuned ({default / tuned:.2f} ×){more}.</p>")
 
 
 # ---- roofline ---------------------------------------------------------------------------------------------------------
 class _Plot:
-    """Marks on doubly logarithmic axes. low, high: powers of ten."""
+    """A plot with two logarithmic axes. low, high: powers of ten."""
 
     def __init__(self, x_low: int, x_high: int, y_low: int, y_high: int):
         self.x_low, self.x_high, self.y_low, self.y_high = x_low, x_high, y_low, y_high
@@ -139,7 +141,7 @@ def _picture(found: Sequence[MeasuredTask], rooflines: Mapping[str, float]) -> s
     bandwidth = rooflines.get("bytes_per_s")
     peaks = {n.removeprefix("flops "): v for n, v in rooflines.items() if n.startswith("flops ")}
     if not bandwidth:
-        return "<p class=none>No picture: the limits of this device were not measured.</p>"
+        return "<p class=none>The limits of this device were not measured, so there is no plot.</p>"
     points = [(m.flops / m.nbytes, m.flops / m.tuned_s, m.flops / m.default_s, m) for m in found if m.nbytes and m.flops]
     xs = [p[0] for p in points] + [v / bandwidth for v in peaks.values()]
     ys = [v for p in points for v in p[1:3]] + list(peaks.values())
@@ -162,7 +164,7 @@ def _picture(found: Sequence[MeasuredTask], rooflines: Mapping[str, float]) -> s
         plot.dot("point", intensity, tuned, 4.5,
                  f"{m.name}: {time_text(m.default_s)} with default blocks, {time_text(m.tuned_s)} tuned")
     return plot.svg() + ("<p class=note>Filled: with the configuration that would be used. Hollow: with default blocks, where "
-                         "that differs. Point at a dot for its name.</p>")
+                         "they differ. Point at a dot for its name.</p>")
 
 
 def _power(d: int) -> str:
@@ -187,7 +189,7 @@ def _table(found: Sequence[MeasuredTask]) -> str:
         rows.append(f"<tr><td>{e(m.name)}<br><small>{e(m.template)} {e(m.dtype)} {e(m.bucket)}</small><td>{m.count}"
                     f"<td>{time_text(m.default_s)}<td>{time_text(m.tuned_s)}<br><small>± {time_text(m.spread_s)}</small>"
                     f"<td>{m.default_s / m.tuned_s:.2f} ×<td>{share}<td>{lost}<td class=config>{config}</tr>")
-    columns = ("kernel", "runs per step", "default", "tuned", "gain", "of the roof", "lost per step, ms", "configuration")
+    columns = ("kernel", "runs per step", "default", "tuned", "gain", "of the roofline", "lost per step, ms", "configuration")
     head = "".join(f"<th>{c}" for c in columns)
     return f"<h2>Worst first</h2><table><thead><tr>{head}</tr></thead><tbody>{''.join(rows)}</tbody></table>"
 

@@ -1,4 +1,4 @@
-"""The parent's end of child.py: orders with time limits. A child that dies or does not answer is replaced."""
+"""The parent of the timing process (child.py): orders with time limits. A child that dies or does not answer is replaced."""
 
 from __future__ import annotations
 
@@ -20,21 +20,21 @@ from ..kernels.configs.key import Config
 from .collect import TuningRequest, WorkloadItem
 from .search import Failed, OutOfTime
 
-STARTING = 120.0  # seconds a child may take to start and collect
+STARTING = 120.0  # seconds that a child may take to start and collect
 
 
 class Runner:
-    """A child that times and checks configurations. `with Runner(request) as runner:`.
+    """A child process that times and checks configurations: `with Runner(request) as runner:`.
 
-    command: what runs in the child instead of child.py.
-    until: when time.monotonic() reaches it, whoever asks or waits for an answer gets OutOfTime, and the child is ended.
+    command: the child's command, default child.py.
+    until: when time.monotonic() reaches it, every call raises OutOfTime, and the child is ended.
     """
 
     def __init__(self, request: TuningRequest, command: Sequence[str] = (), until: float = math.inf):
         self.request, self.until = request, until
         self.command = list(command) or [sys.executable, "-m", f"{__package__}.child"]
         self._child: subprocess.Popen[bytes] | None = None
-        self._said = b""
+        self._unread = b""
         self._errors: Any = None
         self.restarts = 0
 
@@ -45,19 +45,19 @@ class Runner:
         self.stop()
 
     def seconds(self, number: int, item: WorkloadItem, config: Config, limit: float) -> float:
-        """One timing of item (number `number` of the request) with config. Raises Failed, OutOfTime."""
+        """Time item, the request's `number`-th, with config once. Raises Failed, OutOfTime."""
         return float(self._ask({"do": "time", "task": number, "key": str(item.task.key), "config": config}, limit)["seconds"])
 
     def differs(self, number: int, item: WorkloadItem, config: Config, limit: float) -> str:
-        """What is wrong with config's outputs; "" if nothing. Raises Failed, OutOfTime."""
+        """Return the fault of config's outputs, or "". Raises Failed, OutOfTime."""
         return str(self._ask({"do": "check", "task": number, "key": str(item.task.key), "config": config}, limit)["differs"])
 
     def rooflines(self, dtypes: list[str], limit: float = 60.0) -> dict[str, float]:
-        """This machine's measured limits. Raises Failed, OutOfTime."""
+        """Measure the limits of this machine. Raises Failed, OutOfTime."""
         return self._ask({"do": "rooflines", "dtypes": dtypes}, limit)["rooflines"]
 
     def stop(self) -> None:
-        """End the child and all it started."""
+        """End the child and all processes it started."""
         child, self._child = self._child, None
         if child is None:
             return
@@ -93,7 +93,7 @@ class Runner:
     def _start(self) -> None:
         self.restarts += 1
         self._errors = tempfile.TemporaryFile()  # noqa: SIM115 (closed by stop)
-        self._said = b""
+        self._unread = b""
         environment = {n: v for n, v in os.environ.items() if n != "TRITIUM_TUNED"}
         self._child = subprocess.Popen(self.command, stdin=subprocess.PIPE, stdout=subprocess.PIPE,
                                        stderr=self._errors, env=environment, start_new_session=True)
@@ -115,7 +115,7 @@ class Runner:
         assert self._child is not None and self._child.stdout is not None
         until = min(time.monotonic() + limit, self.until)
         pipe = self._child.stdout.fileno()
-        while b"\n" not in self._said:
+        while b"\n" not in self._unread:
             left = until - time.monotonic()
             if left <= 0:
                 raise TimeoutError
@@ -124,8 +124,8 @@ class Runner:
             block = os.read(pipe, 1 << 16)
             if not block:
                 raise EOFError
-            self._said += block
-        line, _, self._said = self._said.partition(b"\n")
+            self._unread += block
+        line, _, self._unread = self._unread.partition(b"\n")
         return json.loads(line)
 
     def _died(self) -> str:
@@ -137,8 +137,8 @@ class Runner:
             except subprocess.TimeoutExpired:
                 status = "still running"
         errors.seek(0)
-        said = errors.read()[-1000:].decode(errors="replace").strip()
+        output = errors.read()[-1000:].decode(errors="replace").strip()
         self.stop()
         if isinstance(status, int) and status < 0:
             status = signal.Signals(-status).name
-        return f"the process ended ({status}): {said.splitlines()[-1] if said else 'it said nothing'}"
+        return f"the process ended ({status}): {output.splitlines()[-1] if output else 'without a message'}"

@@ -1,5 +1,5 @@
-"""A tuning run: tasks, dearest first; their spaces pruned; what is left compiled or timed; every result put in the store
-as soon as it is known, so that a run that is interrupted loses nothing it had."""
+"""A tuning run: prune the configurations of each task, compile or time the rest, and store every result as soon as it is known,
+so that an interrupted run loses nothing."""
 
 from __future__ import annotations
 
@@ -20,18 +20,18 @@ from .runner import Runner
 from .search import Candidate, Failed, OutOfTime, successive_halving
 from .tasks import space
 
-LEAST = 1.0  # seconds any task gets
-SLOWEST = 60.0  # seconds of the first compilations; later ones get three times the median, and at least PATIENCE
+LEAST = 1.0  # seconds that each task gets
+SLOWEST = 60.0  # time limit of the first compilations; later ones get three times the median, and at least PATIENCE
 PATIENCE = 15.0
 BATCH = 96  # kernels per compiling process
-CHECKING = 10.0  # seconds at the end of a timed run, at most, in which no search begins: what is best so far is checked
+CHECKING = 10.0  # seconds at the end of a timed run, at most, that are kept for checking the best results
 
 
 @dataclass
 class TaskRun:
     """One task of a run.
 
-    number: of the item in its work. known: the store's rows, by configuration. todo: what was kept and is not known.
+    number: of the item in its workload. known: the store's rows, by configuration. todo: the kept configurations without a row.
     """
 
     number: int
@@ -51,7 +51,7 @@ class TaskRun:
 
 @dataclass
 class Summary:
-    """What a run came to; its fields are those of the closing line of JSON."""
+    """The result of a run; its fields are those of the last line of JSON."""
 
     mode: str
     device: str
@@ -82,34 +82,34 @@ class Summary:
 
 
 class ProgressListener:
-    """What a run tells as it goes. All methods may be left as they are."""
+    """Receives the progress of a run. Subclasses override the methods they need."""
 
     def begin(self, total: int, unit: str) -> None:
-        """total units of work are ahead: "configurations" or "kernels to compile"."""
+        """The run will do `total` units of work: "configurations" or "kernels to compile"."""
 
     def task(self, part: TaskRun, place: int, of: int) -> None:
-        """part begins."""
+        """A task begins."""
 
     def advance(self, done: int, best: str) -> None:
-        """done units are done; best: the best so far, in words."""
+        """`done` units are done; best: a description of the best result so far."""
 
     def result(self, part: TaskRun, text: str) -> None:
-        """part is done."""
+        """A task is done."""
 
 
 def plan(work: Workload, device: TuningDevice, store: Store | None, sm: int, again: bool = False) -> list[TaskRun]:
-    """Every task with its space pruned and its known rows. again: forget what is known.
+    """Return every task with its pruned space and its known rows. again: ignore the known rows.
 
-    What an offline run for the same capability rejected is not tried on a GPU.
+    Configurations that an offline run for the same capability rejected are not tried on a GPU.
     """
     parts = []
     for number, item in enumerate(work.items):
         kept, pruned = prune(item.task, space(item.task), sm)
         if store is not None and device.driver:
-            bad = {r.config: r for r in store.of(offline_device(sm), item.task.key, source_hash(item.task.key.template))
+            rejected = {r.config: r for r in store.of(offline_device(sm), item.task.key, source_hash(item.task.key.template))
                    if r.status in ("rejected", "failed")}
-            pruned += [Pruned(c, "compiled", bad[spell(c)].note) for c in kept[1:] if spell(c) in bad]
-            kept = [kept[0], *(c for c in kept[1:] if spell(c) not in bad)]
+            pruned += [Pruned(c, "compiled", rejected[spell(c)].note) for c in kept[1:] if spell(c) in rejected]
+            kept = [kept[0], *(c for c in kept[1:] if spell(c) not in rejected)]
         known = {} if store is None or again else {
             r.config: r for r in store.of(device, item.task.key, source_hash(item.task.key.template))}
         parts.append(TaskRun(number, item, kept, pruned, known))
@@ -117,7 +117,7 @@ def plan(work: Workload, device: TuningDevice, store: Store | None, sm: int, aga
 
 
 def summarise(parts: Sequence[TaskRun], summary: Summary, kernels: int) -> Summary:
-    """Fill in what is known before anything is done."""
+    """Fill in the fields that are known before the run."""
     summary.kernels, summary.tasks = kernels, len(parts)
     summary.configurations = sum(len(p.kept) + len(p.pruned) for p in parts)
     summary.pruned = sum(len(p.pruned) for p in parts)
@@ -130,10 +130,10 @@ def summarise(parts: Sequence[TaskRun], summary: Summary, kernels: int) -> Summa
 # ---- offline ----------------------------------------------------------------------------------------------------------
 def run_offline(parts: Sequence[TaskRun], device: TuningDevice, store: Store, sm: int, until: float, workers: int | None,
                 summary: Summary, listener: ProgressListener, clock: Callable[[], float] = time.monotonic) -> None:
-    """Compile and check what pruning left: the first choice of every task, then every second choice, and so on.
+    """Compile and check the configurations that remain: the first choice of every task, then every second choice, and so on.
 
-    Equal kernels of several tasks are compiled once. When clock() reaches until, compilers are stopped where they are; the
-    store then holds what was reached.
+    Equal kernels of several tasks are compiled once. When clock() reaches until, the compilers are stopped; the results so far
+    are in the store.
     """
     try:
         _compile_offline(parts, device, store, sm, until, workers, summary, listener, clock)
@@ -159,19 +159,19 @@ def _compile_offline(parts: Sequence[TaskRun], device: TuningDevice, store: Stor
             if place < len(todo):
                 config = todo[place]
                 try:
-                    made = jobs_of(part.item.task, config, sm)
+                    needed = jobs_of(part.item.task, config, sm)
                 except OperatorError as e:
                     summary.notes.append(f"{part.item.name}: {e}")
                     continue
-                digests = [j.digest() for j in made]
+                digests = [j.digest() for j in needed]
                 wanted[part.number, spell(config)] = digests
-                for digest, job in zip(digests, made):
+                for digest, job in zip(digests, needed):
                     jobs.setdefault(digest, job)
                     groups.setdefault(digest, []).append((part, config))
     for template in dict.fromkeys(p.item.task.key.template for p in parts):
         part = next(p for p in parts if p.item.task.key.template == template and p.kept)
         if not uses_config(part.item.task, part.kept[-1], sm):
-            summary.notes.append(f"{template}: the kernel does not ask for its configuration yet; results are kept, not used")
+            summary.notes.append(f"{template}: its kernels do not use configurations yet; results are kept but not used")
     listener.begin(len(jobs), "kernels to compile")
     outcomes: dict[str, CompiledKernel | str] = {}
     seconds: list[float] = []
@@ -201,9 +201,9 @@ def _keep_compiled(part: TaskRun, config: Config, kernels: Sequence[CompiledKern
                    wanted: dict[tuple[int, str], list[str]]) -> None:
     task, is_default = part.item.task, config == part.default
     values: dict[str, Any] = {"estimate_s": estimate(task, config, sm), "is_default": is_default}
-    words = next((k for k in kernels if isinstance(k, str)), "")
-    if words:
-        status, values["note"] = "failed", words[:300]
+    message = next((k for k in kernels if isinstance(k, str)), "")
+    if message:
+        status, values["note"] = "failed", message[:300]
         summary.failed += 1
     else:
         good = [k for k in kernels if isinstance(k, CompiledKernel)]
@@ -237,9 +237,9 @@ def _offline_result(part: TaskRun) -> str:
 # ---- timed ------------------------------------------------------------------------------------------------------------
 def run_timed(parts: Sequence[TaskRun], device: TuningDevice, store: Store, runner: Runner, until: float, summary: Summary,
               listener: ProgressListener, clock: Callable[[], float] = time.monotonic) -> None:
-    """Time what pruning left, task by task, each with the part of the time that its share of a step deserves.
+    """Time the configurations that remain, task by task; each task gets time in proportion to its share of a step.
 
-    Results go to the store task by task; an interrupt, and clock() when it reaches until, keep those of the task at hand too.
+    Results go to the store task by task. An interrupt, or clock() reaching until, keeps those of the current task, too.
     """
     budget = until - clock()
     until -= min(CHECKING, budget / 20)
@@ -273,7 +273,7 @@ def _count_timed(parts: Sequence[TaskRun], summary: Summary) -> None:
 
 def _time_part(part: TaskRun, device: TuningDevice, store: Store, runner: Runner, until: float, end: float, summary: Summary,
                listener: ProgressListener, clock: Callable[[], float], done: int) -> int:
-    """Time one task; how many new configurations were begun. After until no round begins, after end no timing."""
+    """Time one task; return the number of new configurations begun. After until no round begins, after end no timing."""
     incumbent = pick(part.known.values())
     fresh = part.todo
     compared = [part.default, *([incumbent.settings] if incumbent and not incumbent.is_default else [])]
@@ -290,7 +290,7 @@ def _time_part(part: TaskRun, device: TuningDevice, store: Store, runner: Runner
             slowest[0] = max(seconds, 0.01)
         return seconds
 
-    def tell(candidate: Candidate) -> None:
+    def on_timing(candidate: Candidate) -> None:
         name = spell(candidate.config)
         seen[name] = candidate
         begun.add(name)
@@ -298,7 +298,7 @@ def _time_part(part: TaskRun, device: TuningDevice, store: Store, runner: Runner
         listener.advance(done + len(begun & {spell(c) for c in fresh}), f"{time_text(best.median)} {show(best.config)}")
 
     try:
-        ranked = successive_halving(configs, measure, clock=clock, until=until, tell=tell)
+        ranked = successive_halving(configs, measure, clock=clock, until=until, on_timing=on_timing)
         verdicts = _verify(part, ranked, runner, summary)
     except KeyboardInterrupt:
         _keep_timed(part, seen.values(), {}, device, store, summary)
@@ -309,7 +309,7 @@ def _time_part(part: TaskRun, device: TuningDevice, store: Store, runner: Runner
 
 
 def _verify(part: TaskRun, ranked: Sequence[Candidate], runner: Runner, summary: Summary) -> dict[str, str]:
-    """Compare the outputs of those that would be used with the default's: {configuration: what is wrong, or ""}."""
+    """Compare the outputs of the fastest candidates with the default's, until one is right: {configuration: fault, or ""}."""
     default = next(c for c in ranked if c.config == part.default)
     verdicts: dict[str, str] = {}
     for candidate in ranked:
@@ -322,7 +322,7 @@ def _verify(part: TaskRun, ranked: Sequence[Candidate], runner: Runner, summary:
         except OutOfTime:
             break
         if not verdicts[spell(candidate.config)]:
-            break  # the fastest that is right is all that will be used
+            break  # only the fastest right one will be used
     summary.verified += sum(not v for v in verdicts.values())
     summary.wrong += sum(bool(v) for v in verdicts.values())
     return verdicts
@@ -348,11 +348,11 @@ def _save_rooflines(parts: Sequence[TaskRun], device: TuningDevice, store: Store
     try:
         store.save_rooflines(device.name, runner.rooflines(sorted({p.item.task.key.dtype for p in parts}), max(limit, 5.0)))
     except (Failed, OutOfTime):
-        pass  # a report without rooflines says so
+        pass  # the report states that there are no rooflines
 
 
 def default_and_best(rows: Any) -> tuple[float, float] | None:
-    """(the default's seconds, those of the configuration that would be used); None where either was not timed."""
+    """Return (seconds of the default, seconds of the configuration that would be used); None if either was not timed."""
     rows = list(rows)
     best = pick(rows)
     default = next((r.median_s for r in rows if r.is_default and r.median_s is not None), None)
@@ -360,18 +360,18 @@ def default_and_best(rows: Any) -> tuple[float, float] | None:
 
 
 def _timed_result(part: TaskRun) -> str:
-    found = default_and_best(part.known.values())
+    times = default_and_best(part.known.values())
     best = pick(part.known.values())
-    if found is None or best is None:
+    if times is None or best is None:
         return "not timed"
-    default, tuned = found
+    default, tuned = times
     if best.is_default:
         return f"{time_text(default)}: the default is best"
     return f"{time_text(default)} -> {time_text(tuned)} ({default / tuned:.2f} x) {show(best.settings)}"
 
 
 def time_text(seconds: float) -> str:
-    """12.3 ms, 45.6 µs ..."""
+    """Seconds as text: 12.3 ms, 45.6 µs ..."""
     for unit, scale in (("s", 1.0), ("ms", 1e-3), ("µs", 1e-6)):
         if seconds >= scale:
             return f"{seconds / scale:.3g} {unit}"
@@ -379,7 +379,7 @@ def time_text(seconds: float) -> str:
 
 
 def show(config: Config) -> str:
-    """BM=64 BN=128 ..., powers of two from 4096 up as 2^n; threads=all for 0."""
+    """A configuration as text: BM=64 BN=128 ..., powers of two from 4096 up as 2^n, threads=all for 0."""
     def number(n: str, v: int) -> str:
         if n == "threads" and not v:
             return "all"

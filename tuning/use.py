@@ -1,4 +1,4 @@
-"""use(): have this process's kernels take what `tritium tune` found."""
+"""use(): give this process's kernels the configurations that `tritium tune` found."""
 
 from __future__ import annotations
 
@@ -11,11 +11,10 @@ from ..kernels.configs.store import lookup_for, store_path
 
 
 def use(path: Path | str | None = None, *, estimates: bool = False) -> None:
-    """Kernels made from now on take the best configurations of the store at path (default: where `tritium tune` writes).
+    """Give kernels made from now on the best configurations of the store at path; default, the store of `tritium tune`.
 
     estimates: on a GPU, also configurations that were compiled and ranked but never timed.
-    Raises FileError where there is no store. `TRITIUM_TUNED=1` in the environment does the same, but says nothing if
-    there is none.
+    Raises FileError if the store does not exist. `TRITIUM_TUNED=1` in the environment does the same without that error.
     """
     path = Path(path) if path is not None else store_path()
     if not path.exists():

@@ -13,6 +13,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
+from ...integers import cdiv
 from ..configs import active as active_configs
 from ..configs.key import Key, key
 from ..ir.coalesce import Layout, merge
@@ -20,7 +21,6 @@ from ..ir.expr import LOAD, Expr, loads, topological
 from ..ir.primitives import PRIMITIVES
 from ..op import Expression, Shape, Spec
 from .body import ArrayRef, KernelBody, KernelLaunch, StoreTarget, indent, kernel_text, size_parameter, store
-from .sizes import cdiv
 from .special import HELPERS
 from .target import CodegenTarget
 

@@ -18,11 +18,11 @@ from typing import Any
 import numpy as np
 
 from ...errors import ParameterError
+from ...integers import cdiv
 from . import store as gpu_store
 from .driver import check_grid, driver
 from .job import CompileJob
 from .load import INTERPRET
-from .sizes import cdiv
 from .source import KernelSource, Name
 from .target import recording
 

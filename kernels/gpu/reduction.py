@@ -13,6 +13,7 @@ from typing import Any
 import numpy as np
 
 from ...dtype import float32, is_float, is_half
+from ...integers import cdiv, next_power_of_2
 from ..configs import active as active_configs
 from ..configs.key import Key, key
 from ..ir.coalesce import Layout, merge
@@ -33,7 +34,6 @@ from .body import (
     tl_type,
 )
 from .elementwise import INT32_ELEMENTS
-from .sizes import cdiv, next_power_of_2
 from .target import CodegenTarget
 
 ENOUGH_PROGRAMS = 512  # about four waves of the smaller data-centre GPUs

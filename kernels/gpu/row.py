@@ -11,6 +11,7 @@ from collections.abc import Sequence
 import numpy as np
 
 from ...dtype import float32, is_half
+from ...integers import cdiv, next_power_of_2
 from ..configs import active as active_configs
 from ..configs.key import alignment, key
 from ..ir.coalesce import Layout, merge
@@ -19,7 +20,6 @@ from ..op import Expression, Shape, Spec
 from .body import KernelBody, KernelLaunch, StoreTarget, convert, indent, kernel_text, literal, size_parameter, store, tl_type
 from .elementwise import INT32_ELEMENTS
 from .reduction import identity
-from .sizes import cdiv, next_power_of_2
 from .target import CodegenTarget
 
 LONGEST_BLOCK = 16384  # elements of a row held at once; above it, registers spill

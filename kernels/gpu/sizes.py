@@ -1,20 +1,10 @@
-"""Sizes and dtypes that hand-written kernels work out alike."""
+"""The dtypes that kernels add in."""
 
 from __future__ import annotations
 
 from typing import Any
 
 from .source import tl
-
-
-def cdiv(a: int, b: int) -> int:
-    """a / b, rounded up."""
-    return -(-a // b)
-
-
-def next_power_of_2(n: int) -> int:
-    """The smallest power of two that is at least n, and at least 1."""
-    return 1 << max(0, n - 1).bit_length()
 
 
 def wide_float(array: Any) -> Any:

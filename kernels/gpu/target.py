@@ -9,11 +9,11 @@ from typing import TYPE_CHECKING
 
 from ...context import GPU_MODE
 from ...errors import ContextError
+from ...integers import next_power_of_2
 from . import load as gpu_load
 from . import store as gpu_store
 from .driver import driver
 from .load import INTERPRET
-from .sizes import next_power_of_2
 
 if TYPE_CHECKING:
     from .record import LaunchRecorder

@@ -96,7 +96,8 @@ def test_an_interrupt_comes_through_after_telling_what_was_seen():
         return 1.0
 
     with pytest.raises(KeyboardInterrupt):
-        successive_halving(CONFIGS, measure, clock=lambda: 0.0, until=1.0, tell=lambda c: seen.setdefault(c.config["tile"], c))
+        successive_halving(CONFIGS, measure, clock=lambda: 0.0, until=1.0,
+                           on_timing=lambda c: seen.setdefault(c.config["tile"], c))
     assert list(seen) == [0, 1, 2, 3, 4]
 
 

@@ -12,9 +12,9 @@ from typing import Any
 import numpy as np
 
 from ....dtype import bfloat16
+from ....integers import cdiv
 from ...gpu.epilogue import Epilogue, epilogue, with_epilogue
 from ...gpu.launch import launch
-from ...gpu.sizes import cdiv
 from ...gpu.source import tl, triton
 from ...gpu.target import interpreting, tile_size
 from ...op import Req

@@ -7,8 +7,8 @@ from typing import Any
 
 import numpy as np
 
+from ....integers import cdiv, next_power_of_2
 from ...gpu.launch import launch
-from ...gpu.sizes import cdiv, next_power_of_2
 from ...gpu.source import tl, triton
 from ...gpu.target import block_for
 from ...op import Req

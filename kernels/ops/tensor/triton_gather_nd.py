@@ -5,8 +5,8 @@ from __future__ import annotations
 import math
 from typing import Any
 
+from ....integers import cdiv
 from ...gpu.launch import launch
-from ...gpu.sizes import cdiv
 from ...gpu.source import tl, triton
 from ...gpu.target import block_for
 

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from typing import Any
 
+from ....integers import cdiv, next_power_of_2
 from ...gpu.launch import launch
-from ...gpu.sizes import accumulator, cdiv, next_power_of_2
+from ...gpu.sizes import accumulator
 from ...gpu.source import tl, triton
 from ...gpu.target import block_for, interpreting
 from .triton_pick import columns_of, own_columns

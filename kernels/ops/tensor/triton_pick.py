@@ -5,8 +5,9 @@ from __future__ import annotations
 import math
 from typing import Any
 
+from ....integers import cdiv, next_power_of_2
 from ...gpu.launch import launch
-from ...gpu.sizes import accumulator, cdiv, next_power_of_2, wide_float
+from ...gpu.sizes import accumulator, wide_float
 from ...gpu.source import tl, triton
 from ...gpu.target import block_for
 

@@ -7,8 +7,9 @@ from typing import Any
 
 import numpy as np
 
+from ....integers import cdiv, next_power_of_2
 from ...gpu.launch import launch
-from ...gpu.sizes import accumulator, cdiv, next_power_of_2, wide_float
+from ...gpu.sizes import accumulator, wide_float
 from ...gpu.source import tl, triton
 from ...gpu.target import block_for, interpreting
 from .triton_copy import fill

@@ -11,8 +11,8 @@ import math
 from collections.abc import Sequence
 from typing import Any
 
+from ....integers import cdiv, next_power_of_2
 from ...gpu.launch import launch
-from ...gpu.sizes import cdiv, next_power_of_2
 from ...gpu.source import tl, triton
 
 OTHERS = 4  # axes besides the two of a tile

@@ -8,10 +8,10 @@ import numpy as np
 import pytest
 from support.guard_pages import dies_of, guarded
 from tritium.errors import OperatorError, ParameterError, ShapeError
+from tritium.integers import cdiv, next_power_of_2
 from tritium.kernels.gpu.launch import launch
 from tritium.kernels.gpu.load import HEADER, INTERPRET, load, write_source
 from tritium.kernels.gpu.printer import plan_launches
-from tritium.kernels.gpu.sizes import cdiv, next_power_of_2
 from tritium.kernels.gpu.source import kernel_of
 from tritium.kernels.gpu.target import CodegenTarget, block_for
 from tritium.kernels.ir import lang as L
