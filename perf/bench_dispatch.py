@@ -1,4 +1,4 @@
-"""What one small operation costs from Python: a+b on 2x2, chains, the way to NumPy and back; and the least it can cost.
+"""The cost of one small operation from Python: a+b on 2x2, chains, conversion to NumPy and back; and its lower bound.
 
     python perf/bench_dispatch.py [--mxnet PYTHON] [--torch PYTHON]
 
@@ -41,7 +41,7 @@ ADDS = 1000
 
 
 class _Object:
-    """What an array must at least be: an object with a place for its values."""
+    """The least an array can be: an object with a slot for its values."""
 
     __slots__ = ("values",)
 
@@ -53,7 +53,7 @@ class _Object:
 
 
 def floor() -> list[dict[str, Any]]:
-    """Print what Python and NumPy take for the same: np.add alone, and inside the barest class that has a `+`."""
+    """Print the cost of the same in Python and NumPy: np.add alone, and inside the smallest class with a `+`."""
     a = numpy.ones((2, 2), numpy.float32)
     x = _Object(a)
     return [common.emit("dispatch", common.rounds_of(work, calls=20_000, rounds=ROUNDS), case=case, package="numpy")

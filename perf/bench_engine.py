@@ -1,9 +1,9 @@
-"""What the engine itself costs: microseconds per pushed function that does nothing, next to other runtimes.
+"""The engine's own cost: seconds per pushed function that does nothing, next to other runtimes.
 
     python perf/bench_engine.py [--dask PYTHON] [--mxnet PYTHON] [--torch PYTHON] [--workers N] [--repeats R] [--quick]
 
-One JSON line per figure: name, median, spread (interquartile range) and unit over R repeats, after a warm-up.
-PYTHON is an interpreter that has the peer; it is measured in the same run, one repeat of each in turn where it matters.
+It prints one JSON line per measurement: median, interquartile range and best of R repeats, after a warm-up. PYTHON is an
+interpreter with the peer installed; the peer is measured in the same run.
 """
 
 from __future__ import annotations
@@ -12,8 +12,6 @@ import argparse
 import json
 import multiprocessing
 import os
-import platform
-import statistics
 import subprocess
 import threading
 import time
@@ -21,6 +19,7 @@ from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from multiprocessing.connection import Connection
 
+import common
 import numpy as np
 from tritium.context import Context, cpu
 from tritium.engine import NaiveEngine, RunContext, ThreadedEngine
@@ -29,7 +28,7 @@ from tritium.engine.deps import Task, Var
 from tritium.engine.failure import capture_call_site
 from tritium.engine.gpu import streams
 from tritium.engine.memory import storage
-from tritium.engine.profiler import api
+from tritium.engine.profiler import api as profiler
 from tritium.engine.worker_pool import limit_blas
 
 CTX = cpu()
@@ -41,7 +40,7 @@ def figures(fn, n, repeats):
     for r in range(repeats + 1):
         start = time.perf_counter()
         fn(n)
-        out.append((time.perf_counter() - start) / n * 1e6)
+        out.append((time.perf_counter() - start) / n)
     return out[1:]
 """
 _MXNET = _PEER + """
@@ -86,23 +85,17 @@ print(json.dumps({f"dask threaded({W}): independent, end to end": figures(indepe
 
 
 def nothing(run: object) -> None:
-    """The function whose surroundings are measured."""
+    """The function that is pushed."""
 
 
-def report(name: str, figures: list[float], unit: str = "us/op") -> None:
-    quarters = statistics.quantiles(figures, n=4) if len(figures) > 1 else [figures[0]] * 3
-    print(json.dumps({"name": name, "median": round(statistics.median(figures), 3),
-                      "spread": round(quarters[2] - quarters[0], 3), "unit": unit, "repeats": len(figures)}), flush=True)
-
-
-def measure(name: str, fn: Callable[[int], float | None], n: int, repeats: int, unit: str = "us/op") -> float:
-    """Time fn(n), or take the seconds that it returns; per operation. Returns: the smallest."""
+def measure(name: str, fn: Callable[[int], float | None], n: int, repeats: int, **fields: str) -> float:
+    """Print the seconds per operation of fn(n), which may return the seconds itself. Returns: the least."""
     figures = []
     for _ in range(repeats + 1):
         start = time.perf_counter()
         seconds = fn(n)
-        figures.append((time.perf_counter() - start if seconds is None else seconds) / n * 1e6)
-    report(name, figures[1:], unit)
+        figures.append((time.perf_counter() - start if seconds is None else seconds) / n)
+    common.emit(name, figures[1:], **fields)
     return min(figures[1:])
 
 
@@ -168,8 +161,8 @@ def engine_figures(label: str, engine: NaiveEngine | ThreadedEngine, n: int, rep
 
 
 def pending_figures(workers: int, sizes: list[int], repeats: int) -> None:
-    """CPU time per operation, pushed and run, when so many wait for one: should not grow. The smallest of several
-    counts, since other programs on the machine only add to it."""
+    """CPU time per operation, pushed and run, while many wait for one; it should not grow with their number. The least of several
+    counts, since other programs can only add to it."""
     smallest: dict[tuple[str, int], float] = {}
     for name in ("one var", "100 vars"):
         for size in sizes:
@@ -187,10 +180,10 @@ def pending_figures(workers: int, sizes: list[int], repeats: int) -> None:
                 engine.wait_for_all()
                 return time.process_time() - start
             smallest[name, size] = measure(f"threaded({workers}): {size:,} pending on {name}", fn, size,
-                                           min(3 * repeats, max(3, 300_000 // size)), "us CPU/op")
+                                           min(3 * repeats, max(3, 300_000 // size)), clock="CPU")
             engine.stop()
-        report(f"pending on {name}: {sizes[-1]:,} / {sizes[0]:,}",
-               [smallest[name, sizes[-1]] / smallest[name, sizes[0]]], "times")
+        common.emit(f"pending on {name}: {sizes[-1]:,} / {sizes[0]:,}",
+                    [smallest[name, sizes[-1]] / smallest[name, sizes[0]]], "ratio")
 
 
 def futures_figures(workers: int, n: int, repeats: int) -> None:
@@ -207,10 +200,10 @@ def futures_figures(workers: int, n: int, repeats: int) -> None:
 
 
 def overlap_figures(repeats: int, quick: bool) -> None:
-    """Two NumPy functions of some 5 ms that release the GIL: how much sooner both are done than one after the other.
+    """Two NumPy functions of about 5 ms that release the GIL: the gain of running both at once over one after the other.
 
-    With an engine of two workers against one of one; and what the machine has to give, as bare threads and as processes
-    (two virtual cores may be one real one; whatever else runs takes its part of both).
+    Measured with an engine of two workers against one of one worker, and for the machine's limit, with bare threads and with
+    processes. Two virtual cores may be one real core, and other programs take their share of both.
     """
     loops = _loops(quick)
     work = [_matmuls(quick, loops), _matmuls(quick, loops)]
@@ -228,28 +221,28 @@ def overlap_figures(repeats: int, quick: bool) -> None:
         for fn in work:
             fn()
     with _Threads(work) as threads, _Processes(quick, loops) as processes:
-        ways = {"one worker": pushed(0), "two workers": pushed(1), "no engine, serial": serial,
+        runs = {"one worker": pushed(0), "two workers": pushed(1), "no engine, serial": serial,
                 "no engine, two threads": threads.both, "no engine, two processes": processes.both}
-        rounds = [{name: _milliseconds(way) for name, way in ways.items()} for _ in range(6 * repeats + 3)][3:]
-    for name in ways:
-        report(f"overlap: {name}", [r[name] for r in rounds], "ms")
+        rounds = [{name: _seconds(run) for name, run in runs.items()} for _ in range(6 * repeats + 3)][3:]
+    for name in runs:
+        common.emit(f"overlap: {name}", [r[name] for r in rounds])
     for name, one, two in (("one worker / two workers", "one worker", "two workers"),
                            ("serial / two threads", "no engine, serial", "no engine, two threads"),
                            ("serial / two processes", "no engine, serial", "no engine, two processes")):
-        report(f"overlap: {name}", [r[one] / r[two] for r in rounds], "times")
-        report(f"overlap: {name}, of the smallest", [min(r[one] for r in rounds) / min(r[two] for r in rounds)], "times")
+        common.emit(f"overlap: {name}", [r[one] / r[two] for r in rounds], "ratio")
+        common.emit(f"overlap: {name}, of the least", [min(r[one] for r in rounds) / min(r[two] for r in rounds)], "ratio")
     for e in engines:
         e.stop()
 
 
-def _milliseconds(fn: Callable[[], None]) -> float:
+def _seconds(fn: Callable[[], None]) -> float:
     start = time.perf_counter()
     fn()
-    return (time.perf_counter() - start) * 1e3
+    return time.perf_counter() - start
 
 
 def _matmuls(quick: bool, loops: int) -> Callable[[], None]:
-    """That many matrix products, on one thread."""
+    """Return a function that computes `loops` matrix products on one thread."""
     a = np.random.default_rng(0).random((60, 60) if quick else (400, 400))
     out = np.empty_like(a)
 
@@ -260,13 +253,13 @@ def _matmuls(quick: bool, loops: int) -> Callable[[], None]:
 
 
 def _loops(quick: bool) -> int:
-    """How many of them take 5 ms."""
+    """The number of matrix products that take 5 ms."""
     limit_blas()
-    return max(1, round(5 / min(_milliseconds(_matmuls(quick, 1)) for _ in range(20))))
+    return max(1, round(5e-3 / min(_seconds(_matmuls(quick, 1)) for _ in range(20))))
 
 
 class _Threads:
-    """Two threads that sleep in front of a lock each, and nothing around them: the least a pool can cost."""
+    """Two bare threads, each waiting on a lock: the least cost of a pool."""
 
     def __init__(self, work: list[Callable[[], None]]):
         self._go = [threading.Lock() for _ in work]
@@ -301,7 +294,7 @@ class _Threads:
 
 
 class _Processes:
-    """Two processes that share nothing with this one but a pipe."""
+    """Two processes that share only a pipe with this one."""
 
     def __init__(self, quick: bool, loops: int):
         self._work = quick, loops
@@ -340,7 +333,7 @@ def _child(pipe: Connection, quick: bool, loops: int) -> None:
 
 
 class _Hookless(ThreadedEngine):
-    """The engine without a place for a profiler: what looking for one costs when it is off."""
+    """The engine without profiler hooks, to measure their cost while the profiler is off."""
 
     def push_sync(self, fn: Callable[[RunContext], object], exec_ctx: Context, const_vars: Sequence[Var],
                   mutable_vars: Sequence[Var], *, prop: str | None = None, priority: int = 0, name: str = "") -> None:
@@ -370,7 +363,7 @@ class _Hookless(ThreadedEngine):
 
 
 def profiler_figures(workers: int, n: int, repeats: int) -> None:
-    """The same pushes without hooks, with the profiler off, and on, in turn: CPU time, and of many rounds the smallest."""
+    """The same pushes without hooks, with the profiler off, and with it on, in turn: the least CPU time of many rounds."""
     engines = {"hookless": _Hookless(workers), "off": ThreadedEngine(workers)}
     engines["on"] = engines["off"]
     many = [engines["off"].new_variable() for _ in range(100)]
@@ -378,20 +371,20 @@ def profiler_figures(workers: int, n: int, repeats: int) -> None:
     def once(kind: str) -> float:
         engine = engines[kind]
         if kind == "on":
-            api.set_state("run", engine=engine)
+            profiler.set_state("run", engine=engine)
         start = time.process_time()
         for i in range(n):
             engine.push_sync(nothing, CTX, (), (many[i % 100],), name="nothing")
         engine.wait_for_all()
-        took = (time.process_time() - start) / n * 1e6
+        seconds = (time.process_time() - start) / n
         if kind == "on":
-            api.set_state("stop")
-            api.dumps(reset=True)
-        return took
+            profiler.set_state("stop")
+            profiler.dumps(reset=True)
+        return seconds
     rounds = [{kind: once(kind) for kind in engines} for _ in range(10 * repeats + 1)][1:]
     least = {kind: min(r[kind] for r in rounds) for kind in engines}
-    report("profiler: off / no hooks", [least["off"] / least["hookless"]], "times")
-    report("profiler: on / off", [least["on"] / least["off"]], "times")
+    common.emit("profiler: off / no hooks", [least["off"] / least["hookless"]], "ratio")
+    common.emit("profiler: on / off", [least["on"] / least["off"]], "ratio")
     for e in set(engines.values()):
         e.stop()
 
@@ -399,10 +392,10 @@ def profiler_figures(workers: int, n: int, repeats: int) -> None:
 def peer_figures(python: str, script: str, n: int, repeats: int, workers: int = 1) -> None:
     done = subprocess.run([python, "-c", f"N, R, W = {n}, {repeats}, {workers}\n{script}"], capture_output=True, text=True)
     if done.returncode:
-        print(json.dumps({"name": python, "error": done.stderr.strip().splitlines()[-1:]}), flush=True)
+        common.say({"peer": python, "error": done.stderr.strip().splitlines()[-1:]})
         return
     for name, figures in json.loads(done.stdout.splitlines()[-1]).items():
-        report(name, figures)
+        common.emit(name, figures)
 
 
 def main() -> None:
@@ -412,12 +405,11 @@ def main() -> None:
     parser.add_argument("--torch", metavar="PYTHON")
     parser.add_argument("--workers", type=int, default=min(4, os.cpu_count() or 1))
     parser.add_argument("--repeats", type=int, default=11)
-    parser.add_argument("--quick", action="store_true", help="few operations: whether it runs, not how fast")
+    parser.add_argument("--quick", action="store_true", help="few operations: only checks that it runs")
     args = parser.parse_args()
     n, repeats = (500, 2) if args.quick else (10_000, args.repeats)
 
-    print(json.dumps({"machine": platform.processor() or platform.machine(), "cores": os.cpu_count(),
-                      "python": platform.python_version(), "load": os.getloadavg()[0]}), flush=True)
+    common.say({"bench": "engine", **common.machine(), "load": os.getloadavg()[0]})
     engine_figures("naive", NaiveEngine(), n, repeats)
     for workers in sorted({1, args.workers}):
         engine = ThreadedEngine(workers)

@@ -1,4 +1,4 @@
-"""What comes before steady speed: importing tritium, and the first call of every operator, each in a process of its own.
+"""The cost of starting: importing tritium, and the first call of every operator, each in its own process.
 
     python perf/bench_first.py [--only NAME] [--limit-ms 20] [--length 1000] [--sample 20]
 
@@ -42,7 +42,7 @@ def measure_import(rounds: int = 5) -> dict[str, Any]:
 
 
 def first_call(mx: Any, op: Any, inputs: list[np.ndarray], params: dict[str, Any]) -> dict[str, Any]:
-    """Milliseconds of op's first call in a child of this process; or what went wrong."""
+    """Milliseconds of op's first call in a child of this process, or its error."""
     reader, writer = os.pipe()
     child = os.fork()
     if child == 0:
@@ -55,17 +55,17 @@ def first_call(mx: Any, op: Any, inputs: list[np.ndarray], params: dict[str, Any
             made = mx.ndarray.call_op(op, arrays, params)
             for o in made if isinstance(made, list) else [made]:
                 o.wait_to_read()
-            told: dict[str, Any] = {"ms": _ms(time.perf_counter() - start), "processor_ms": _ms(time.process_time() - before),
+            result: dict[str, Any] = {"ms": _ms(time.perf_counter() - start), "processor_ms": _ms(time.process_time() - before),
                                     "engine_ms": _ms(engine)}
         except BaseException as e:
-            told = {"error": f"{type(e).__name__}: {e}"[:200]}
-        os.write(writer, json.dumps(told).encode())
+            result = {"error": f"{type(e).__name__}: {e}"[:200]}
+        os.write(writer, json.dumps(result).encode())
         os._exit(0)
     os.close(writer)
     with os.fdopen(reader, "rb") as answer:
-        told = json.loads(answer.read() or b'{"error": "the process died"}')
+        result = json.loads(answer.read() or b'{"error": "the process died"}')
     os.waitpid(child, 0)
-    return told
+    return result
 
 
 def _ms(seconds: float) -> float:
@@ -101,15 +101,15 @@ def main() -> None:
     import tritium as mx
 
     all_cases = cases(given.only, given.length)[::given.sample]
-    gc.collect()  # the collector's round that the import leaves due is no operator's
+    gc.collect()  # the collection that the import leaves due belongs to no operator
     slow, failed, worst = {}, {}, 0.0
     for op, inputs, params in all_cases:
-        told = [first_call(mx, op, inputs, params) for _ in range(given.repeat)]
-        wrong = next((t["error"] for t in told if "error" in t), None)
+        results = [first_call(mx, op, inputs, params) for _ in range(given.repeat)]
+        wrong = next((t["error"] for t in results if "error" in t), None)
         if wrong is not None:
             failed[op.name] = wrong
             continue
-        best = {what: min(t[what] for t in told) for what in told[0]}
+        best = {field: min(r[field] for r in results) for field in results[0]}
         ms = best["ms"]
         worst = max(worst, ms)
         common.say({"bench": "first call", "op": op.name, **best})

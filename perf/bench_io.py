@@ -29,7 +29,7 @@ import bench_train
 import common
 
 BATCH, SIZE = 32, 224
-WARM, TIMED = 8, 24  # batches of a turn: the first only fill what is read ahead
+WARM, TIMED = 8, 24  # batches of a turn: the first ones only fill the prefetch queue
 MEAN, STD = (123.68, 116.28, 103.53), (58.395, 57.12, 57.375)
 DEMANDS = [  # (ours, the other, at least this many times as fast)
     ("tritium 1", "mxnet 1", 1.15), ("tritium 2", "mxnet 2", 1.15), ("tritium 2", "torch+Pillow 2", 1.9),
@@ -73,7 +73,7 @@ def of_iterator(make: Callable[[], Any]) -> Iterator[Any]:
 
 
 def record_parameters(folder: Path) -> dict[str, Any]:
-    normalise = {f"{what}_{c}": v for what, values in (("mean", MEAN), ("std", STD)) for c, v in zip("rgb", values)}
+    normalise = {f"{name}_{c}": v for name, values in (("mean", MEAN), ("std", STD)) for c, v in zip("rgb", values)}
     return {"path_imgrec": str(folder / "photos.rec"), "data_shape": (3, SIZE, SIZE), "batch_size": BATCH, "shuffle": True,
             "random_resized_crop": True, "min_random_area": 0.08, "max_random_area": 1.0, "min_aspect_ratio": 0.75,
             "max_aspect_ratio": 4 / 3, "rand_mirror": True, **normalise}
@@ -186,7 +186,7 @@ def serve(name: str, folder: Path) -> None:
 
 
 def settle() -> None:
-    """Wait for what this process still reads ahead, at most 2 s: it would fall into the next reader's turn."""
+    """Wait, at most 2 s, until this process has stopped prefetching: it would slow the next reader."""
     used, end = -1.0, time.perf_counter() + 2
     while (now := processor_seconds(os.getpid())) > used and time.perf_counter() < end:
         used = now
@@ -225,7 +225,7 @@ def images(folder: Path, pythons: dict[str, str | None], bursts: int) -> None:
 
 
 def compared(ours: list[tuple[float, float]], other: list[tuple[float, float]]) -> dict[str, float]:
-    """How many times as fast the first is, by the clock and by processor time."""
+    """The speed of the first relative to the second, by the clock and by processor time."""
     wall, processor = ([a[i] / b[i] for a, b in zip(ours, other)] for i in (0, 1))
     return {"clock": round(statistics.median(wall), 3),
             "best_of_best": round(max(r[0] for r in ours) / max(r[0] for r in other), 3),
@@ -248,7 +248,7 @@ def turn(child: subprocess.Popen[str]) -> tuple[float, float] | None:
 
 # ---- stages, memory and overlap -----------------------------------------------------------------------------------------
 def stages(folder: Path) -> None:
-    """Microseconds of one image on one thread, by stage; what float32 costs more than uint8 bounds what uint8 can gain."""
+    """Microseconds of one image on one thread, by stage; the extra cost of float32 bounds the gain of uint8."""
     import numpy as np
     import tritium as mx
     from tritium.io.image.codec import decode
@@ -294,7 +294,7 @@ def held() -> tuple[float, int, int]:
 
 
 def memory(folder: Path) -> None:
-    """What 20 epochs and 50 iterators, opened and closed or dropped, leave behind."""
+    """Memory, threads and files left by 20 epochs and 50 iterators, opened and closed or dropped."""
     import tritium as mx
 
     parameters = {**record_parameters(folder), "data_shape": (3, 64, 64), "preprocess_threads": 2}
@@ -328,7 +328,7 @@ def memory(folder: Path) -> None:
 def overlap(folder: Path) -> None:
     """Loading alone, training alone, both: at most 1.15 times the slower. One thread decodes, one trains.
 
-    "apart" is both at once in two processes, which share nothing but the machine: what it allows.
+    "apart" is both at once in two processes that share only the machine: the upper bound.
 
     ResNet-20 as bench_train has it, on images cut to 32 x 32; and two convolutions: long kernels, short ones.
     """
@@ -376,7 +376,7 @@ def overlap_of(folder: Path, network: str, net: Any, edge: int, batches: int, ro
     def both() -> None:
         for _ in range(batches):
             step(next(endless))
-        it.reset()  # what is read ahead by now is none of these batches: `load` reads none of it, and nobody must wait for it
+        it.reset()  # prefetched batches are not needed: `load` reads none of them, and no thread may wait for them
         mx.nd.waitall()
 
     trained = beside(train)

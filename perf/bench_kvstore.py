@@ -129,7 +129,7 @@ def run_ours(mode, loads, workers, snapshot_rounds=0, shared=True, warm=3):
 
 
 def run_echo(loads, curve):
-    """The bytes of loads to another process and back, in messages of 256 KB: what no store on ZeroMQ can beat."""
+    """The bytes of loads to another process and back, in messages of 256 KB: the upper bound for a store on ZeroMQ."""
     import zmq  # the peer's Python has none
 
     port = 20000 + os.getpid() % 10000
@@ -160,7 +160,7 @@ def run_echo(loads, curve):
 
 
 def echo(port, *keys):
-    """Send back what comes."""
+    """Echo every message."""
     import zmq
 
     s = zmq.Context().socket(zmq.ROUTER)
@@ -284,7 +284,7 @@ def main():
                 systems["mxnet"] = lambda m=mode, lo=loads: run_peer(args.peer, m, lo, 2)
             compare(f"dist_{mode}", systems, args.rounds, {load: v for (m, load), v in LIMITS.items() if m == mode})
     if "durable" in only:
-        # after the rounds in which memory is taken for what workers keep until it is on disk
+        # after the rounds that allocate memory for the pushes that workers keep until they are on disk
         compare("durable", {"every_10": lambda: run_ours("sync", "20x1MB", 2, snapshot_rounds=10, warm=25),
                             "never": lambda: run_ours("sync", "20x1MB", 2, warm=25)}, args.rounds, {"20x1MB": 1.25})
     if "wire" in only:

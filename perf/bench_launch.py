@@ -1,8 +1,8 @@
-"""What one launch costs the host, against a CUDA driver that does nothing (tests/kernels/stub_cuda.c): no GPU needed.
+"""The host's cost of one launch, with a CUDA driver that does nothing (tests/support/stub_cuda.c): no GPU needed.
 
     python perf/bench_launch.py [--rounds 7]
 
-Compiles one kernel for sm_90 on its first run; the second finds it in the store, and says whether Triton was imported.
+The first run compiles one kernel for sm_90; the second finds it in the store and prints whether Triton was imported.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ def chain(x, y, b, out, n: tl.int64, alpha, BLOCK: tl.constexpr):
 
 
 class Array:
-    """What a launch asks of a tensor."""
+    """The part of a tensor that a launch needs."""
 
     def __init__(self, address: int, dtype: str = "torch.float32"):
         self.address, self.dtype = address, dtype

@@ -142,7 +142,7 @@ def torch() -> tuple[Any, Any, Callable[[], None], Callable[[Any], Any]]:
 
 
 def numpy() -> tuple[Any, Any, Callable[[], None], Callable[[Any], Any]]:
-    """NumPy's own products, its BLAS on two threads: what `dot` could reach at most."""
+    """NumPy's own products, with BLAS on two threads: the upper bound for `dot`."""
     os.environ["OPENBLAS_NUM_THREADS"] = "2"
     import numpy as np
 

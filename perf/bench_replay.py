@@ -1,4 +1,4 @@
-"""What running a bound graph costs in Python, per node: kernels that do nothing, so that only the replay is measured.
+"""The cost in Python of running a bound graph, per node: the kernels do nothing, so that only the replay is measured.
 
     python perf/bench_replay.py                        both lengths, one JSON line each
     python perf/bench_replay.py --nodes 1000 --rounds 9

@@ -46,7 +46,7 @@ def write_files(folder: Path) -> None:
 
 
 def works(package: str, folder: Path) -> dict[str, tuple[Callable[[], Any], int]]:
-    """Name of a measurement: what it runs, and how many records or rows that reads."""
+    """Name of a measurement: the function it runs, and the number of records or rows that it reads."""
     if package == "tritium":
         import tritium as mx
     else:
@@ -126,7 +126,7 @@ def main() -> None:
     parser.add_argument("--mxnet", metavar="PYTHON", help="an interpreter that has MXNet")
     parser.add_argument("--package", choices=("tritium", "mxnet"), help="measure this package in this process, and nothing else")
     parser.add_argument("--folder", type=Path, help="where the files are; they are made in a temporary folder otherwise")
-    parser.add_argument("--only", default="", help="measure what has this in its name: records, index, CSV, LibSVM, NDArrayIter")
+    parser.add_argument("--only", default="", help="only names that contain this: records, index, CSV, LibSVM, NDArrayIter")
     parser.add_argument("--pairs", type=int, default=3, help="how often ours and MXNet are measured in turn")
     given = parser.parse_args()
     if given.package:

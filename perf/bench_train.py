@@ -5,7 +5,7 @@
 Prints JSON lines: seconds per step, median and spread over rounds, images per second, processor time per step and peak
 memory. With --mxnet and --torch, those interpreters run the same networks, shapes and steps, in turn with ours, each in
 a process of its own with as many threads, several times over; last lines give the ratios, median and spread over the
-turns: of time, of processor time (what a loaded machine distorts least) and of peak memory.
+turns: of time, of processor time, which a loaded machine distorts least, and of peak memory.
 The same code drives Tritium and MXNet (--package mxnet): such lines differ in the package alone.
 """
 
@@ -192,7 +192,7 @@ def measure(a, package, net):
 def main():
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--nets", default=",".join(NETS), help="which networks, separated by commas")
-    parser.add_argument("--package", default="tritium", help="tritium, mxnet or torch: what this interpreter measures")
+    parser.add_argument("--package", default="tritium", help="the package to measure here: tritium, mxnet or torch")
     parser.add_argument("--batch", type=int, default=64)
     parser.add_argument("--steps", type=int, default=20, help="steps in a round")
     parser.add_argument("--rounds", type=int, default=7)
@@ -218,10 +218,10 @@ def main():
         for package in peers:
             if lines[a.package] and lines[package]:
                 common.ratio("train_step", lines[a.package], lines[package], package=a.package, net=net)
-                for what in ("processor_s", "peak_rss_mb"):
-                    pairs = [b[what] / o[what] for o, b in zip(lines[a.package], lines[package])]
+                for field in ("processor_s", "peak_rss_mb"):
+                    pairs = [b[field] / o[field] for o, b in zip(lines[a.package], lines[package])]
                     common.say({"bench": "train_step", "package": a.package, "net": net, "peer": package,
-                                "times_less": what, "ratio": round(common.median_and_spread(pairs)[0], 3)})
+                                "times_less": field, "ratio": round(common.median_and_spread(pairs)[0], 3)})
 
 
 if __name__ == "__main__":

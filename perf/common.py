@@ -1,6 +1,6 @@
-"""What the measuring scripts share: rounds of timing, median and spread, JSON lines, peers as subprocesses.
+"""Shared by the measuring scripts: rounds of timing, median and spread, JSON lines, peers as subprocesses.
 
-Standard library only, so that any interpreter can run it; a script imports it as its neighbour: `import common`.
+It uses the standard library only, so that any interpreter can run it. Scripts import it as their neighbour: `import common`.
 """
 
 from __future__ import annotations
@@ -17,9 +17,9 @@ from typing import Any
 
 def rounds_of(work: Callable[[], Any], *, calls: int, rounds: int = 5, warmup: int = 3,
               finish: Callable[[], Any] = lambda: None) -> list[float]:
-    """Seconds per call of work, one number per round of `calls` calls.
+    """Return seconds per call of work, one number per round of `calls` calls.
 
-    finish:  waits for work that was only queued; its time belongs to the round.
+    finish:  waits for work that was only queued; its time counts.
     """
     for _ in range(warmup):
         work()
@@ -42,11 +42,14 @@ def median_and_spread(values: Sequence[float]) -> tuple[float, float]:
     return statistics.median(values), high - low
 
 
-def emit(bench: str, seconds: Sequence[float], **fields: Any) -> dict[str, Any]:
-    """Print one JSON line: bench, fields, and median, iqr, best seconds per call; give it back as a dict."""
-    median, iqr = median_and_spread(seconds)
-    line = {"bench": bench, **fields, "median_s": _short(median), "iqr_s": _short(iqr), "best_s": _short(min(seconds)),
-            "rounds": len(seconds)}
+def emit(bench: str, values: Sequence[float], unit: str = "s", **fields: Any) -> dict[str, Any]:
+    """Print one JSON line with bench, fields, and the median, iqr and best of values; return it as a dict.
+
+    values: one per round, in seconds per call, or in another unit that their names then end with.
+    """
+    median, iqr = median_and_spread(values)
+    line = {"bench": bench, **fields, f"median_{unit}": _short(median), f"iqr_{unit}": _short(iqr),
+            f"best_{unit}": _short(min(values)), "rounds": len(values)}
     say(line)
     return line
 
@@ -57,22 +60,22 @@ def say(line: dict[str, Any]) -> None:
 
 
 def machine() -> dict[str, Any]:
-    """What the numbers were measured on."""
+    """Describe the machine of the measurement."""
     return {"python": platform.python_version(), "cores": len(os.sched_getaffinity(0)), "machine": platform.machine()}
 
 
 def run_peer(python: str, script: str, *arguments: str, timeout: float = 600) -> list[dict[str, Any]]:
-    """The JSON lines that script prints under another interpreter, and printed here too.
+    """Run script under another interpreter; print and return its JSON lines.
 
-    A peer that cannot run is a line {"peer": ..., "error": ...}, not an end of the measurement.
+    A peer that cannot run gives a line {"peer": ..., "error": ...}, and the measurement goes on.
     """
     environment = {k: v for k, v in os.environ.items() if k != "PYTHONPATH"}
     try:
         done = subprocess.run([python, script, *arguments], capture_output=True, text=True, timeout=timeout,
                               env=environment, check=True)
     except (OSError, subprocess.SubprocessError) as e:
-        said = (getattr(e, "stderr", "") or str(e)).strip().splitlines()
-        say({"peer": python, "error": said[-1] if said else type(e).__name__})
+        message = (getattr(e, "stderr", "") or str(e)).strip().splitlines()
+        say({"peer": python, "error": message[-1] if message else type(e).__name__})
         return []
     lines = [json.loads(text) for text in done.stdout.splitlines() if text.startswith("{")]
     for line in lines:
@@ -81,7 +84,7 @@ def run_peer(python: str, script: str, *arguments: str, timeout: float = 600) ->
 
 
 def ratio(bench: str, ours: Sequence[dict[str, Any]], peers: Sequence[dict[str, Any]], **fields: Any) -> dict[str, Any]:
-    """Print how many times as fast as a peer we are (above 1: faster): median and spread over runs made in pairs.
+    """Print our speed relative to a peer's (above 1: faster): median and spread over runs made in pairs.
 
     ours, peers:  lines of `emit`, the i-th of each measured one after the other.
     """

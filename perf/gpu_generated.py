@@ -20,7 +20,7 @@ def _softmax(x: Expr) -> Expr:
 
 
 def _chain(a: Any, b: Any, tanh: Callable, exp: Callable, sqrt: Callable, least: Callable) -> Any:
-    """Six operators: what is fused into one kernel, and eager into none."""
+    """Six operators that are fused into one kernel, and that run one by one without fusion."""
     return exp(tanh(a * b) + a) / sqrt(least(b * b))
 
 

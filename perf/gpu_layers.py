@@ -108,11 +108,11 @@ def convolutions(m: Machine, batch: int = 128, dtype: str = "bfloat16") -> Itera
                  "data": lambda a, b, d, h=how: grad.conv2d_input(a.shape, b, d, **h),
                  "weight": lambda a, b, d, h=how: grad.conv2d_weight(a, b.shape, d, **h)}
         ours = {"forward": forward, "data": lambda f=backward: f(0), "weight": lambda f=backward: f(1)}
-        for what, peer in peers.items():
-            yield Case(f"conv {what} {k}x{k} {c}->{f} {size} /{stride}", ours[what],
+        for pass_, peer in peers.items():
+            yield Case(f"conv {pass_} {k}x{k} {c}->{f} {size} /{stride}", ours[pass_],
                        {"cudnn": lambda p=peer, a=px, b=pw, d=pdy: p(a, b, d)},
                        lambda p=peer, a=px, b=pw, d=pdy: p(a.double(), b.double(), d.double()),
-                       2.0 * batch * out * out * f * c * k * k, "flop", {"cudnn": CONVOLUTION[what]}, dtype)
+                       2.0 * batch * out * out * f * c * k * k, "flop", {"cudnn": CONVOLUTION[pass_]}, dtype)
 
 
 def layers(m: Machine, dtype: str = "bfloat16") -> Iterator[Case]:

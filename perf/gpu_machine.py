@@ -28,7 +28,7 @@ class Dead(Exception):
 
 
 class Report:
-    """The lines so far, printed, and kept whole in a file after every one, so that whatever happens loses none."""
+    """The lines so far, printed and written to a file after each one, so that a crash loses none."""
 
     def __init__(self, out: Path | None = None):
         self.lines: list[dict[str, Any]] = []
@@ -50,7 +50,7 @@ class Machine:
     """Tensors on device: "cuda", or "cpu" where kernels are interpreted (smoke) or launches only recorded.
 
     scale: sizes are divided by it. seconds: after so many, nothing more begins. copy: bytes per second of a copy, by dtype.
-    recording: launches are only written down; what would take long to make for that may be left out.
+    recording: launches are only recorded; slow preparations may be skipped.
     """
 
     def __init__(self, torch: Any, device: str, scale: int = 1, *, smoke: bool = False, rounds: int = 5,
@@ -82,7 +82,7 @@ class Machine:
 
     @property
     def late(self) -> bool:
-        """Whether what has not begun is left out."""
+        """True if cases that have not begun are skipped."""
         return time.monotonic() > self.until
 
     def check_alive(self, at: int) -> None:

@@ -69,12 +69,12 @@ def main() -> None:
     parser.add_argument("--only", default="", help=f"sections, by comma: {', '.join(SECTIONS)}")
     parser.add_argument("--smoke", action="store_true", help="tiny arrays in the interpreter: does it all run?")
     parser.add_argument("--record", action="store_true", help="build every template's case without a GPU, run none")
-    parser.add_argument("--few", action="store_true", help="a few kernels, once each: what compute-sanitizer is run on")
+    parser.add_argument("--few", action="store_true", help="a few kernels, once each, for compute-sanitizer")
     parser.add_argument("--out", type=Path, help="also keep the lines in this file")
     parser.add_argument("--table", type=Path, help="show the lines of a file as a table, and do nothing else")
-    parser.add_argument("--section", help=argparse.SUPPRESS)  # of a process that the suite starts: what it does,
+    parser.add_argument("--section", help=argparse.SUPPRESS)  # of a process that the suite starts: its task,
     parser.add_argument("--first", type=int, default=0, help=argparse.SUPPRESS)  # from which case on,
-    parser.add_argument("--copy", type=json.loads, default={}, help=argparse.SUPPRESS)  # and what was measured before
+    parser.add_argument("--copy", type=json.loads, default={}, help=argparse.SUPPRESS)  # and the earlier measurements
     given = parser.parse_args()
     if given.table:
         print(table(json.loads(given.table.read_text())))
@@ -83,7 +83,7 @@ def main() -> None:
         parser.error("--smoke measures nothing that could be kept")
     names = [n.strip() for n in given.only.split(",") if n.strip()] or list(SECTIONS)
     if unknown := [n for n in names if n not in SECTIONS]:
-        parser.error(f"--only: {', '.join(unknown)} is no section. There are {', '.join(SECTIONS)}")
+        parser.error(f"--only: {', '.join(unknown)} is not a section. The sections are {', '.join(SECTIONS)}")
     torch = _torch(given.smoke or given.record)
     if torch is None:
         common.say({"bench": "gpu_suite", "skipped": "no GPU here; nothing was measured"})
@@ -157,7 +157,7 @@ def _line(text: str) -> dict[str, Any]:
 
 
 def _section(m: Machine, given: argparse.Namespace) -> None:
-    """What the child does."""
+    """Run one section, in a child process."""
     m.torch.backends.cudnn.benchmark = True  # peers at their best, with float32 as ours is unless asked: not TF32
     m.torch.backends.cudnn.allow_tf32 = False
     began = time.monotonic()
@@ -189,7 +189,7 @@ def _torch(anywhere: bool) -> Any:
 
 
 def _ceilings(m: Machine, megabytes: int, first: int) -> None:
-    """What the machine reaches: bytes per second of a copy, and operations of a large product."""
+    """The machine's limits: bytes per second of a copy, and operations per second of a large product."""
     nbytes = m.size(megabytes)
     for dtype, itemsize in (("float32", 4), ("bfloat16", 2)):
         a = m.randn(nbytes // itemsize, dtype=dtype)
@@ -218,7 +218,7 @@ def _cases(m: Machine, cases: Callable[[], Iterator[Case]], first: int) -> None:
 
 
 def _compile_ahead(m: Machine, cases: Callable[[], Iterator[Case]]) -> None:
-    """Compile what the cases will launch, all kernels at once. What fails is said when it is run."""
+    """Compile all kernels of the cases at once. Failures are reported when the case runs."""
     from tritium.kernels.gpu.compile import build  # with a GPU alone
 
     m.recording = True
@@ -292,7 +292,7 @@ SECTIONS: dict[str, Callable[[Machine, int, int], None]] = {
 
 
 def table(lines: list[dict[str, Any]]) -> str:
-    """The lines as a Markdown table: the ratios, and what is asked for."""
+    """The lines as a Markdown table: the ratios, and the required ones."""
     rows = ["| case | dtype | time | of a copy | of torch | asked | met |", "|---|---|---|---|---|---|---|"]
     for line in lines:
         if "median_s" not in line:

@@ -1,4 +1,4 @@
-"""Whole training steps on a GPU beside torch eager, and how long the GPU waits for the host. For gpu_suite.py."""
+"""Whole training steps on a GPU beside torch eager, and the time in which the GPU waits for the host. For gpu_suite.py."""
 
 from __future__ import annotations
 

@@ -40,7 +40,7 @@ def resident() -> int:
 
 
 def pushed_elsewhere(program: list, engine: ThreadedEngine, foreign: Any) -> Any:
-    """What the program leaves when a thread of its own pushes it."""
+    """The values after the program, when a thread of its own pushes it."""
     got: list[Any] = []
     t = threading.Thread(target=lambda: got.append(programs.run_program(program, engine, foreign)))
     t.start()
@@ -113,7 +113,7 @@ def main() -> None:
             run = pushed_elsewhere if random.random() < 0.2 else programs.run_program
             if run(program, engine, foreign) != want:
                 line("different")
-                sys.exit(f"seed {seed}, n {n}, cells {cells}, {engine.workers} workers: not what the serial engine leaves")
+                sys.exit(f"seed {seed}, n {n}, cells {cells}, {engine.workers} workers: other values than the serial engine's")
             operations += n
         seed += 1
         if seed % 100 == 0:

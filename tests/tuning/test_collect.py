@@ -1,4 +1,4 @@
-"""What is collected of a model's plan and of single operators."""
+"""The tasks collected from a model's program and from single operators."""
 
 import numpy as np
 import pytest
@@ -22,7 +22,7 @@ def request(model, **more):
     return TuningRequest(model=model, shapes={"data": (4, 3, 24, 24)}, **more)
 
 
-def test_the_kernels_of_a_plan_the_dearest_first_and_equal_ones_once(model):
+def test_kernels_of_a_model_are_sorted_by_cost_and_equal_ones_counted(model):
     work = collect(request(model))
     found = {i.task.key.template: i for i in work.items if "conv" in i.task.key.template and i.task.key.size["k"] == 16}
     assert {n: i.count for n, i in found.items()} == {"cpu conv forward": 2, "cpu conv backward": 2}
@@ -63,7 +63,7 @@ def test_the_dtype_is_that_of_the_inputs(model):
     ("Convolution", "2x3x100@8x5", "cpu conv forward", {"m": 2 * 96, "n": 8, "k": 3, "taps": 5}),
     ("relu", "32x100x10", "cpu tile", {"elements": 32_000}),
 ])
-def test_operators_as_they_are_written(op, text, template, want):
+def test_shapes_on_the_command_line(op, text, template, want):
     items = collect(TuningRequest(cases=[(op, text)], train=False)).items
     assert [i.task.key.template for i in items] == [template]
     assert want.items() <= items[0].task.key.size.items()
@@ -75,11 +75,11 @@ def test_operators_as_they_are_written(op, text, template, want):
     ("Convolution", "1x2x3", r"'1x2x3' is not a convolution\. Write"),
     ("Convolution", "1x3x8x8@4x3", "needs a kernel of 2 sizes"),
     ("dott", "1x1x1", "dott: no such operator. Did you mean 'dot'")])
-def test_what_cannot_be_read_is_named(op, text, message):
+def test_errors_name_the_shape_that_cannot_be_read(op, text, message):
     with pytest.raises((ParameterError, MXNetError), match=message):
         collect(TuningRequest(cases=[(op, text)]))
 
 
-def test_an_input_that_is_not_there_is_named(model):
+def test_an_unknown_input_is_named(model):
     with pytest.raises(GraphError, match=r"has no input 'dada'\. Did you mean 'data'"):
         collect(TuningRequest(model=model, shapes={"dada": (4, 3, 24, 24)}))

@@ -1,4 +1,4 @@
-"""A GPU's configurations as compiler jobs, and the verdict on what the compiler made of them. No GPU."""
+"""A GPU's configurations as compile jobs, and the verdict on their builds, without a GPU."""
 
 from types import SimpleNamespace
 
@@ -39,7 +39,7 @@ def test_generated_kernels_ask_for_their_blocks(name, shapes, params, template, 
     assert {**job.constexprs, "num_warps": job.num_warps}.items() >= config.items()
 
 
-def test_a_sum_that_is_split_asks_once():
+def test_a_split_sum_asks_for_its_blocks_once():
     templates = [t.key.template for t in tasks_of(*use("sum", [(1 << 24,)]), "gpu")]
     assert templates == ["gpu fold"]
 
@@ -47,12 +47,12 @@ def test_a_sum_that_is_split_asks_once():
 @pytest.mark.parametrize("change, like, wrong", [
     ({}, {}, ""), ({"spills": 3}, {}, "3 instructions spill registers"), ({"occupancy": 0.03}, {}, "occupancy 0.03"),
     ({"tensor_ops": 0}, {}, "no tensor core instruction, which the default has"), ({"tensor_ops": 0}, {"tensor_ops": 0}, "")])
-def test_the_verdict(change, like, wrong):
+def test_spills_occupancy_and_missing_tensor_cores_reject_a_build(change, like, wrong):
     task = tasks_of(*use("dot", [(512, 512), (512, 512)]), "gpu")[0]
     assert evaluate_build(task, [kernel(**change)], [kernel(**like)])[0] == wrong
 
 
-def test_a_kernel_is_compiled_and_a_broken_one_keeps_the_compilers_words(tmp_path, monkeypatch):
+def test_a_kernel_is_compiled_and_a_broken_one_gives_the_compilers_message(tmp_path, monkeypatch):
     pytest.importorskip("triton")
     monkeypatch.setenv("TRITIUM_CACHE_DIR", str(tmp_path))
     task = tasks_of(*use("dot", [(512, 512), (512, 512)]), "gpu")[0]

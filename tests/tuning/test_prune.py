@@ -1,4 +1,4 @@
-"""Free pruning: what is not tried, and the reason. Oracle: arithmetic by hand, and brute force over the cuts of a kernel."""
+"""Pruning and its reasons. Oracle: arithmetic by hand, and brute force over the divisions of a kernel's work."""
 
 import re
 from collections import Counter
@@ -26,7 +26,7 @@ def test_a_good_configuration_is_kept():
     assert product_reason(WEIGHT, GOOD, LIMITS[90]) is None, "36 tiles, but their sums in 8 parts"
 
 
-def test_what_is_kept_of_a_weight_gradient_is_what_runs():
+def test_kept_configurations_of_a_weight_gradient_are_used():
     given = use("Convolution", [(32, 256, 14, 14), (256, 256, 3, 3)], {**CONV, "num_filter": 256}, "float16", backward=True)
     (weight,) = [t for t in tasks_of(*given, "gpu") if t.key.template == "gpu conv weight"]
     kept, pruned = prune(weight, space(weight))
@@ -59,7 +59,7 @@ def test_each_reason_has_its_numbers(k, change, reason, text):
     assert found is not None and found[0] == reason and re.search(text, found[1]), found
 
 
-def test_half_of_the_space_goes_before_anything_is_compiled():
+def test_half_of_the_space_is_pruned_before_anything_is_compiled():
     every = space(task())
     kept, pruned = prune(task(), every)
     assert len(kept) + len(pruned) == len(every) and len(kept) <= KEEP + 1
@@ -95,7 +95,7 @@ def test_on_a_cpu_only_equal_programs_are_pruned(name, shapes, params):
         assert set(Counter(p.reason for p in pruned)) <= {"same as another", "cache"}
 
 
-def test_equal_cuts_are_tried_once():
+def test_equal_divisions_of_the_work_are_tried_once():
     t = tasks_of(*use("dot", [(256, 256), (256, 256)]), "cpu")[0]  # 2^24 multiplications
     kept, pruned = prune(t, space(t))
     cuts = [(cut(1 << 24, c["piece"]), c["threads"]) for c in kept]
@@ -107,7 +107,7 @@ def test_equal_cuts_are_tried_once():
 @pytest.mark.parametrize("config, reason", [
     ({"BLOCK": 256, "num_warps": 8}, "alignment"), ({"BLOCK": 8192, "num_warps": 1}, "registers"),
     ({"BLOCK": 8192, "num_warps": 8}, None)])
-def test_flat_kernels(config, reason):
+def test_reasons_of_elementwise_kernels(config, reason):
     t = tasks_of(*use("relu", [(32, 64, 56, 56)]), "gpu")[0]
     found = {tuple(p.config.items()): p.reason for p in prune(t, space(t))[1]}
     assert found.get(tuple(config.items())) == reason

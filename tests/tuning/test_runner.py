@@ -62,7 +62,7 @@ def test_a_child_that_hangs_is_killed(scripted, item):
 
 
 @pytest.mark.parametrize("ahead", [0.2, -1.0], ids=["while it waits", "before it asks"])
-def test_nobody_is_waited_for_when_the_time_is_over(item, ahead):
+def test_no_answer_is_awaited_when_the_time_is_over(item, ahead):
     with Runner(REQUEST, [sys.executable, "-c", CHILD]) as runner:
         assert runner.seconds(0, item, {"piece": 1}, 30) == 1.5
         child, runner.until = runner._child, time.monotonic() + ahead
@@ -120,7 +120,7 @@ def test_a_short_kernel_is_called_several_times(item):
     assert calls == pytest.approx(100, abs=1) and seconds == 1e-5 / calls
 
 
-def test_roofs_are_of_this_machine():
+def test_rooflines_are_of_this_machine():
     found = inside(lambda run: rooflines(run, ["float64", "bfloat16"]))
     assert set(found) == {"bytes_per_s", "flops float32", "flops float64"}
     assert all(np.isfinite(v) and v > 0 for v in found.values())

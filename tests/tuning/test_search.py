@@ -1,4 +1,4 @@
-"""Successive halving: who is timed, who is dropped, when it ends. Oracle: made-up machines whose times are known."""
+"""Successive halving: the order of timings, dropped candidates, the end. Oracle: simulated machines with known times."""
 
 import itertools
 
@@ -42,13 +42,13 @@ def test_rounds_are_interleaved():
     assert machine.order[:24] == [*range(12), *range(12)]
 
 
-def test_a_machine_that_slows_down_slows_all_alike():
+def test_a_slowing_machine_affects_all_candidates_alike():
     count = itertools.count()
     machine = Machine(lambda t: (1.0 + 0.2 * (t != 3)) * (1 + 0.01 * next(count)))
     assert run(machine)[0].config == {"tile": 3}
 
 
-def test_the_default_is_timed_to_the_end_to_be_compared_with():
+def test_the_default_is_timed_to_the_end():
     machine = Machine(lambda t: 100.0 - t, noise=0.2)
     ranked = run(machine)
     default = next(c for c in ranked if c.config == {"tile": 0})
@@ -56,19 +56,19 @@ def test_the_default_is_timed_to_the_end_to_be_compared_with():
     assert len(next(c for c in ranked if c.config == {"tile": 1}).seconds) == 3
 
 
-def test_it_ends_once_the_fastest_stands_apart():
+def test_it_ends_once_the_fastest_is_clearly_apart():
     machine = Machine(lambda t: 1.0 if t == 5 else 2.0, noise=0.001)
     assert max(len(c.seconds) for c in run(machine)) < 20
 
 
-def test_no_round_begins_after_the_time_is_up_and_what_was_seen_is_kept():
+def test_no_round_begins_after_the_time_is_up_and_times_are_kept():
     machine = Machine(lambda t: 1.0)
     ranked = run(machine, until=15.0)
     assert len(machine.order) == 15 and sum(len(c.seconds) for c in ranked) == 15
     assert len(ranked) == 12
 
 
-def test_a_configuration_that_fails_is_out_and_says_why():
+def test_a_configuration_that_fails_is_dropped_with_its_reason():
     def measure(config):
         if config["tile"] == 4:
             raise Failed("illegal access")
@@ -87,7 +87,7 @@ def test_when_all_fail_it_ends():
     assert all(c.failed for c in successive_halving(CONFIGS, measure, clock=lambda: 0.0, until=1.0))
 
 
-def test_an_interrupt_comes_through_after_telling_what_was_seen():
+def test_an_interrupt_is_raised_after_times_were_reported():
     seen = {}
 
     def measure(config):

@@ -1,4 +1,4 @@
-"""A tuning run: what is tried, kept, verified; what an interrupt and a budget leave. Children are stood in for."""
+"""A tuning run: timed, stored and verified configurations, interrupts, budgets. Fakes replace the child processes."""
 
 import pytest
 from tritium.kernels.configs.store import Store, TuningDevice, offline_device, row_for, source_hash, spell
@@ -60,7 +60,7 @@ def test_the_best_is_found_verified_and_kept(store):
     assert len(store.rows()) == len(parts[0].kept)
 
 
-def test_a_wrong_result_is_never_used_and_the_next_best_is_looked_at(store):
+def test_a_wrong_result_is_never_used_and_the_next_best_is_checked(store):
     second = {"piece": 1 << 21, "threads": 0}
     runner = FakeRunner(lambda c: 0.5 if c == FAST else 0.7 if c == second else 1.0, wrong=[FAST])
     parts, summary = run(store, runner)
@@ -68,7 +68,7 @@ def test_a_wrong_result_is_never_used_and_the_next_best_is_looked_at(store):
     assert store.best(HERE, parts[0].item.task.key, next(iter(parts[0].known.values())).source)[0].settings == second
 
 
-def test_what_is_known_is_not_timed_again(store):
+def test_known_configurations_are_not_timed_again(store):
     run(store, FakeRunner())
     runner = FakeRunner()
     _, summary = run(store, runner)
@@ -107,7 +107,7 @@ def test_no_timing_begins_when_the_time_is_over_not_even_of_a_first_round(store)
     assert {r.repeats for r in store.rows()} == {1}
 
 
-def test_what_the_deadline_cuts_off_is_not_a_failure(store):
+def test_a_timing_cut_off_by_the_deadline_is_no_failure(store):
     def seconds(c):
         if c == FAST:
             raise OutOfTime
@@ -167,7 +167,7 @@ def test_an_interrupt_of_an_offline_run_leaves_counts_and_rows(store, monkeypatc
     assert summary.choices == 1 and len(store.rows()) == 3 == summary.rows
 
 
-def test_a_configuration_that_fails_is_kept_as_such(store):
+def test_a_configuration_that_fails_is_stored_as_failed(store):
     def seconds(c):
         if c == FAST:
             raise Failed("the process ended (SIGSEGV)")
@@ -178,7 +178,7 @@ def test_a_configuration_that_fails_is_kept_as_such(store):
     assert [r.settings for r in failed] == [FAST] and "SIGSEGV" in failed[0].note and summary.failed == 1
 
 
-def test_what_was_rejected_offline_is_not_timed(store):
+def test_configurations_rejected_offline_are_not_timed(store):
     work = collect(TuningRequest(cases=[("dot", "512x512x512")], target="gpu", dtype="float16", train=False))
     h200 = TuningDevice("NVIDIA H200", "9.0", "CUDA 12.8", offline_device(90).compiler)
     task, kept = work.items[0].task, plan(work, h200, store, 90)[0].kept
@@ -202,19 +202,19 @@ def test_the_report_has_the_worst_first_and_nothing_from_elsewhere(store, tmp_pa
         assert outside not in text
 
 
-def test_the_report_says_when_nothing_was_measured(store, tmp_path):
+def test_the_report_states_that_nothing_was_measured(store, tmp_path):
     parts = plan(collect(TuningRequest(cases=[("dot", "256x256x256")])), HERE, store, 90)
     assert write_report(tmp_path / "r.html", parts, TuningDevice("sm_90", "9.0", "", "triton"), {}, "dot") == 0
     text = (tmp_path / "r.html").read_text()
     assert "Nothing was measured" in text and "a target of the compiler and not a machine" in text and "<svg" not in text
 
 
-def test_roofs():
+def test_roofline_time():
     assert roofline_s(100.0, 10, "float32", {"bytes_per_s": 1.0, "flops float32": 1.0}) == 100.0
     assert roofline_s(1.0, 10, "float16", {"bytes_per_s": 1.0, "flops float32": 1.0}) == 10.0
     assert roofline_s(1.0, 10, "float16", {}) is None
 
 
-def test_numbers_as_they_are_shown():
+def test_times_and_configurations_as_text():
     assert [time_text(s) for s in (2.5, 0.0123, 4.56e-5, 7e-9)] == ["2.5 s", "12.3 ms", "45.6 µs", "7 ns"]
     assert show({"tile": 32768, "threads": 0, "num_warps": 4}) == "tile=2^15 threads=all warps=4"

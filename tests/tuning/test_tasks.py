@@ -1,4 +1,4 @@
-"""Tasks and spaces: what of an operator can be tuned. Oracle: sizes worked out by hand."""
+"""The tuning tasks of an operator and their spaces. Oracle: sizes computed by hand."""
 
 import pytest
 from support.operator_uses import CONV, CONV_SHAPES, use
@@ -31,7 +31,7 @@ def test_a_stride_gives_the_data_gradient_phases_that_share_its_work():
     assert sum(t.nbytes for t in tasks) == pytest.approx(whole, rel=1e-3)
 
 
-def test_a_phase_that_gets_nothing_but_zeros_is_no_task():
+def test_a_phase_of_zeros_alone_is_no_task():
     params = {**CONV, "kernel": (1, 1), "stride": (2, 2), "pad": (0, 0)}
     given = use("Convolution", [(32, 16, 28, 28), (64, 16, 1, 1)], params, "float16", backward=True, reqs=[Req.WRITE, Req.NULL])
     assert sizes(tasks_of(*given, "gpu")) == {("gpu conv data", 32 * 14 * 14, 16, 64)}
@@ -43,7 +43,7 @@ def test_a_pointwise_convolution_is_a_plain_product():
     assert sizes(tasks) == {("gpu gemm", 8 * 16 * 16, 64, 32)}
 
 
-def test_what_nobody_wants_is_no_task():
+def test_unwanted_derivatives_are_no_tasks():
     tasks = tasks_of(*use("Convolution", CONV_SHAPES, CONV, "float16", backward=True, reqs=[Req.NULL, Req.WRITE]), "gpu")
     assert [t.key.template for t in tasks] == ["gpu conv weight"]
     assert tasks_of(*use("Convolution", CONV_SHAPES, CONV, backward=True, reqs=[Req.NULL] * 2), "cpu") == []
@@ -74,7 +74,7 @@ def test_generated_kernels_have_tiles_on_a_cpu_and_blocks_on_a_gpu():
 @pytest.mark.parametrize("name, shapes, params", [("relu", [(3, 5)], {}), ("relu", [(0, 5)], {}),
                                                   ("Flatten", [(64, 100, 100)], {}), ("dot", [(4, 4), (4, 4)], {}),
                                                   ("transpose", [(400, 400)], {})])
-def test_where_there_is_nothing_to_choose_there_is_no_task(name, shapes, params):
+def test_uses_without_a_choice_give_no_task(name, shapes, params):
     assert tasks_of(*use(name, shapes, params), "cpu") == []
 
 
@@ -88,10 +88,10 @@ def test_a_space_has_the_default_first_and_each_configuration_once(name, shapes,
         assert all(set(c) == set(every[0]) for c in every)
 
 
-def test_threads_are_all_or_fewer_than_there_are():
+def test_thread_counts_are_below_the_number_of_processors():
     assert threads()[0] == 0 and all(t < len(threads()) * 64 for t in threads())
 
 
-def test_work_counts_what_must_be_done():
+def test_work_counts_operations_and_bytes():
     assert work_of(*use("dot", [(10, 30), (30, 20)])) == (2.0 * 10 * 20 * 30, 4 * (300 + 600 + 200))
     assert work_of(*use("relu", [(64, 1000)])) == (64_000.0, 2 * 256_000)

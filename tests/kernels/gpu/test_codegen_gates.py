@@ -1,6 +1,6 @@
-"""What the template kernels become, compiled without a GPU: tensor cores, asynchronous copies, nothing spilled; and how
-many registers and how much shared memory they took when that was last looked at (triton_snapshot.json; after a change
-that is meant: TRITIUM_SNAPSHOT=write with -m nightly)."""
+"""The machine code of the template kernels, compiled without a GPU: tensor cores, asynchronous copies, no spilling. Registers
+and shared memory are compared with codegen_snapshot.json; after an intended change, write it anew: TRITIUM_SNAPSHOT=write
+with -m nightly."""
 
 import json
 import os
@@ -48,13 +48,13 @@ def differs(before, now):
         abs(before[2] - now[2]) > 1024
 
 
-def test_a_sample():
+def test_a_sample_of_templates_has_the_expected_machine_code():
     compare(check(gpu_cases.SAMPLE))
 
 
 @pytest.mark.nightly
 @pytest.mark.timeout(3000)
-def test_every_template():
+def test_every_template_has_the_expected_machine_code():
     found = check(CASES)
     if os.environ.get("TRITIUM_SNAPSHOT") == "write":
         SNAPSHOT.write_text(json.dumps({"triton": toolchain()[0], "kernels": found}, indent=0, sort_keys=True) + "\n")
@@ -65,6 +65,6 @@ def test_the_sample_has_some_of_every_family():
     assert {name.split()[0] for name in gpu_cases.SAMPLE} == {name.split()[0] for name in CASES}
 
 
-def test_what_a_comparison_notices():
+def test_a_comparison_notices_registers_spills_and_shared_memory():
     assert differs(None, [32, 0, 0]) and differs([32, 0, 0], [64, 0, 0]) and differs([32, 0, 0], [32, 9, 0])
     assert differs([32, 0, 0], [32, 0, 4096]) and not differs([32, 0, 0], [36, 0, 512])

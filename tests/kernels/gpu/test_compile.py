@@ -1,5 +1,5 @@
-"""What printed kernels become on real GPUs, compiled without one: wide accesses whatever the length, nothing spilled,
-64-bit addresses. One child process compiles all; what the gates must catch is compiled too."""
+"""The machine code of generated kernels, compiled without a GPU: wide accesses for any length, no spilling, 64-bit addresses.
+One child process compiles all of them, and kernels with the faults that the gates must find."""
 
 import numpy as np
 import pytest
@@ -79,12 +79,12 @@ def compiled():
 
 
 @pytest.mark.parametrize("name", CASES)
-def test_gates(name, compiled):
+def test_generated_kernels_pass_their_gates(name, compiled):
     for kernel in compiled[name]:
         assert gate(kernel, **CASES[name][1]) == [], f"sm_{kernel.target}"
 
 
-def test_rows_of_a_length_that_divides_are_read_wide(compiled):
+def test_rows_of_a_length_divisible_by_16_are_read_wide(compiled):
     for kernel in compiled["softmax of 1000 float32"]:
         assert {a.bits for a in kernel.accesses} == {128}
 
@@ -102,7 +102,7 @@ def crowded(x, y, BLOCK: tl.constexpr):
 """
 
 
-def test_gates_catch_what_they_are_for():
+def test_gates_find_masked_accesses_and_spills():
     pointers = {"x": "*fp32", "y": "*fp32"}
     masked, crowded = compile_all([CompileJob(MASKED, "masked", {**pointers, "n": "i32"}, {"BLOCK": 1024}),
                                    CompileJob(CROWDED, "crowded", pointers, {"BLOCK": 128})])
@@ -117,12 +117,12 @@ def test_gates_catch_what_they_are_for():
     assert "no tensor core instruction" in gate(masked, tensor_ops=True)
 
 
-def test_what_does_not_compile_is_named():
+def test_an_error_names_the_kernel_that_does_not_compile():
     with pytest.raises(OperatorError, match=r"masked: does not compile for sm_90: .*neither a type nor a value"):
         compile_source(MASKED, "masked", {"x": "*fp32"})
 
 
-def test_reading_accesses():
+def test_accesses_are_read_from_ptx():
     ptx = """
     @%p1 ld.global.v4.b32 { %r1, %r2, %r3, %r4 }, [ %rd1 + 0 ];
     ld.global.nc.L1::evict_last.v2.b64 {%rd2, %rd3}, [%rd4];

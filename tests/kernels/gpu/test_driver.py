@@ -1,5 +1,5 @@
-"""The launcher against a CUDA driver that does nothing (stub_cuda.c): what reaches the driver, what is refused, what a
-launch costs. In child processes, for this one is interpreted."""
+"""The launcher with a CUDA driver that does nothing (stub_cuda.c): the driver's arguments, errors, and the cost of a launch.
+It runs in child processes, since this one is interpreted."""
 
 import importlib.util
 import json
@@ -61,7 +61,7 @@ def place(tmp_path_factory):
 
 
 def child(place, body):
-    """What body, run with the stub driver and without a home directory, passes to `print(json.dumps(...))`."""
+    """Run body with the stub driver and without a home directory; return the value it prints as JSON."""
     env = {k: v for k, v in os.environ.items() if k not in ("TRITON_INTERPRET", "TRITON_CACHE_DIR", "TRITON_HOME")}
     env |= {"HOME": "/dev/null/nowhere", "TRITIUM_GPU": "cuda", "TRITIUM_LIBCUDA": str(place / "libcuda.so.1"),
             "TRITIUM_CACHE_DIR": str(place / "cache")}
@@ -71,7 +71,7 @@ def child(place, body):
     return json.loads(done.stdout.splitlines()[-1])
 
 
-def test_what_reaches_the_driver(place):
+def test_the_driver_gets_grid_stream_and_parameters(place):
     found = child(place, """
         watch(8, 8, 4, 8, 4, 8, 8)
         launch(mixed, (1000,), x, y, -5, 2**40 + 1, 1.5, BLOCK=256, num_warps=8, stream=N(device_index=0, cuda_stream=77))
@@ -99,7 +99,7 @@ def test_a_second_process_needs_neither_triton_nor_a_compiler(place):
     assert child(place, body) == [[], 1, True]
 
 
-def test_refusals(place):
+def test_bad_grids_and_numbers_raise_errors(place):
     found = child(place, """
         def go(grid=(1,), n=1, wide=1, alpha=1.0):
             return lambda: launch(mixed, grid, x, y, n, wide, alpha, BLOCK=256, num_warps=8)
@@ -125,7 +125,7 @@ def test_refusals(place):
     assert found[1] == 1  # another context was current: entered, and launched again
 
 
-def test_specialisations_are_ours_to_count(place):
+def test_values_of_numbers_never_make_a_specialisation(place):
     found = child(place, """
         for n in (1, 2, 16, 17, 1 << 20, (1 << 20) - 1):
             for wide in (0, 1, 2**40):
@@ -149,7 +149,7 @@ def test_recording_launches_nothing(place):
     assert found == [0, {"x": "*fp32", "y": "*fp16", "n": "i32", "wide": "i64", "alpha": "fp32"}, ["x"], 80, [[4], [5]]]
 
 
-def test_scratch_of_a_kernel_comes_from_the_run(place):
+def test_scratch_of_a_kernel_is_the_workspace_of_the_run(place):
     found = child(place, """
         import numpy as np
         from tritium.kernels.ops.linalg import triton_gemm as G

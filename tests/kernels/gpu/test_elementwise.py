@@ -1,4 +1,4 @@
-"""gpu/elementwise: how many elements a program of an elementwise kernel takes. Oracle: what a thread can hold, by hand."""
+"""gpu/elementwise: the number of elements that one program takes. Oracle: the capacity of a thread, by hand."""
 
 import numpy as np
 import pytest
@@ -28,7 +28,7 @@ def test_long_functions_take_fewer_elements(body, widest, elements):
     assert lanes(topological([body(load(0, F64 if widest == F64 else F32))]), widest) == elements
 
 
-def test_what_a_long_function_costs():
+def test_cost_of_long_functions():
     x = load(0, F32)
     assert heavy(topological([L.exp(x) + x])) == 0           # short ones follow one another: registers are used again
     assert heavy(topological([prim("arctan", x)])) == 20

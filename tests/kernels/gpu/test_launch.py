@@ -1,5 +1,5 @@
-"""gpu/launch: from text to function to launch; what it refuses; and that no generated kernel touches a byte outside
-its arrays (guard pages: the memory after an array is unreadable, and a child process makes the attempt)."""
+"""gpu/launch: from text to function to launch; errors; and no generated kernel touches a byte outside its arrays (guard pages:
+the memory after an array is unreadable, and a child process makes the attempt)."""
 
 import signal
 from types import SimpleNamespace
@@ -36,14 +36,14 @@ def cache(tmp_path, monkeypatch):
     return tmp_path / "kernels"
 
 
-def test_small_arithmetic():
+def test_sizes_and_blocks():
     assert [cdiv(a, 4) for a in (0, 1, 4, 5)] == [0, 1, 1, 2]
     assert [next_power_of_2(n) for n in (0, 1, 2, 3, 64, 65)] == [1, 1, 2, 4, 64, 128]
     assert block_for(10**9) == 1 << 16 and block_for(3) == 16
     assert CodegenTarget(False).block(10**9) == 1024 and CodegenTarget(False).block(3) == 1024
 
 
-def test_tensors_and_arrays(cache):
+def test_a_kernel_runs_on_tensors_and_on_numpy_arrays(cache):
     fn = kernel_of(WHOLE, "add_one")
     x, y = torch.arange(10.0), torch.zeros(10)
     launch(fn, (2,), x, y, 10, BLOCK=8)
@@ -67,7 +67,7 @@ def test_a_changed_file_is_replaced(cache):
     assert [p.name for p in cache.iterdir()] == [path.name]  # no temporary file is left
 
 
-def test_without_a_writable_folder(tmp_path, monkeypatch):
+def test_kernels_run_without_a_writable_cache_folder(tmp_path, monkeypatch):
     (tmp_path / "file").write_text("")
     monkeypatch.setenv("TRITIUM_CACHE_DIR", str(tmp_path / "file" / "kernels"))
     y = np.zeros(4, "float32")
@@ -75,12 +75,12 @@ def test_without_a_writable_folder(tmp_path, monkeypatch):
     assert (y == 2).all()
 
 
-def test_a_missing_name():
+def test_a_source_that_lacks_the_name_raises():
     with pytest.raises(OperatorError, match="load: the source does not define 'other'"):
         load(WHOLE, "other")
 
 
-def test_refusals(cache):
+def test_bad_grids_and_numbers_raise_errors(cache):
     fn = kernel_of(WHOLE, "add_one")
     a = np.zeros(4, "float32")
     with pytest.raises(ShapeError, match=r"add_one: a grid of 65536 x 32768 is 2147483648 programs, the limit is"):
@@ -119,7 +119,7 @@ def count(y, n):
 
 # ---- guard pages -------------------------------------------------------------------------------------------------------
 @pytest.mark.parametrize("missing", ["load", "store", ""])
-def test_a_missing_mask_is_caught(cache, missing):
+def test_guard_pages_catch_a_missing_mask(cache, missing):
     text = ADD_ONE.format(load="" if missing == "load" else MASK, store="" if missing == "store" else MASK)
     fn = kernel_of(text, "add_one")
     x, y = guarded(np.ones(1000, "float32")), guarded(np.zeros(1000, "float32"))

@@ -60,7 +60,7 @@ ROWS = {"channels last": (300, 24, 1), "channels last, odd": (37, 5, 1), "channe
 
 @pytest.mark.parametrize("rows", ROWS)
 @pytest.mark.parametrize("relu", [False, True])
-def test_batch_norm(rows, relu, rng):
+def test_batch_norm_matches_its_formula(rows, relu, rng):
     norm(ROWS[rows], rng, relu, add=relu)
 
 

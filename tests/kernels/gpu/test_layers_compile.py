@@ -21,7 +21,7 @@ HELPERS = {"_window_size", "_place", "_word", "_rounded", "_scale", "_finish", "
 @pytest.mark.skipif(importlib.util.find_spec("triton") is None, reason="triton is not installed")
 @pytest.mark.parametrize("dtype, one_in", [("float32", 5), pytest.param("float32", 1, marks=pytest.mark.nightly),
                                            pytest.param("float16", 1, marks=pytest.mark.nightly)])
-def test_compiles(dtype, one_in):
+def test_every_layer_compiles(dtype, one_in):
     env = {k: v for k, v in os.environ.items() if k != "TRITON_INTERPRET"} | {"TRITIUM_GPU": "cuda"}
     done = subprocess.run([sys.executable, str(HERE / "compile_layers.py"), str(one_in), dtype], env=env, capture_output=True,
                           text=True)

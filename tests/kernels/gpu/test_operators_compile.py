@@ -1,6 +1,6 @@
-"""Every registered operator as machine code, compiled without a GPU: each dtype it takes for each target (all of them
-nightly, a sample for every change): nothing spilled, bounded registers, tensor cores; and those that are bound by memory read
-and write 128 bits at once. What was compiled once is found in the store, so a nightly run compiles what changed."""
+"""The machine code of every registered operator, compiled without a GPU, for each dtype and target: all of them nightly, a sample
+for every change. Nothing is spilled, registers are bounded, products use tensor cores, and kernels bound by memory read and write
+128 bits at once. Compiled kernels are found in the store, so a nightly run compiles only the changed ones."""
 
 import importlib
 import importlib.util
@@ -23,7 +23,7 @@ pytestmark = pytest.mark.skipif(importlib.util.find_spec("triton") is None, reas
 
 
 def nameless(job):
-    """What job compiles to, whatever its kernel is called: operators that say the same are compiled once."""
+    """The job without its kernel's name: operators with equal kernels are compiled once."""
     return replace(job, name="kernel", source=re.sub(rf"\b{job.name}\b", "kernel", job.source)).digest()
 
 
@@ -56,7 +56,7 @@ def check(found):
     assert not wrong, "\n".join(wrong)
 
 
-def test_a_sample():
+def test_a_sample_of_operators_compiles_without_faults():
     """One operator in eighteen, in a dtype and for a target that its name decides."""
     found = {}
     for op in operators():
@@ -71,13 +71,13 @@ def test_a_sample():
 @pytest.mark.timeout(7200)
 @pytest.mark.parametrize("dtype", [*FLOATS, *INTEGERS])
 @pytest.mark.parametrize("target", TARGETS)
-def test_all(dtype, target):
+def test_all_operators_compile_without_faults(dtype, target):
     found = all_jobs(operators(), [dtype], [target])
     assert len(found) > 300
     check(found)
 
 
-def test_what_is_wrong_with_a_kernel():
+def test_faults_of_a_kernel_are_found():
     flat = "if base + BLOCK <= n:\n    t = tl.load(x0 + base + lane)\n    tl.store(y0 + base + lane, t)"
     job = CompileJob(flat, "k", {"x0": "*fp16", "y0": "*i8"}, {"BLOCK": 1024})
     wide, narrow = Access("load", 128, False), Access("load", 16, True)
@@ -102,7 +102,7 @@ def test_what_is_wrong_with_a_kernel():
         "no tensor core instruction"]
 
 
-def test_excuses_are_of_kernels_that_exist():
+def test_exceptions_name_kernels_that_exist():
     names = {step.name for op in operators() for use in uses(op) for step in jobs_of(op, *use, DTYPES["float32"], 90)}
     assert set(codegen_checks.CROWDED) <= names
 
@@ -198,7 +198,7 @@ def check_wide(rows, dtype, target):
     return {job.source for _, job, _ in jobs}
 
 
-def test_a_sample_is_wide():
+def test_a_sample_of_operators_has_wide_accesses():
     names = ("transpose", "Concat", "softmax", "Pooling", "UpSampling", "LayerNorm", "Embedding", "one_hot", "_np_cumsum",
              "SequenceLast")
     check_wide([row for row in WIDE if row[0] in names], "bfloat16", 90)
@@ -207,11 +207,11 @@ def test_a_sample_is_wide():
 @pytest.mark.nightly
 @pytest.mark.parametrize("dtype", FLOATS)
 @pytest.mark.parametrize("target", TARGETS)
-def test_all_are_wide(dtype, target):
+def test_all_operators_have_wide_accesses(dtype, target):
     check_wide(WIDE, dtype, target)
 
 
-def test_every_kernel_is_wide_or_says_why_not():
+def test_every_kernel_is_wide_or_states_the_reason():
     """Written ones; those printed from formulas are checked one by one in wrong_with."""
     seen = {job.source for _, job, _ in wide_jobs(WIDE, "bfloat16", 90)}
     modules = [importlib.import_module(f"tritium.kernels.ops.{path.parent.name}.{path.stem}")

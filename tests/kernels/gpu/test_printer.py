@@ -46,7 +46,7 @@ SHAPES = [(), (1,), (7,), (3, 5), (2, 129), (64,), (65,), (0,), (0, 4)]
 
 @pytest.mark.parametrize("shape", SHAPES, ids=str)
 @pytest.mark.parametrize("dtype", [F32, np.dtype("float64"), np.dtype("float16"), bfloat16], ids=str)
-def test_one_shape(shape, dtype):
+def test_operands_of_one_shape(shape, dtype):
     a, b = normal(*shape, dtype=dtype), normal(*shape, dtype=dtype, seed=1)
     x, y = loads(2, dtype)
     got = run(Expression((L.exp(x) * y + x,)), [a, b], [np.zeros(shape, dtype)], largest=64)
@@ -61,8 +61,8 @@ BROADCAST = [((3, 5), (5,)), ((3, 5), (3, 1)), ((3, 5), (1,)), ((3, 5), ()), ((2
 
 @pytest.mark.parametrize("shapes", BROADCAST, ids=str)
 @pytest.mark.parametrize("swap", [False, True])
-def test_broadcast_and_its_fold(shapes, swap):
-    """x·y, and the sums over what was broadcast: the derivative of broadcasting."""
+def test_broadcast_and_its_reduction(shapes, swap):
+    """x·y, and the sums over the broadcast axes: the derivative of broadcasting."""
     shapes = shapes[::-1] if swap else shapes
     arrays = [normal(*s, seed=i) for i, s in enumerate(shapes)]
     x, y = loads(2)
@@ -84,7 +84,7 @@ FOLDS = {"add": np.sum, "mul": np.prod, "maximum": np.max, "minimum": np.min}
 @pytest.mark.parametrize("combine", FOLDS)
 @pytest.mark.parametrize("dtype", ["float32", "float64", "int32", "int8", "uint8", "bool"])
 @pytest.mark.parametrize("kept", [(1, 1, 1), (4, 1, 1), (1, 5, 1), (1, 1, 16), (4, 1, 16), (4, 5, 1)], ids=str)
-def test_folds(combine, dtype, kept):
+def test_reductions_match_numpy(combine, dtype, kept):
     a = (normal(4, 5, 16) * 3).astype(dtype)
     axes = tuple(i for i, n in enumerate(kept) if n == 1)
     got = run(Expression((load(0, a.dtype),), combine=combine), [a], [np.zeros(kept, a.dtype)], largest=32)
@@ -102,13 +102,13 @@ def test_the_largest_of_a_row_with_nan_is_nan():
         assert_close(got, FOLDS[combine](a, axis=axis, keepdims=True))
 
 
-def test_folding_nothing_gives_the_identity():
+def test_reducing_nothing_gives_the_identity():
     for combine, want in (("add", 0), ("mul", 1), ("maximum", -np.inf), ("minimum", np.inf)):
         got = run(Expression((load(0, F32),), combine=combine), [np.zeros((0, 3), F32)], [np.zeros((1, 3), F32)])
         assert (got == want).all()
 
 
-def test_a_fold_in_two_stages_equals_one():
+def test_a_reduction_in_two_stages_equals_one_in_one():
     a = normal(30, 20, 40)
     e = Expression((load(0, F32),))
     for split in (2, 7):
@@ -128,7 +128,7 @@ def test_a_fold_in_two_stages_equals_one():
 
 
 @pytest.mark.parametrize("dtype", [F32, np.dtype("float16"), bfloat16, np.dtype("int32"), np.dtype("bool")], ids=str)
-def test_requests(dtype):
+def test_write_requests(dtype):
     a, old = (normal(70) * 4).astype(dtype), (normal(70, seed=2) * 4).astype(dtype)
     e = Expression((load(0, dtype) + 1 if dtype.kind != "b" else load(0, dtype),))
     plus = a.astype("float64") + 1 if dtype.kind != "b" else a
@@ -141,7 +141,7 @@ def test_requests(dtype):
     assert_close(in_place, np.asarray(plus).astype(dtype))
 
 
-def test_folds_are_done_before_an_input_is_overwritten():
+def test_reductions_run_before_an_input_is_overwritten():
     dy, a, b = normal(6, 8), normal(6, 8, seed=1), normal(8, seed=2)
     g, x, y = loads(3)
     db, da = (dy * a).sum(0), dy * b
@@ -151,7 +151,7 @@ def test_folds_are_done_before_an_input_is_overwritten():
     assert_close(overwritten, db)
 
 
-def test_scalars_are_handed_over_at_run_time():
+def test_scalars_are_run_time_arguments():
     a = normal(10)
     x = load(0, F32)
     e = Expression((x * param("b") + param("a"),), scalars=("a", "b"))
@@ -188,7 +188,7 @@ def numpy_softmax(a):
 
 @pytest.mark.parametrize("shape", [(5,), (3, 5), (2, 3, 16), (7, 129), (1, 1), (40, 3), (2, 300)], ids=str)
 @pytest.mark.parametrize("longest", [16384, 64])
-def test_rows(shape, longest, monkeypatch):
+def test_softmax_of_rows(shape, longest, monkeypatch):
     monkeypatch.setattr(gpu_row, "LONGEST_BLOCK", longest)
     a = normal(*shape) * 5
     x = load(0, F32)
@@ -215,7 +215,7 @@ def test_a_row_with_vectors_and_a_value_per_row(n, longest, monkeypatch):
     assert_close(y, ((wide - wide.mean(-1, keepdims=True)) * inverse * gamma + beta).astype(F32))
 
 
-def test_a_row_output_folded_over_the_rows():
+def test_a_row_output_reduced_over_the_rows():
     """The derivative by gamma: per row a product, summed over all rows."""
     a, dy = normal(2, 3, 8), normal(2, 3, 8, seed=1)
     x, g = loads(2)
@@ -224,7 +224,7 @@ def test_a_row_output_folded_over_the_rows():
 
 
 @pytest.mark.parametrize("longest", [16384, 16])
-def test_a_row_rounded_inside_the_body_is_folded_in_float32(longest, monkeypatch):
+def test_a_row_rounded_inside_the_body_is_reduced_in_float32(longest, monkeypatch):
     monkeypatch.setattr(gpu_row, "LONGEST_BLOCK", longest)
     a = normal(3, 40)
     for dtype in (np.dtype("float16"), bfloat16):

@@ -48,7 +48,7 @@ WHOLE = {"quotient": lambda a, b: 0 if b == 0 else abs(a) // abs(b) * (1 if (a <
 
 
 @pytest.mark.parametrize("name", [name for name, row in PRIMITIVES.items() if row.rule == "whole"])
-def test_row_of_integers_agrees_with_python(name):
+def test_primitives_of_integers_agree_with_python(name):
     pairs = [(a, b) for a in (0, 1, -1, 2, -2, 7, -7, 12345, 2**53 + 1, -(2**53) - 1) for b in (0, 1, -1, 2, 3, -3, 5, 62)]
     arrays = [np.array(column, "int64") for column in zip(*pairs)]
     root = prim(name, *(load(i, a.dtype) for i, a in enumerate(arrays)))
@@ -59,7 +59,7 @@ def test_row_of_integers_agrees_with_python(name):
 
 @pytest.mark.parametrize("dtype", ["float32", "float64"])
 @pytest.mark.parametrize("name", [name for name, row in PRIMITIVES.items() if row.rule != "whole"])
-def test_row_agrees_with_numpy(name, dtype):
+def test_primitives_agree_with_numpy(name, dtype):
     row = PRIMITIVES[name]
     arrays = arguments(row, dtype)
     root = prim(name, *(load(i, a.dtype) for i, a in enumerate(arrays)))
@@ -84,7 +84,7 @@ def test_row_agrees_with_numpy(name, dtype):
 
 @pytest.mark.parametrize("name", [n for n, row in PRIMITIVES.items() if row.rule in ("same", "compare")])
 @pytest.mark.parametrize("dtype", ["int32", "int8", "uint8", "int64"])
-def test_whole_numbers(name, dtype):
+def test_primitives_of_integer_arrays(name, dtype):
     row = PRIMITIVES[name]
     rng = np.random.default_rng(5)
     low = 0 if dtype == "uint8" else -9
@@ -102,7 +102,7 @@ def test_whole_numbers(name, dtype):
 @pytest.mark.parametrize("source,to", [("float32", "int32"), ("float32", "uint8"), ("int32", "float32"),
                                        ("float32", "bool"), ("bool", "float32"), ("int64", "int8"),
                                        ("float32", "float64"), ("float64", "float16"), ("float32", "float16")])
-def test_casts(source, to):
+def test_casts_agree_with_numpy(source, to):
     x = np.array([0, 1, 2.75, 3.5, 100, 255.5, 7, 8]).astype(source)
     assert (interpreted(cast(load(0, x.dtype), np.dtype(to)), [x], np.dtype(to)) == x.astype(to)).all()
 

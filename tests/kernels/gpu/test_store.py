@@ -1,4 +1,4 @@
-"""The artefact store and the compilers' pool: what a key covers, damage, time limits, what one failure leaves whole."""
+"""The artefact store and the compilers' pool: the key, damage, time limits, failures of single jobs."""
 
 import os
 import signal
@@ -53,7 +53,7 @@ def test_a_key_covers_the_compilers(cache, monkeypatch):
     assert JOB.digest() != here
 
 
-def test_kept_and_found(cache):
+def test_an_artefact_is_stored_found_and_cleared(cache):
     assert gpu_store.find("ab12") is None
     assert gpu_store.keep("ab12", facts(), b"code")
     assert gpu_store.find("ab12") == (facts(), b"code")
@@ -62,7 +62,7 @@ def test_kept_and_found(cache):
 
 
 @pytest.mark.parametrize("suffix, damage", [(".cubin", b"cod"), (".json", b"{"), (".json", b"[]"), (".json", b"{}")])
-def test_what_is_damaged_is_absent(cache, suffix, damage):
+def test_a_damaged_artefact_counts_as_absent(cache, suffix, damage):
     gpu_store.keep("ab12", facts(), b"code")
     (gpu_store.folder() / "ab" / f"ab12{suffix}").write_bytes(damage)
     assert gpu_store.find("ab12") is None
@@ -70,7 +70,7 @@ def test_what_is_damaged_is_absent(cache, suffix, damage):
     assert gpu_store.find("ab12") == (facts(), b"code")
 
 
-def test_a_folder_that_cannot_be_written(tmp_path, monkeypatch):
+def test_a_folder_that_cannot_be_written_stores_nothing(tmp_path, monkeypatch):
     (tmp_path / "file").write_text("")
     monkeypatch.setenv("TRITIUM_CACHE_DIR", str(tmp_path / "file"))
     assert not gpu_store.keep("ab12", facts(), b"code")
@@ -101,7 +101,7 @@ def only_late(monkeypatch):
     return only_late
 
 
-def test_the_pool(only_late):
+def test_the_pool_survives_late_and_dying_jobs(only_late):
     def work(job):
         if job == "late":
             time.sleep(600)
@@ -117,7 +117,7 @@ def test_the_pool(only_late):
     assert answers[2] == {"error": "the compiler ended with exit code -9"}
 
 
-def test_a_fork_does_several_and_leaves_the_rest_to_another(only_late):
+def test_a_fork_compiles_several_jobs_and_its_rest_goes_to_another(only_late):
     """Of forty jobs each fork gets ten: the first of them fails in each way, and still all are answered once."""
     def work(job):
         if job % 10 == 3:
@@ -162,7 +162,7 @@ print(json.dumps({{"i": 1, "error": "x" * (1 << 20)}}), flush=True)  # more than
 
 
 @pytest.mark.timeout(60)
-def test_leaving_early_does_not_wait_for_what_nobody_reads(cache, tmp_path, monkeypatch):
+def test_leaving_early_does_not_wait_for_unread_output(cache, tmp_path, monkeypatch):
     script = tmp_path / "compiler"
     script.write_text(TALKATIVE.format(python=sys.executable))
     script.chmod(0o755)
