@@ -14,7 +14,7 @@ import numpy as np
 from ..integers import cdiv, next_power_of_2
 from ..kernels.configs.gpu_device import Limits, limits_of
 from ..kernels.configs.key import Config, Key
-from ..kernels.declare.operator_property import BackwardOp, PropertyOp
+from ..kernels.declare.property_op import BackwardOp, PropertyOp
 from ..kernels.gpu.row import LONGEST_BLOCK, LOOP_BLOCK
 from ..kernels.ops.linalg.gemm import cut
 from ..kernels.ops.nn.convolution_cpu import Geometry, row_pieces

@@ -25,7 +25,7 @@ from .. import op as registry
 from ..kernel import Kernel, KernelFunction
 from ..op import Gradient, Op, Req, Shape, Spec, compiled, is_known, register
 from ..params import Param, Params
-from .operator_property import BackwardOp
+from .property_op import BackwardOp
 from .simple_op import signature as signature_of
 
 

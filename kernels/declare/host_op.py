@@ -13,7 +13,7 @@ import numpy as np
 
 from ..kernel import KernelFunction
 from ..op import Req, Spec
-from .operator_property import OperatorProperty, RandomNumbers, Shapes, _needs, assign, upcast
+from .operator_property import OperatorProperty, RandomNumbers, Shapes, assign, backward_needs, upcast
 
 
 def to_host(array: Any) -> np.ndarray:
@@ -65,7 +65,7 @@ class HostOp(OperatorProperty):
 
     def backward_kernel(self, ins: Sequence[Spec], outs: Sequence[Spec], reqs: Sequence[Req], target: str,
                         train: bool) -> KernelFunction:
-        needs = _needs(self)
+        needs = backward_needs(self)
         sizes = {"dy": self.num_visible_outputs(), "x": len(self.list_arguments()), "y": len(self.list_outputs())}
 
         def kernel(run: Any, inputs: Sequence[Any], outputs: Sequence[Any], random: tuple[int, int] | None = None) -> None:

@@ -17,7 +17,7 @@ from typing import Any
 
 from ...dtype import is_half
 from ...errors import MXNetError
-from ...kernels.declare.operator_property import PropertyOp
+from ...kernels.declare.property_op import PropertyOp
 from ...kernels.declare.reduction import ReductionGradOp
 from ...kernels.op import Gradient, builtin
 from ..core.arithmetic import array_op

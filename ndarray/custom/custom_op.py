@@ -29,7 +29,7 @@ from ...errors import OperatorError, ShapeError, nearest
 from ...kernels.declare.operator_property import Operator as Operator
 from ...kernels.declare.operator_property import OperatorProperty as OperatorProperty
 from ...kernels.declare.operator_property import assign as assign
-from ...kernels.declare.operator_property import register_operator as register_operator
+from ...kernels.declare.property_op import register_operator as register_operator
 from ...kernels.kernel import KernelFunction
 from ...kernels.op import Gradient, Op, Req, Shape, Spec, merge_shapes
 from ...kernels.op import register as register_op

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from ...kernels.declare.operator_property import PropertyOp
+from ...kernels.declare.property_op import PropertyOp
 from ...kernels.op import Op
 from ...kernels.ops.tensor.data_movement import MoveProperty
 from ..core.chunk import Layout

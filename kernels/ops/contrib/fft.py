@@ -12,7 +12,8 @@ import numpy as np
 
 from ....errors import ShapeError
 from ...declare.host_op import HostOp, known
-from ...declare.operator_property import Shapes, register_operator
+from ...declare.operator_property import Shapes
+from ...declare.property_op import register_operator
 
 
 def _pairs(z: Any) -> np.ndarray:

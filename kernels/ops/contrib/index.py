@@ -10,7 +10,8 @@ from ....errors import ParameterError, ShapeError
 from ....integers import cdiv
 from ...declare.composite import composite, ops
 from ...declare.host_op import HostOp, known
-from ...declare.operator_property import Dtypes, KnownShapes, Shapes, register_operator
+from ...declare.operator_property import Dtypes, KnownShapes, Shapes
+from ...declare.property_op import register_operator
 from ..tensor.reshape import check_axis
 
 INT64 = np.dtype(np.int64)

@@ -14,7 +14,8 @@ import numpy as np
 from ....dtype import float32
 from ....errors import DTypeError, ParameterError
 from ...declare.host_op import HostOp
-from ...declare.operator_property import Dtypes, Shapes, register_operator
+from ...declare.operator_property import Dtypes, Shapes
+from ...declare.property_op import register_operator
 
 _INT8, _UINT8, _INT32 = np.dtype("int8"), np.dtype("uint8"), np.dtype("int32")
 _STEPS = {_INT8: 127.0, _UINT8: 255.0}

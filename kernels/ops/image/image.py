@@ -12,7 +12,8 @@ from ....dtype import float32
 from ....errors import DTypeError, ParameterError, ShapeError
 from ...declare.composite import TracedValue, composite, ops
 from ...declare.host_op import HostOp, to_host
-from ...declare.operator_property import KnownShapes, Shapes, register_operator
+from ...declare.operator_property import KnownShapes, Shapes
+from ...declare.property_op import register_operator
 from ...op import Shape
 from ..nn.resize import Taps, bilinear_taps, taps_at
 

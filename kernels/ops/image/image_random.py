@@ -12,7 +12,8 @@ import numpy as np
 
 from ....errors import ParameterError
 from ...declare.host_op import HostOp
-from ...declare.operator_property import RANDOM, RandomNumbers, Shapes, register_operator
+from ...declare.operator_property import RANDOM, RandomNumbers, Shapes
+from ...declare.property_op import register_operator
 from ...op import Spec
 from .image import picture_axes
 

@@ -12,7 +12,8 @@ from ....dtype import is_half
 from ....errors import ShapeError
 from ...configs.key import Config, Key
 from ...declare.composite import TracedValue, ops, vjp_rule
-from ...declare.operator_property import OperatorProperty, Shapes, register_operator
+from ...declare.operator_property import OperatorProperty, Shapes
+from ...declare.property_op import register_operator
 from ...kernel import KernelFunction
 from ...op import NumpyFunction, Product, Req, Shape, Spec
 from .gemm import matrix, product, tuning_keys

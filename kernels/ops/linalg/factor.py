@@ -13,7 +13,8 @@ import numpy as np
 
 from ....errors import DTypeError, OperatorError, ShapeError
 from ...declare.host_op import HostOp
-from ...declare.operator_property import Dtypes, Shapes, register_operator
+from ...declare.operator_property import Dtypes, Shapes
+from ...declare.property_op import register_operator
 from ...op import Shape, is_known
 
 

@@ -13,7 +13,8 @@ from typing import ClassVar
 import numpy as np
 
 from ....errors import ShapeError
-from ...declare.operator_property import KnownShapes, OperatorProperty, Shapes, register_operator
+from ...declare.operator_property import KnownShapes, OperatorProperty, Shapes
+from ...declare.property_op import register_operator
 from ...kernel import KernelFunction
 from ...op import Req, Shape, Spec
 from ..nn.resize import Taps, along_axes, taps_at

@@ -11,7 +11,8 @@ import numpy as np
 
 from ....errors import ShapeError
 from ...declare.host_op import HostOp
-from ...declare.operator_property import KnownShapes, Shapes, register_operator
+from ...declare.operator_property import KnownShapes, Shapes
+from ...declare.property_op import register_operator
 
 
 def _log_add(*terms: np.ndarray) -> np.ndarray:

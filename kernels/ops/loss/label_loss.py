@@ -9,7 +9,8 @@ from typing import Any
 import numpy as np
 
 from ....errors import ParameterError, ShapeError
-from ...declare.operator_property import OperatorProperty, Shapes, gpu_module, math_dtype, register_operator
+from ...declare.operator_property import OperatorProperty, Shapes, gpu_module, math_dtype
+from ...declare.property_op import register_operator
 from ...declare.row_kernel import row_kernel
 from ...ir.lang import exp, log, row_max, row_sum, trunc, where
 from ...kernel import KernelFunction

@@ -10,7 +10,8 @@ import numpy as np
 
 from ....errors import ShapeError
 from ...cpu.errstate import no_fp_warnings
-from ...declare.operator_property import OperatorProperty, Shapes, assign, gpu_module, math_dtype, register_operator
+from ...declare.operator_property import OperatorProperty, Shapes, assign, gpu_module, math_dtype
+from ...declare.property_op import register_operator
 from ...kernel import BoundKernel, Kernel, KernelFunction
 from ...op import Req, Shape, Spec, is_known, merge_shapes
 from ..nn.softmax import Rows, blocks, need_float, softmax_into

@@ -11,7 +11,8 @@ from ....dtype import float32, is_half
 from ....errors import ParameterError, ShapeError
 from ....integers import cdiv
 from ...cpu.sum_tree import total
-from ...declare.operator_property import Dtypes, OperatorProperty, Shapes, assign, gpu_module, math_dtype, register_operator
+from ...declare.operator_property import Dtypes, OperatorProperty, Shapes, assign, gpu_module, math_dtype
+from ...declare.property_op import register_operator
 from ...kernel import KernelFunction
 from ...op import Req, Shape, Spec, merge_shapes
 from ..tensor.reshape import check_axis

@@ -10,7 +10,8 @@ from collections.abc import Sequence
 from functools import cache
 from typing import Any
 
-from ...declare.operator_property import PropertyOp, gpu_module
+from ...declare.operator_property import gpu_module
+from ...declare.property_op import PropertyOp
 from ...declare.traced import TracedOp
 from ...ir.expr import Expr
 from ...ir.lang import sqrt

@@ -8,7 +8,8 @@ from typing import Any, ClassVar, Literal
 
 from ....errors import ParameterError, ShapeError
 from ...configs.key import Config, Key
-from ...declare.operator_property import OperatorProperty, Shapes, gpu_module, math_dtype, register_operator
+from ...declare.operator_property import OperatorProperty, Shapes, gpu_module, math_dtype
+from ...declare.property_op import register_operator
 from ...kernel import KernelFunction
 from ...op import Product, Req, Shape, Spec, merge_shapes
 from .convolution_cpu import DEFAULT, Geometry, backward, conv_key, forward

@@ -8,7 +8,8 @@ from collections.abc import Sequence
 from typing import Any, ClassVar, Literal
 
 from ....errors import ParameterError, ShapeError
-from ...declare.operator_property import OperatorProperty, Shapes, gpu_module, register_operator
+from ...declare.operator_property import OperatorProperty, Shapes, gpu_module
+from ...declare.property_op import register_operator
 from ...declare.row_kernel import row_kernel
 from ...kernel import KernelFunction
 from ...op import Req, Shape, Spec, merge_shapes

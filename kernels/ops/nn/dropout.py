@@ -9,15 +9,8 @@ import numpy as np
 
 from ....errors import ParameterError
 from ....integers import cdiv
-from ...declare.operator_property import (
-    RANDOM,
-    OperatorProperty,
-    Shapes,
-    assign,
-    gpu_module,
-    math_dtype,
-    register_operator,
-)
+from ...declare.operator_property import RANDOM, OperatorProperty, Shapes, assign, gpu_module, math_dtype
+from ...declare.property_op import register_operator
 from ...kernel import KernelFunction
 from ...op import Req, Spec
 from ...philox import words

@@ -11,7 +11,8 @@ import numpy as np
 from ....dtype import is_half
 from ....errors import ParameterError, ShapeError
 from ...configs.key import Config, Key
-from ...declare.operator_property import OperatorProperty, Shapes, gpu_module, register_operator, upcast
+from ...declare.operator_property import OperatorProperty, Shapes, gpu_module, upcast
+from ...declare.property_op import register_operator
 from ...kernel import BoundKernel, Kernel, KernelFunction
 from ...op import Product, Req, Shape, Spec, merge_shapes
 from ..linalg.gemm import gemm, matrix, product, sum_rows, together, tuning_keys, view

@@ -8,7 +8,8 @@ from typing import Any
 
 from ....errors import ParameterError, ShapeError
 from ...declare.dispatch_op import DispatchOp
-from ...declare.operator_property import RANDOM, OperatorProperty, PropertyOp, Shapes
+from ...declare.operator_property import RANDOM, OperatorProperty, Shapes
+from ...declare.property_op import PropertyOp
 from ...declare.row_kernel import row_kernel
 from ...declare.simple_op import Float, SimpleOp
 from ...ir.lang import erf, exp, expm1, where

@@ -10,7 +10,8 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Literal
 
 from ....errors import ParameterError, ShapeError
-from ...declare.operator_property import OperatorProperty, Shapes, register_operator
+from ...declare.operator_property import OperatorProperty, Shapes
+from ...declare.property_op import register_operator
 from ...declare.row_kernel import row_kernel
 from ...ir.expr import load
 from ...ir.lang import row_sum, sqrt

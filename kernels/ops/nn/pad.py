@@ -8,7 +8,8 @@ from typing import Any, Literal
 import numpy as np
 
 from ....errors import ParameterError, ShapeError
-from ...declare.operator_property import Shapes, assign, gpu_module, register_operator
+from ...declare.operator_property import Shapes, assign, gpu_module
+from ...declare.property_op import register_operator
 from ...kernel import KernelFunction
 from ...op import Req, Shape, Spec, is_known
 from ..tensor.data_movement import Move, layout, move_kernel, whole

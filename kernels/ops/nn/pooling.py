@@ -13,7 +13,8 @@ import numpy as np
 from ....dtype import is_float
 from ....errors import ParameterError, ShapeError
 from ....integers import cdiv
-from ...declare.operator_property import OperatorProperty, Shapes, assign, gpu_module, math_dtype, register_operator
+from ...declare.operator_property import OperatorProperty, Shapes, assign, gpu_module, math_dtype
+from ...declare.property_op import register_operator
 from ...kernel import KernelFunction
 from ...op import Req, Shape, Spec, merge_shapes
 from .convolution import per_axis

@@ -11,7 +11,8 @@ from ....dtype import is_float
 from ....errors import DTypeError, ParameterError, ShapeError
 from ....integers import cdiv
 from ...declare.host_op import HostOp, known
-from ...declare.operator_property import Dtypes, Shapes, register_operator
+from ...declare.operator_property import Dtypes, Shapes
+from ...declare.property_op import register_operator
 from .convolution import per_axis
 
 

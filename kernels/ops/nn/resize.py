@@ -15,15 +15,8 @@ from typing import Any, Literal
 import numpy as np
 
 from ....errors import ParameterError, ShapeError
-from ...declare.operator_property import (
-    KnownShapes,
-    OperatorProperty,
-    Shapes,
-    assign,
-    gpu_module,
-    math_dtype,
-    register_operator,
-)
+from ...declare.operator_property import KnownShapes, OperatorProperty, Shapes, assign, gpu_module, math_dtype
+from ...declare.property_op import register_operator
 from ...kernel import NOTHING, KernelFunction
 from ...op import Req, Shape, Spec
 

@@ -13,7 +13,8 @@ from ....errors import DTypeError, ParameterError, ShapeError
 from ....integers import cdiv
 from ...cpu.sum_tree import total
 from ...declare.composite import ops
-from ...declare.operator_property import Dtypes, OperatorProperty, Shapes, assign, gpu_module, math_dtype, register_operator
+from ...declare.operator_property import Dtypes, OperatorProperty, Shapes, assign, gpu_module, math_dtype
+from ...declare.property_op import register_operator
 from ...ir.expr import load
 from ...ir.lang import exp, log, row_max, row_sum
 from ...kernel import KernelFunction

@@ -10,7 +10,8 @@ import numpy as np
 from ....errors import ParameterError, ShapeError
 from ... import op as registry
 from ...cpu.numpy_printer import numpy_kernel
-from ...declare.operator_property import Shapes, gpu_module, register_operator
+from ...declare.operator_property import Shapes, gpu_module
+from ...declare.property_op import register_operator
 from ...ir.expr import load
 from ...kernel import KernelFunction
 from ...op import Expression, Op, Req, Shape, Spec, is_known

@@ -13,7 +13,8 @@ import numpy as np
 from ....dtype import float32
 from ....errors import ParameterError
 from ... import op as registry
-from ...declare.operator_property import Dtypes, OperatorProperty, Shapes, register_operator
+from ...declare.operator_property import Dtypes, OperatorProperty, Shapes
+from ...declare.property_op import register_operator
 from ...declare.row_kernel import row_kernel
 from ...ir.expr import load
 from ...ir.lang import minimum, where

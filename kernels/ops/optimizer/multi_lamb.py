@@ -11,7 +11,8 @@ from typing import Any
 
 from ....errors import ParameterError, ShapeError
 from ... import op as registry
-from ...declare.operator_property import OperatorProperty, Shapes, register_operator
+from ...declare.operator_property import OperatorProperty, Shapes
+from ...declare.property_op import register_operator
 from ...declare.row_kernel import row_kernel
 from ...declare.simple_op import Array, Scalar, simple_op
 from ...ir.lang import maximum, minimum, sqrt

@@ -13,7 +13,8 @@ import numpy as np
 from ....dtype import float32
 from ....errors import ParameterError
 from ... import op as registry
-from ...declare.operator_property import Dtypes, OperatorProperty, Shapes, assign, gpu_module, register_operator
+from ...declare.operator_property import Dtypes, OperatorProperty, Shapes, assign, gpu_module
+from ...declare.property_op import register_operator
 from ...declare.simple_op import SimpleOp
 from ...ir.expr import load
 from ...kernel import KernelFunction

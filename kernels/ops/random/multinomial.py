@@ -10,7 +10,8 @@ import numpy as np
 
 from ....dtype import as_dtype, float32
 from ....errors import ShapeError
-from ...declare.operator_property import RANDOM, Dtypes, OperatorProperty, Shapes, assign, gpu_module, register_operator
+from ...declare.operator_property import RANDOM, Dtypes, OperatorProperty, Shapes, assign, gpu_module
+from ...declare.property_op import register_operator
 from ...declare.row_kernel import row_kernel
 from ...ir.lang import row_sum, where
 from ...kernel import KernelFunction

@@ -10,7 +10,8 @@ import numpy as np
 from ....dtype import as_dtype, bfloat16, is_float
 from ....errors import DTypeError, ParameterError
 from ....integers import cdiv
-from ...declare.operator_property import RANDOM, Dtypes, OperatorProperty, Shapes, assign, gpu_module, register_operator
+from ...declare.operator_property import RANDOM, Dtypes, OperatorProperty, Shapes, assign, gpu_module
+from ...declare.property_op import register_operator
 from ...kernel import KernelFunction
 from ...op import Req, Spec
 from ...philox import integers, normal, uniform

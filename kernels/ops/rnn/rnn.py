@@ -9,7 +9,8 @@ import numpy as np
 
 from ....errors import ParameterError, ShapeError
 from ... import op as registry
-from ...declare.operator_property import RANDOM, Dtypes, OperatorProperty, Shapes, register_operator
+from ...declare.operator_property import RANDOM, Dtypes, OperatorProperty, Shapes
+from ...declare.property_op import register_operator
 from ...kernel import KernelFunction
 from ...op import Req, Shape, Spec, is_known, merge_shapes
 from ..tensor.data_movement import Move, View, move_kernel

@@ -9,7 +9,8 @@ from typing import Any, ClassVar
 import numpy as np
 
 from ....errors import ParameterError, ShapeError
-from ...declare.operator_property import OperatorProperty, Shapes, assign, gpu_module, register_operator
+from ...declare.operator_property import OperatorProperty, Shapes, assign, gpu_module
+from ...declare.property_op import register_operator
 from ...kernel import KernelFunction
 from ...op import Req, Shape, Spec, is_known
 from ..tensor.data_movement import Move, move_kernel, whole

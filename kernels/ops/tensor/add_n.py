@@ -7,7 +7,8 @@ from functools import reduce
 
 from ....errors import ParameterError, ShapeError
 from ...cpu.numpy_printer import numpy_kernel
-from ...declare.operator_property import Shapes, register_operator
+from ...declare.operator_property import Shapes
+from ...declare.property_op import register_operator
 from ...declare.traced import GradientOp, TracedOp
 from ...ir.expr import Expr, load
 from ...kernel import KernelFunction

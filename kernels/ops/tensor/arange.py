@@ -10,7 +10,8 @@ import numpy as np
 
 from ....dtype import is_float, to_integer
 from ....errors import ParameterError, ShapeError
-from ...declare.operator_property import Dtypes, KnownShapes, OperatorProperty, Shapes, assign, gpu_module, register_operator
+from ...declare.operator_property import Dtypes, KnownShapes, OperatorProperty, Shapes, assign, gpu_module
+from ...declare.property_op import register_operator
 from ...kernel import KernelFunction
 from ...op import Req, Shape, Spec, merge_shapes
 

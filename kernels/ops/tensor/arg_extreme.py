@@ -8,7 +8,8 @@ from typing import Any, ClassVar
 
 from ....dtype import is_half
 from ....errors import ShapeError
-from ...declare.operator_property import OperatorProperty, Shapes, gpu_module, register_operator
+from ...declare.operator_property import OperatorProperty, Shapes, gpu_module
+from ...declare.property_op import register_operator
 from ...kernel import KernelFunction
 from ...op import Req, Shape, Spec, is_known
 from .data_movement import convert

@@ -9,7 +9,8 @@ import numpy as np
 
 from ....errors import ParameterError, ShapeError
 from ...cpu.numpy_printer import numpy_kernel
-from ...declare.operator_property import KnownShapes, OperatorProperty, Shapes, register_operator
+from ...declare.operator_property import KnownShapes, OperatorProperty, Shapes
+from ...declare.property_op import register_operator
 from ...ir.expr import load
 from ...kernel import KernelFunction
 from ...op import Expression, Req, Shape, Spec

@@ -8,7 +8,8 @@ from typing import ClassVar
 import numpy as np
 
 from ....errors import ParameterError, ShapeError
-from ...declare.operator_property import KnownShapes, Shapes, register_operator
+from ...declare.operator_property import KnownShapes, Shapes
+from ...declare.property_op import register_operator
 from ...kernel import KernelFunction
 from ...op import Req, Shape, Spec
 from .data_movement import Move, MoveProperty, move_kernel, whole

@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from ....errors import ParameterError, ShapeError
-from ...declare.operator_property import KnownShapes, Shapes, register_operator
+from ...declare.operator_property import KnownShapes, Shapes
+from ...declare.property_op import register_operator
 from ...op import Shape
 from .data_movement import Move, MoveProperty, shaped
 from .reshape import Permuted, check_axis

@@ -10,7 +10,8 @@ import numpy as np
 
 from ....dtype import is_half
 from ....errors import DTypeError, ShapeError
-from ...declare.operator_property import Dtypes, KnownShapes, OperatorProperty, Shapes, assign, gpu_module, register_operator
+from ...declare.operator_property import Dtypes, KnownShapes, OperatorProperty, Shapes, assign, gpu_module
+from ...declare.property_op import register_operator
 from ...kernel import NOTHING, KernelFunction
 from ...op import Req, Shape, Spec
 from ...params import Param, parse_value

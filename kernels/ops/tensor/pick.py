@@ -9,7 +9,8 @@ from typing import Any, ClassVar, Literal
 import numpy as np
 
 from ....errors import DTypeError, ShapeError
-from ...declare.operator_property import Dtypes, OperatorProperty, Shapes, assign, gpu_module, register_operator
+from ...declare.operator_property import Dtypes, OperatorProperty, Shapes, assign, gpu_module
+from ...declare.property_op import register_operator
 from ...kernel import NOTHING, KernelFunction
 from ...op import Req, Shape, Spec, is_known, merge_shapes
 from .reshape import check_axis

@@ -10,7 +10,8 @@ import numpy as np
 from ....dtype import is_half
 from ....errors import ParameterError, ShapeError
 from ...cpu.numpy_printer import numpy_kernel
-from ...declare.operator_property import Dtypes, KnownShapes, Shapes, register_operator
+from ...declare.operator_property import Dtypes, KnownShapes, Shapes
+from ...declare.property_op import register_operator
 from ...ir.expr import cast, load
 from ...kernel import KernelFunction
 from ...op import Expression, Req, Shape, Spec, is_known, merge_shapes

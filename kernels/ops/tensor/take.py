@@ -10,7 +10,8 @@ import numpy as np
 
 from ....dtype import as_dtype
 from ....errors import ParameterError, ShapeError
-from ...declare.operator_property import Dtypes, OperatorProperty, Shapes, assign, gpu_module, math_dtype, register_operator
+from ...declare.operator_property import Dtypes, OperatorProperty, Shapes, assign, gpu_module, math_dtype
+from ...declare.property_op import register_operator
 from ...kernel import KernelFunction
 from ...op import Req, Shape, Spec, merge_shapes
 from .reshape import check_axis

@@ -12,7 +12,8 @@ import numpy as np
 
 from ....errors import ParameterError, ShapeError
 from ...declare.host_op import HostOp
-from ...declare.operator_property import KnownShapes, Shapes, register_operator
+from ...declare.operator_property import KnownShapes, Shapes
+from ...declare.property_op import register_operator
 from ...op import Shape
 from .boxes import centers, overlaps, suppressed
 

@@ -11,15 +11,8 @@ from typing import Any
 import numpy as np
 
 from ....errors import ShapeError
-from ...declare.operator_property import (
-    KnownShapes,
-    OperatorProperty,
-    Shapes,
-    assign,
-    gpu_module,
-    register_operator,
-    upcast,
-)
+from ...declare.operator_property import KnownShapes, OperatorProperty, Shapes, assign, gpu_module, upcast
+from ...declare.property_op import register_operator
 from ...kernel import KernelFunction
 from ...op import Req, Spec
 

@@ -11,7 +11,8 @@ import numpy as np
 
 from ....errors import ParameterError, ShapeError
 from ...declare.host_op import HostOp, known
-from ...declare.operator_property import Shapes, register_operator
+from ...declare.operator_property import Shapes
+from ...declare.property_op import register_operator
 from .boxes import suppressed
 
 

@@ -12,7 +12,8 @@ import numpy as np
 
 from ....errors import ParameterError, ShapeError
 from ...declare.host_op import HostOp
-from ...declare.operator_property import KnownShapes, OperatorProperty, Shapes, assign, gpu_module, register_operator, upcast
+from ...declare.operator_property import KnownShapes, OperatorProperty, Shapes, assign, gpu_module, upcast
+from ...declare.property_op import register_operator
 from ...kernel import KernelFunction
 from ...op import Req, Shape, Spec
 from ..tensor.data_movement import layout, whole

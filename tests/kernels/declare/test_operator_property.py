@@ -7,15 +7,8 @@ import pytest
 from support.layer_helpers import Run, backward, call, check_gradient, check_requests, close, forward, specs_of
 from tritium.errors import OperatorError, ParameterError, ShapeError
 from tritium.kernels import op as ops
-from tritium.kernels.declare.operator_property import (
-    RANDOM,
-    TEMP_SPACE,
-    Operator,
-    OperatorProperty,
-    TBlob,
-    assign,
-    register_operator,
-)
+from tritium.kernels.declare.operator_property import RANDOM, TEMP_SPACE, Operator, OperatorProperty, TBlob, assign
+from tritium.kernels.declare.property_op import register_operator
 from tritium.kernels.op import Req, Spec
 from tritium.kernels.philox import uniform
 

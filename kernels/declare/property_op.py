@@ -1,0 +1,260 @@
+"""PropertyOp: a class that declares a layer (`operator_property.py`) as an operator that graphs, tapes and users can call."""
+
+from __future__ import annotations
+
+import inspect
+import typing
+from collections.abc import Callable, Sequence
+from typing import Any, ClassVar
+
+import numpy as np
+
+from ...cache import Cache
+from ...errors import ShapeError
+from ..configs.key import Config, Key
+from ..ir.body import Body, formula_body
+from ..kernel import NOTHING, KernelFunction
+from ..op import Gradient, NumpyFunction, Op, Product, Refusal, Req, Shape, Spec, merge_shapes, register
+from ..params import REQUIRED, Param, Params, declared_param
+from .operator_property import RANDOM, Dtypes, OperatorProperty, Shapes, backward_needs, entry_numbers, is_idle
+
+
+def _declared_params(name: str, cls: type) -> tuple[Param, ...]:
+    hints = typing.get_type_hints(cls)
+    own_first = dict.fromkeys(f for c in cls.__mro__ for f in inspect.get_annotations(c))
+    return tuple(declared_param(name, f, hints[f], cls.__dict__.get(f, getattr(cls, f, REQUIRED)))
+                 for f in own_first if typing.get_origin(hints[f]) is not ClassVar and not f.startswith("_"))
+
+
+class PropertyOp(Op):
+    """The Op made from an OperatorProperty class."""
+
+    def __init__(self, name: str, cls: type[OperatorProperty], aliases: Sequence[str] = ()):
+        self.name, self.aliases, self.cls = name, tuple(aliases), cls
+        self.is_reshape, self.drops_hidden_at_inference = cls.is_reshape, cls.drops_hidden_at_inference
+        self.nonblocking = cls.forward_kernel is not OperatorProperty.forward_kernel  # a user's forward may do anything
+        self.costly, self.prefers_channels_last, self.final_part = cls.costly, cls.prefers_channels_last, cls.final_part
+        self.doc = inspect.cleandoc(cls.__doc__ or "")
+        self.params = _declared_params(name, cls)
+        self._properties: Cache[Params, OperatorProperty] = Cache()
+        self._gradients: Cache[Params, Gradient | None] = Cache()
+        self._backward = BackwardOp(self)
+
+    def property(self, p: Params) -> OperatorProperty:
+        """Return the property of one set of parameters."""
+        return self._properties.get_or_make(p, lambda: self.cls(**p))
+
+    def parse(self, given: Any) -> Params:
+        p = super().parse(given)
+        if p not in self._properties:
+            prop = self.cls(**p)
+            prop.validate()
+            self._properties[p] = prop
+        return p
+
+    def arguments(self, p: Params) -> tuple[str, ...]:
+        return tuple(self.property(p).list_arguments())
+
+    def auxiliaries(self, p: Params) -> tuple[str, ...]:
+        return tuple(self.property(p).list_auxiliary_states())
+
+    def changes_states(self, p: Params, train: bool) -> bool:
+        return self.property(p).changes_states(train)
+
+    def numpy_function(self, p: Params, ins: Sequence[Spec], out: Spec) -> NumpyFunction | None:
+        return self.property(p).numpy_function(ins, out)
+
+    def outputs(self, p: Params) -> tuple[str, ...]:
+        return tuple(self.property(p).list_outputs())
+
+    def visible_outputs(self, p: Params) -> int:
+        return self.property(p).num_visible_outputs()
+
+    def infer_shape(self, p: Params, inputs: Sequence[Shape | None], outputs: Sequence[Shape | None] | None = None
+                    ) -> tuple[Shapes, Shapes]:
+        prop = self.property(p)
+        n, n_out = len(prop.list_arguments()), len(prop.list_outputs())
+        _check_count(self.name, (*prop.list_arguments(), *prop.list_auxiliary_states()), inputs)
+        known_out = list(outputs or ())
+        known_out += [None] * (n_out - len(known_out))
+        ins, outs, aux = prop.infer_shape(list(inputs[:n]), known_out)
+        names = (*prop.list_arguments(), *prop.list_auxiliary_states())
+        merged = [merge_shapes(self.name, name, a, b) for name, a, b in zip(names, inputs, (*ins, *aux))]
+        return merged, [merge_shapes(self.name, name, a, b)
+                        for name, a, b in zip(prop.list_outputs(), known_out, outs)]
+
+    def infer_dtype(self, p: Params, inputs: Sequence[np.dtype | None], outputs: Sequence[np.dtype | None] | None = None
+                    ) -> tuple[Dtypes, Dtypes]:
+        prop = self.property(p)
+        n, n_out = len(prop.list_arguments()), len(prop.list_outputs())
+        known_out = list(outputs or ())
+        known_out += [None] * (n_out - len(known_out))
+        found = prop.infer_type(list(inputs[:n]), known_out)
+        if found is None:
+            return super().infer_dtype(p, inputs, outputs)
+        ins, outs, aux = found
+        return [*ins, *aux], outs
+
+    def gradient_of(self, p: Params) -> Gradient | None:
+        return self._gradients.get_or_make(p, lambda: self._make_gradient(self.property(p)))
+
+    def _make_gradient(self, prop: OperatorProperty) -> Gradient | None:
+        gives = tuple(prop.list_gradients())
+        return Gradient(self._backward, backward_needs(prop) + self._aux_needs(prop), gives) if gives else None
+
+    @staticmethod
+    def _aux_needs(prop: OperatorProperty) -> tuple[tuple[str, int], ...]:
+        if not prop.backward_needs_aux:
+            return ()
+        n = len(prop.list_arguments())
+        return tuple(("x", n + i) for i in range(len(prop.list_auxiliary_states())))
+
+    def inplace(self, p: Params) -> tuple[tuple[int, int], ...]:
+        prop = self.property(p)
+        n, m = len(prop.list_arguments()), len(prop.list_outputs())
+        return tuple(prop.forward_inplace_option(list(range(n)), list(range(m))))
+
+    def is_identity_at_inference(self, p: Params) -> bool:
+        return self.property(p).is_identity_at_inference()
+
+    def is_linear(self, p: Params) -> bool:
+        return self.property(p).is_linear()
+
+    def num_random(self, p: Params, outs: Sequence[Spec]) -> int:
+        return self.property(p).num_random(outs)
+
+    def capturable(self, p: Params) -> bool:
+        cls = type(self.property(p))
+        return not cls.on_host and cls.forward_kernel is not OperatorProperty.forward_kernel
+
+    def with_channels_last(self, p: Params) -> Params | None:
+        changes = self.property(p).with_channels_last()
+        return None if changes is None else self.parse({**p, **changes})
+
+    def kernel(self, p: Params, ins: Sequence[Spec], outs: Sequence[Spec], reqs: Sequence[Req], target: str,
+               train: bool = False) -> KernelFunction:
+        prop = self.property(p)
+        return NOTHING if is_idle(prop, outs, reqs) else prop.forward_kernel(ins, outs, reqs, target, train)
+
+    def products(self, p: Params, ins: Sequence[Spec]) -> tuple[Product, ...]:
+        return self.property(p).products([s.shape for s in ins])[:1]
+
+    def tuning_keys(self, p: Params, ins: Sequence[Spec], outs: Sequence[Spec], reqs: tuple[Req, ...], train: bool
+                    ) -> list[tuple[Key, Config, tuple[Req, ...]]]:
+        return self.property(p).tuning_keys(self.products(p, ins), ins, reqs, backward=False)
+
+    def fusible_body(self, p: Params, ins: Sequence[Spec], outs: Sequence[Spec]) -> Body | Refusal:
+        formula = self.property(p).formula(ins, outs)
+        return super().fusible_body(p, ins, outs) if formula is None else formula_body(self.name, p, formula)
+
+
+class BackwardOp(Op):
+    """The derivative of a PropertyOp, with the same parameters. Only graphs and tapes contain it."""
+
+    def __init__(self, forward: PropertyOp):
+        self.name, self.forward, self.is_reshape = f"_backward_{forward.name}", forward, forward.is_reshape
+        self.doc = f"Derivative of {forward.name}."
+        self.is_users = forward.is_users
+        self.params = forward.params
+
+    def capturable(self, p: Params) -> bool:
+        cls = type(self.property(p))
+        return not cls.on_host and cls.backward_kernel is not OperatorProperty.backward_kernel
+
+    def parse(self, given: Any) -> Params:
+        return self.forward.parse(given)
+
+    def property(self, p: Params) -> OperatorProperty:
+        return self.forward.property(p)
+
+    def arguments(self, p: Params) -> tuple[str, ...]:
+        prop = self.property(p)
+        spoken = {"dy": [f"{n}_grad" for n in prop.list_outputs()], "x": prop.list_arguments(),
+                  "y": prop.list_outputs()}
+        return tuple(spoken[kind][i] for kind, i in backward_needs(prop))
+
+    def auxiliaries(self, p: Params) -> tuple[str, ...]:
+        prop = self.property(p)
+        return tuple(prop.list_auxiliary_states()) if prop.backward_needs_aux else ()
+
+    def outputs(self, p: Params) -> tuple[str, ...]:
+        prop = self.property(p)
+        return tuple(f"{prop.list_arguments()[i]}_grad" for i in prop.list_gradients())
+
+    def infer_shape(self, p: Params, inputs: Sequence[Shape | None], outputs: Sequence[Shape | None] | None = None
+                    ) -> tuple[Shapes, Shapes]:
+        prop = self.property(p)
+        x: Shapes = [None] * len(prop.list_arguments())
+        y: Shapes = [None] * len(prop.list_outputs())
+        gives, needs = prop.list_gradients(), backward_needs(prop)
+        for (kind, i), s in zip(needs, inputs):
+            group = x if kind == "x" else y
+            group[i] = merge_shapes(self.name, "an array and its derivative", group[i], s)
+        for i, s in zip(gives, outputs or ()):
+            x[i] = merge_shapes(self.name, "an array and its derivative", x[i], s)
+        x, y, aux = prop.infer_shape(x, y)
+        ins = [(x if kind == "x" else y)[i] for kind, i in needs]
+        return [*ins, *(aux if prop.backward_needs_aux else ())], [x[i] for i in gives]
+
+    def infer_dtype(self, p: Params, inputs: Sequence[np.dtype | None], outputs: Sequence[np.dtype | None] | None = None
+                    ) -> tuple[Dtypes, Dtypes]:
+        prop = self.property(p)
+        x: Dtypes = [None] * len(prop.list_arguments())
+        y: Dtypes = [None] * len(prop.list_outputs())
+        gives, needs = prop.list_gradients(), backward_needs(prop)
+        for (kind, i), s in zip(needs, inputs):
+            (x if kind == "x" else y)[i] = s
+        for i, s in zip(gives, outputs or ()):
+            x[i] = x[i] or s
+        ins, outs = self.forward.infer_dtype(p, [*x, *[None] * len(prop.list_auxiliary_states())], y)
+        aux = ins[len(x):] if prop.backward_needs_aux else []
+        return [*[(ins if kind == "x" else outs)[i] for kind, i in needs], *aux], [ins[i] for i in gives]
+
+    def inplace(self, p: Params) -> tuple[tuple[int, int], ...]:
+        prop = self.property(p)
+        dy, x, y = entry_numbers(prop)
+        first = len(dy) + len(x) + len(y)
+        in_grad = list(range(first, first + len(prop.list_gradients())))
+        asked = list(dict.fromkeys(prop.declare_backward_dependency(dy, x, y)))
+        return tuple((asked.index(a), b - first) for a, b in prop.backward_inplace_option(dy, x, y, in_grad)
+                     if a in asked)
+
+    def num_random(self, p: Params, outs: Sequence[Spec]) -> int:
+        return sum(s.size for s in outs) if RANDOM in self.property(p).backward_resource() else 0
+
+    def kernel(self, p: Params, ins: Sequence[Spec], outs: Sequence[Spec], reqs: Sequence[Req], target: str,
+               train: bool = False) -> KernelFunction:
+        prop = self.property(p)
+        return NOTHING if is_idle(prop, outs, reqs) else prop.backward_kernel(ins, outs, reqs, target, train)
+
+    def products(self, p: Params, ins: Sequence[Spec]) -> tuple[Product, ...]:
+        return self.property(p).products([s.shape for s in ins[1:]])[1:]
+
+    def tuning_keys(self, p: Params, ins: Sequence[Spec], outs: Sequence[Spec], reqs: tuple[Req, ...], train: bool
+                    ) -> list[tuple[Key, Config, tuple[Req, ...]]]:
+        return self.property(p).tuning_keys(self.products(p, ins), ins, reqs, backward=True)
+
+    def fusible_body(self, p: Params, ins: Sequence[Spec], outs: Sequence[Spec]) -> Body | Refusal:
+        formula = self.property(p).backward_formula(ins, outs)
+        return super().fusible_body(p, ins, outs) if formula is None else formula_body(self.name, p, formula)
+
+
+def _check_count(name: str, names: Sequence[str], given: Sequence[Any]) -> None:
+    if len(names) != len(given):
+        raise ShapeError(f"{name}: takes {len(names)} inputs ({', '.join(names)}), {len(given)} were given.")
+
+
+def register_operator(name: str, *, aliases: Sequence[str] = (), replace: bool = False
+                      ) -> Callable[[type[OperatorProperty]], type[OperatorProperty]]:
+    """Class decorator: make the layer known by name and aliases. Returns the class.
+
+    replace: take a name even from one of the framework's operators, or one declared in another module.
+    Raises:  OperatorError for a name that is taken.
+    """
+
+    def made(cls: type[OperatorProperty]) -> type[OperatorProperty]:
+        cls.name = name
+        register(PropertyOp(name, cls, aliases), replace=replace, module=cls.__module__)
+        return cls
+
+    return made
