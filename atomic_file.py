@@ -94,7 +94,7 @@ def read_file(path: str | os.PathLike) -> bytes:
 
 
 def _existing(target: str) -> os.stat_result | None:
-    """Return the status of the file at target; None if there is no file. Raises OSError if open() could not write it."""
+    """Return the status of the file at target; None if none exists. Raises OSError if open() could not write it."""
     try:
         status = os.stat(target)
     except FileNotFoundError:

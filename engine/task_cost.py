@@ -1,6 +1,6 @@
 """The run time of functions, measured only for those that a thread waited for, so that the others cost nothing.
 
-A kernel is pushed with a `cost_key`, which says the operator and its layouts. Other functions are told apart by their code.
+A kernel is pushed with a `cost_key`, which says the operator and its layouts. Other functions are identified by their code.
 """
 
 from __future__ import annotations

@@ -82,7 +82,7 @@ def test_set_bulk_size_lasts(engine):
         set_current(before)
 
 
-def test_misuse(engine):
+def test_a_bulk_of_no_functions_is_refused(engine):
     with pytest.raises(EngineError, match=r"bulk: n is 0\. Give a positive number"):
         with engine.bulk(0):
             pass

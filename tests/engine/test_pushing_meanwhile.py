@@ -36,7 +36,7 @@ def push_on(engine=lambda: engine, waits=False, yields=False):
                     while yields and n - len(ran) > 50: time.sleep(0)
                 if waits:
                     engine().wait_for_var(mine)
-                    if len(ran) % 20:
+                    if len(ran) != n:
                         print("a wait ended early", flush=True)
                 if pushed[0] > 1000: going.set()
                 if pushed[0] % 1000 == 0: time.sleep(0.001)

@@ -40,11 +40,13 @@ def test_no_random_number_is_reserved_twice():
     assert sorted(taken) == list(range(0, 12_000, 3))
 
 
-def test_misuse():
-    with pytest.raises(EngineError, match=r'resource\.seed: ctx is \'cpu\'\. Give a context or "all"\.'):
-        resource.seed(0, "cpu")
-    with pytest.raises(EngineError, match=r"resource\.get_random: count is negative: -1"):
-        resource.get_random(-1)
+@pytest.mark.parametrize("call, text", [
+    (lambda: resource.seed(0, "cpu"), r'resource\.seed: ctx is \'cpu\'\. Give a context or "all"\.'),
+    (lambda: resource.get_random(-1), r"resource\.get_random: count is negative: -1"),
+])
+def test_wrong_arguments_raise(call, text):
+    with pytest.raises(EngineError, match=text):
+        call()
 
 
 def test_scratch_slots_take_turns_and_grow():

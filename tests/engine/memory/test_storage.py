@@ -114,11 +114,13 @@ def test_out_of_memory_names_the_bytes_held_and_the_way_to_need_fewer(own):
     del held
 
 
-def test_misuse(own):
-    with pytest.raises(EngineError, match=r"storage\.alloc: nbytes is negative: -1"):
-        storage.alloc(-1, own)
-    with pytest.raises(ContextError, match=r"gpu\(3\): no such device: 1 GPU here"):
-        storage.alloc(1, Context("gpu", 3))
+@pytest.mark.parametrize("nbytes, ctx, error, text", [
+    (-1, cpu(), EngineError, r"storage\.alloc: nbytes is negative: -1"),
+    (1, Context("gpu", 3), ContextError, r"gpu\(3\): no such device: 1 GPU here"),
+])
+def test_wrong_requests_raise(nbytes, ctx, error, text):
+    with pytest.raises(error, match=text):
+        storage.alloc(nbytes, ctx)
 
 
 def test_the_pool_keeps_at_most_its_limit():
