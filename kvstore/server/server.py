@@ -17,7 +17,6 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from ...errors import FrameError, KVStoreError, MXNetError
-from ..protocol.partial_push import PartialPush, PartialPushRows
 from ..protocol.rounds import MOST_AHEAD, Acknowledge, Apply, Reject, Rounds
 from ..protocol.row_sparse import Rows, row_size, slice_shape
 from ..wire.compression import TwoBit
@@ -41,7 +40,7 @@ from ..wire.frame import (
 )
 from ..wire.shared_memory import SegmentViews
 from .batched_rounds import AppliedBatch, BatchedRounds
-from .values import Name, StoredValue, StoredValues
+from .values import Name, PartialPush, PartialPushRows, StoredValue, StoredValues
 
 Out = tuple[int, bytes, list[Any]]  # rank, head, payload in pieces of bytes
 _log = logging.getLogger(__name__)

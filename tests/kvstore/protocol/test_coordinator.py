@@ -451,7 +451,7 @@ def test_a_worker_that_does_not_come_back_after_a_restart_is_dead():
     assert "was declared dead" in new.say("A", op="back", id=2, rank=1, incarnation=7, public="x")["error"]
 
 
-def test_a_worker_whose_connection_was_lost_comes_back_as_itself():
+def test_a_worker_that_reconnects_keeps_its_rank():
     h = Harness()
     h.join("a"), h.join("b")
     h.take(h.c.lost("b"))

@@ -20,7 +20,7 @@ def payload_of(rs):
 
 @settings(max_examples=40, deadline=None)
 @given(st.lists(records, max_size=5), st.sampled_from(list(FrameType)), st.integers(0, 5), st.integers(0, 2**40))
-def test_round_trip(rs, op, rank, seq):
+def test_a_decoded_frame_equals_the_encoded_one(rs, op, rank, seq):
     payload = payload_of(rs)
     frame = decode(encode(op, rs, len(payload), rank=rank, seq=seq), payload)
     assert (frame.type, frame.rank, frame.seq, frame.records, bytes(frame.payload)) == (op, rank, seq, rs, payload)
@@ -60,7 +60,7 @@ def test_a_payload_that_is_too_short_is_rejected():
         decode(encode(FrameType.PUSH, [record], 8), bytes(8))
 
 
-def test_the_magic_number_and_unknown_types():
+def test_a_wrong_magic_number_and_an_unknown_type_are_rejected():
     with pytest.raises(FrameError, match="not with 0x4b565354"):
         decode(np.full(8, 7, "<i8").tobytes())
     with pytest.raises(FrameError, match="unknown type 99"):

@@ -95,7 +95,7 @@ def test_workers_push_keys_in_any_order(two):
     assert each(run) == [[2.0 * i for i in range(20)]] * 2
 
 
-def test_barrier_rank_and_dead_nodes(two):
+def test_a_barrier_waits_for_all_workers_and_none_is_dead(two):
     _, stores, each = two
     assert sorted(s.rank for s in stores) == [0, 1] and {s.num_workers for s in stores} == {2}
     assert [s.get_num_dead_node(7) for s in stores] == [0, 0] and stores[0].type == "dist_sync"
