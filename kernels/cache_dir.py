@@ -7,6 +7,6 @@ from pathlib import Path
 
 
 def cache_dir() -> Path:
-    """Where generated kernel files are kept: $TRITIUM_CACHE_DIR, else ~/.cache/tritium/kernels."""
+    """Return the folder of generated kernel files: $TRITIUM_CACHE_DIR, else ~/.cache/tritium/kernels."""
     given = os.environ.get("TRITIUM_CACHE_DIR")
     return Path(given) if given else Path.home() / ".cache" / "tritium" / "kernels"

@@ -31,7 +31,7 @@ NumpyFunction = tuple[Callable[..., np.ndarray], tuple[int | None, ...]]
 
 
 class Req(IntEnum):
-    """What a kernel does with its result. INPLACE is WRITE to memory that an input also has."""
+    """The write request: how a kernel stores its result. INPLACE is WRITE to memory that an input also has."""
 
     NULL = 0
     WRITE = 1
@@ -73,7 +73,7 @@ class Expression:
     outputs:  one root per output of the op.
     kind:     "elementwise", or "row" if there are "reduce" nodes (over the last axis of the full shape).
     combine:  how outputs smaller than the full shape are folded: "add", "maximum", "minimum" or "mul".
-    states:   pairs (output, input): that root is no output array of its own but is stored into that input.
+    states:   pairs (output, input): that root is stored into that input instead of an output array.
     scalars:  names of the run-time scalars, in the order in which `scalars=` hands their values to the kernel.
     """
 
@@ -86,7 +86,7 @@ class Expression:
 
 @dataclass(frozen=True, slots=True)
 class Formula:
-    """What one use of an operator computes as a part of a larger kernel, where `expression` alone does not say it.
+    """The computation of one use of an operator as a part of a larger kernel, where `expression` alone does not say it.
 
     roots:      one per output, as expressions of the inputs' loads; sums and maxima in them go over the last axis.
     ins, outs:  the shape under which each array broadcasts to the full shape. An output with 1 for the last axis alone has
@@ -110,7 +110,7 @@ class Refusal:
 
 @dataclass(frozen=True)
 class Gradient:
-    """How to differentiate one use of an op: run `op` on `needs`, in order; its outputs are the derivatives of `gives`.
+    """The derivative of one use of an operator: run `op` on `needs`, in order; its outputs are the derivatives of `gives`.
 
     needs:  ("dy", i) the derivative by output i | ("x", i) input i | ("y", i) output i. What is not named is not kept.
     gives:  the input index that each output of `op` is the derivative of. An input that is not here gets zero.
@@ -141,11 +141,11 @@ class Op:
     #: its needs, ("x", i) or ("y", i) as in Gradient; None if there is none.
     final_part: tuple[Op, tuple[tuple[str, int], ...]] | None = None
     prefers_channels_last = False  # True if on a GPU its input is worth transposing to channels last
-    is_users = False  # True for what a user declared: whatever its name, the framework knows nothing about it
+    is_users = False  # True for a user's operator: its name says nothing about what it computes
 
     @property
     def role(self) -> str:
-        """The name, for those who know what the framework's operator of that name computes; "" for a user's."""
+        """The name of the framework's operator, for rules about what it computes; "" for a user's."""
         return "" if self.is_users else self.name
 
     # ---- parameters -------------------------------------------------------------------------------------------
@@ -163,14 +163,14 @@ class Op:
         return ()
 
     def changes_states(self, p: Params, train: bool) -> bool:
-        """Whether forward changes its auxiliary states, if it has any, rather than only read them."""
+        """Return whether forward changes its auxiliary states, if it has any, rather than only read them."""
         return True
 
     def outputs(self, p: Params) -> tuple[str, ...]:
         return ("output",)
 
     def visible_outputs(self, p: Params) -> int:
-        """How many of the outputs a user sees; the rest are kept for backward."""
+        """Return how many of the outputs a user sees; the rest are kept for backward."""
         return len(self.outputs(p))
 
     # ---- inference ----------------------------------------------------------------------------------------------
@@ -197,7 +197,7 @@ class Op:
 
     # ---- gradient, memory, randomness ---------------------------------------------------------------------------
     def gradient_of(self, p: Params) -> Gradient | None:
-        """How to differentiate, or None where there is nothing to differentiate (derivative zero)."""
+        """Return the derivative, or None where it is zero."""
         return None
 
     def inplace(self, p: Params) -> tuple[tuple[int, int], ...]:
@@ -209,11 +209,11 @@ class Op:
         return False
 
     def is_identity_at_inference(self, p: Params) -> bool:
-        """Whether outside training the first output is the first input as it is."""
+        """Return whether outside training the first output is the first input as it is."""
         return False
 
     def num_random(self, p: Params, outs: Sequence[Spec]) -> int:
-        """How many random numbers one run takes; 0 for most. If > 0, kernels get `random=(seed, offset)`."""
+        """Return how many random numbers one run takes. If it is more than 0, kernels get `random=(seed, offset)`."""
         return 0
 
     def capturable(self, p: Params) -> bool:
@@ -311,7 +311,7 @@ def register(op: Op, *, replace: bool = False, module: str = "") -> Op:
 
 
 def _is_ours(module: str) -> bool:
-    """Whether a declaration in module is the framework's; its examples are what a user could have written."""
+    """Return whether a declaration in module is the framework's; its examples are what a user could have written."""
     root = __name__.partition(".")[0]
     return not module or (module.startswith(f"{root}.") and not module.startswith(f"{root}.examples."))
 
@@ -350,7 +350,7 @@ def merge_shapes(op: str, what: str, a: Shape | None, b: Shape | None) -> Shape 
 
 
 def is_known(shape: Shape | None) -> bool:
-    """Whether every size is known."""
+    """Return whether every size is known."""
     return shape is not None and -1 not in shape
 
 

@@ -16,7 +16,7 @@ from ..errors import MXNetError, OperatorError, ParameterError, nearest
 
 REQUIRED: Any = type("Required", (), {"__repr__": lambda self: "required"})()
 
-#: Attributes any node may carry that are no parameter of its operator (MXNet's own, and switches of old back ends).
+#: Attributes that any node may carry and that are not parameters of its operator (MXNet's own, and switches of old back ends).
 IGNORED = frozenset({"workspace", "cudnn_off", "cudnn_tune", "ctx_group", "lr_mult", "wd_mult", "force_mirroring", "name"})
 
 

@@ -50,7 +50,7 @@ def words(seed: int, offset: int, count: int) -> np.ndarray:
 
 
 def uniform_bits(dtype: np.dtype) -> int:
-    """How many random bits a uniform number of dtype holds: as many as are exact below 1."""
+    """Return how many random bits a uniform number of dtype holds: as many as are exact below 1."""
     bits = {np.dtype(np.float16): 11, bfloat16: 8, np.dtype(np.float32): 24, np.dtype(np.float64): 32}.get(dtype)
     if bits is None:
         raise DTypeError(f"random: {dtype} is not a floating dtype. Use float32, float64, float16 or bfloat16.")
@@ -58,7 +58,7 @@ def uniform_bits(dtype: np.dtype) -> int:
 
 
 def uniform(seed: int, offset: int, count: int, dtype: np.dtype = np.dtype(np.float32)) -> np.ndarray:
-    """Uniform in [0, 1), dtype [count]. Never 1, whatever the dtype."""
+    """Uniform in [0, 1), dtype [count]. Never 1, in any dtype."""
     bits = uniform_bits(dtype)
     kept = words(seed, offset, count) >> np.uint32(32 - bits)
     wide = np.float64 if dtype == np.float64 else np.float32
@@ -78,6 +78,6 @@ def normal(seed: int, offset: int, count: int, dtype: np.dtype = np.dtype(np.flo
 
 
 def integers(seed: int, offset: int, count: int, low: int, high: int, dtype: np.dtype) -> np.ndarray:
-    """Whole numbers in [low, high), dtype [count]; high - low is at most 2**32."""
+    """Return random integers in [low, high), dtype [count]; high - low is at most 2**32."""
     scaled = (words(seed, offset, count).astype(np.uint64) * np.uint64(high - low)) >> _HALF
     return (scaled.astype(np.int64) + np.int64(low)).astype(dtype)

@@ -22,7 +22,7 @@ def tolerance(dtype: Any) -> tuple[float, float]:
 
 
 def differs(got: np.ndarray, want: np.ndarray, dtype: Any, *, scale: float = 1.0) -> str:
-    """What is wrong with got beside want, in the tolerance of dtype times scale; empty if nothing. NaN equals NaN."""
+    """Return how got differs from want by more than the tolerance of dtype times scale; "" if it does not. NaN equals NaN."""
     if got.shape != want.shape:
         return f"shape {got.shape}, expected {want.shape}"
     rtol, atol = (scale * t for t in tolerance(dtype))

@@ -1,4 +1,4 @@
-"""What a GPU is called, asked of its driver alone: neither torch nor triton is imported for it."""
+"""The name of a GPU, as its driver gives it: neither torch nor triton is imported for it."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ _MAJOR, _MINOR = 75, 76  # CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_*
 
 @dataclass(frozen=True)
 class Limits:
-    """What one device can do. Sizes in bytes.
+    """The properties of one device. Sizes in bytes.
 
     registers, shared, threads, blocks: per multiprocessor; shared_block: per program.
     bytes_per_s, flops, l2_bytes_per_s: what is reached in practice, as published, to rank with and never to report.

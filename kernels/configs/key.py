@@ -1,4 +1,4 @@
-"""Key: what a tuned kernel is told apart by. Two uses with one key have one best configuration.
+"""Key: the operator, layouts and sizes that a config holds for. Two uses with one key have one best configuration.
 
 A size that varies with the batch is rounded to a step, so that a batch of 250 finds what 256 was tuned to; sizes that
 are a model's own (channels, filters, the inner size of a product) are exact.
@@ -74,7 +74,7 @@ def parse_bucket(bucket: str) -> dict[str, int]:
 
 
 def distance(a: Mapping[str, int], b: Mapping[str, int]) -> float:
-    """How far apart two sets of sizes are: the sum of the doublings between them; inf where names differ."""
+    """Return the distance of two sets of sizes: the sum of the doublings between them; inf where names differ."""
     if set(a) != set(b):
         return math.inf
     return sum(abs(math.log2(max(a[n], 1)) - math.log2(max(b[n], 1))) for n in a)

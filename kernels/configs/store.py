@@ -35,7 +35,7 @@ LONGEST_LINE = 1 << 16  # characters of a line of an exported file
 
 @dataclass(frozen=True)
 class TuningDevice:
-    """What times were measured on, or compiled for.
+    """The device that times were measured on, or compiled for.
 
     name:      "NVIDIA H200", "AMD EPYC, 2 cores". cc: "9.0"; "" on a CPU. driver: "" offline and on a CPU.
     compiler:  "triton 3.6.0", "numpy 2.3.5".
@@ -367,7 +367,7 @@ SOURCES: dict[str, tuple[str, ...]] = {
 
 def lookup_for(path: Path | str | None = None, *, device: TuningDevice | None = None,
                estimates: bool = False) -> Callable[[Key], Config | None] | None:
-    """What tuned.use takes: the best configuration by key, from the store, for this CPU and for device (a GPU).
+    """Return the best configuration by key, for `use`, from the store, for this CPU and for device (a GPU).
 
     estimates: where the GPU itself was not tuned, also what was compiled for its capability and ranked by the model.
     Returns: None if there is no store: then everything stays at its default.

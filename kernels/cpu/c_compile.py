@@ -32,7 +32,7 @@ from .c_printer import CFunction, program
 
 log = logging.getLogger(__name__)
 
-#: NumPy's arithmetic to the bit: whole numbers wrap, no product and sum becomes one, no sum is taken in another order.
+#: NumPy's arithmetic to the bit: integers wrap, no product and sum becomes one, no sum is taken in another order.
 FLAGS = ("-O3", "-shared", "-fPIC", "-w", "-fwrapv", "-fno-strict-aliasing", "-fno-math-errno", "-fno-trapping-math",
          "-ffp-contract=off")
 _OF_MACHINE = {"x86_64": ("-march=native", "-mprefer-vector-width=512"), "aarch64": ("-mcpu=native",)}
@@ -105,7 +105,7 @@ def compiler() -> Compiler | None:
 
 
 def available() -> bool:
-    """Whether C functions can be had; says once in the log why not."""
+    """Return whether C functions can be compiled; if not, the log says once why."""
     found = compiler()
     if found is None:
         _tell("no C compiler was found (cc, gcc, clang): fused operators are computed with NumPy. Install one, or name one in "
@@ -138,7 +138,7 @@ def function(f: CFunction) -> Loaded | None:
 
 
 def self_test() -> str:
-    """What is wrong with the compiler, in its own words; "" where nothing is, or there is none."""
+    """Return the compiler's own words about what is wrong with it; "" if it works or is absent."""
     try:
         found = compiler()
     except ParameterError as wrong:
@@ -155,7 +155,7 @@ def self_test() -> str:
 
 # ---- libraries --------------------------------------------------------------------------------------------------------
 def folder() -> Path:
-    """Where libraries are."""
+    """Return the folder of the libraries."""
     return cache_dir() / "c"
 
 
@@ -166,7 +166,7 @@ def library_path(text: str, made_by: Compiler) -> Path:
 
 
 def usage() -> tuple[int, int]:
-    """How many libraries there are, and their bytes."""
+    """Return the number of libraries, and their bytes."""
     sizes = [p.stat().st_size for p in folder().glob("*.so")]
     return len(sizes), sum(sizes)
 
@@ -210,7 +210,7 @@ def _compile(text: str, by: Compiler, scratch: Path) -> Path:
 
 
 def _run(command: list[str]) -> str:
-    """What a command prints. Raises OSError, CalledProcessError, or, after SECONDS, TimeoutExpired: then it and what it
+    """Return the output of a command. Raises OSError, CalledProcessError, or, after SECONDS, TimeoutExpired: then it and what it
     started are ended."""
     with subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
                           errors="replace", start_new_session=True) as process:
@@ -235,7 +235,7 @@ def _keep(made: Path, path: Path) -> bool:
 
 
 def _intact(path: Path) -> bool:
-    """Whether path is a library as it was written, by this user."""
+    """Return whether path is a library as it was written, by this user."""
     try:
         if hasattr(os, "getuid") and path.stat().st_uid not in (os.getuid(), 0):
             return False
@@ -261,7 +261,7 @@ def _open(path: Path, functions: Iterable[CFunction]) -> dict[str, Loaded | None
 
 @functools.cache
 def _processor() -> str:
-    """What -march=native stands for here: a folder may be shared by machines."""
+    """Return the options that -march=native means on this machine: a folder may be shared by machines."""
     try:
         lines = Path("/proc/cpuinfo").read_text().splitlines()
     except OSError:

@@ -19,7 +19,7 @@ from .numpy_printer import numpy_kernel
 
 #: C pays where a run saves so many nanoseconds: compiling takes as long as some ten thousand such runs save, once.
 SAVED = 10_000
-CALL = 400  # nanoseconds that each call of a NumPy function takes, whatever its size
+CALL = 400  # nanoseconds that each call of a NumPy function takes, of any size
 ELEMENT = 0.15  # nanoseconds an element of one node takes NumPy longer than C
 SHORT = 20_000  # nanoseconds a function may run while other Python threads wait: they would make it wait for longer
 ADDITION = 0.03  # nanoseconds of one element's addition in C, or of copying it in or out
@@ -61,7 +61,7 @@ def select_c_function(e: Expression, ins: Sequence[Spec], outs: Sequence[Spec], 
 
 
 def worth_compiling(functions: Sequence[CFunction]) -> bool:
-    """Whether these, run one after the other, are worth compiling; if so they will be, together."""
+    """Return whether these functions, run one after the other, are worth compiling. If so, request that."""
     mode = c_compile.mode()
     if not functions or mode == "numpy" or (mode == "auto" and sum(map(_saved, functions)) < SAVED) or not c_compile.available():
         return False
@@ -76,7 +76,7 @@ def _saved(f: CFunction) -> float:
 
 
 def bind_in_c(f: CFunction, inputs: Sequence[np.ndarray], outputs: Sequence[np.ndarray]) -> BoundKernel | None:
-    """What one run of f does to these arrays; None where NumPy must do it. Runs of one call must not overlap."""
+    """Bind f to these arrays; None where NumPy must compute. Runs of one bound kernel must not overlap."""
     arrays = [*inputs, *(inputs[f.states[t]] if t in f.states else outputs[t] for t in f.targets)]
     places = [a.ctypes.data for a in arrays]
     if not all(a.flags.c_contiguous and a.flags.aligned for a in arrays) or not _apart(arrays, places, len(inputs)):
@@ -110,7 +110,7 @@ def bind_in_c(f: CFunction, inputs: Sequence[np.ndarray], outputs: Sequence[np.n
 
 
 def _apart(arrays: Sequence[np.ndarray], places: Sequence[int], n_in: int) -> bool:
-    """Whether each output lies apart from every other array, or exactly where an input of its size lies."""
+    """Return whether each output lies apart from every other array, or exactly where an input of its size lies."""
     for k in range(n_in, len(arrays)):
         o, at = arrays[k], places[k]
         for i in range(k):

@@ -54,12 +54,12 @@ class CFunction:
 
     @property
     def exact(self) -> bool:
-        """Whether the results are NumPy's to the bit: it calls no exponential or the like."""
+        """Return whether the results are NumPy's to the bit: it calls no exponential or the like."""
         return not any(name.partition("_")[0] in BLOCKWISE for name in self.uses)
 
 
 class _NoSpelling(Exception):
-    """Why there is no C function, in words."""
+    """The reason why there is not a C function."""
 
 
 def program(functions: Sequence[CFunction]) -> str:
@@ -176,7 +176,7 @@ class _Printer:
         return self._use(block, self.read[a.value] if a.op == LOAD else typed(a), loop) + "[j]"
 
     def _once(self, x: Expr) -> str:
-        """What depends on run-time scalars alone, in C."""
+        """Return the C text of a value that depends on run-time scalars alone."""
         if not is_float(typed(x)):
             raise _NoSpelling(f"{x.op} of numbers given at run time is no fraction")
         if x.op == PARAM:
@@ -240,7 +240,7 @@ class _Printer:
                          len(self.nodes) + sum(" = numbers[" not in t for t in self.prologue), sum(map(_cost, self.nodes)))
 
     def _places(self) -> tuple[dict[str, int], list[str]]:
-        """Which array each block is, and the arrays' C types."""
+        """Return the array of each block, and the arrays' C types."""
         places: dict[str, int] = {}
         arrays: list[str] = []
         busy: list[int] = []  # the last loop that uses what an array holds
@@ -254,7 +254,7 @@ class _Printer:
         return places, arrays
 
     def _end(self, k: int, value: str) -> str:
-        """What output k gets, of a root's value."""
+        """Return the C text of the value stored in output k."""
         have, want = typed(self.roots[k]), self.stored[k]
         if not self.adds[k]:
             return converted(value, have, want)
@@ -285,7 +285,7 @@ def _c(dtype: np.dtype) -> str:
 
 
 def _is_call(x: Expr) -> bool:
-    """Whether x is computed by a call for a whole block."""
+    """Return whether x is computed by a call for a whole block."""
     return x.op in BLOCKWISE and typed(x) == float32
 
 

@@ -186,7 +186,7 @@ class _Tile:
 
 
 def tile_key(printed: _Printer, n_in: int, work: int) -> Any:
-    """What a tuned tile size is kept under: how the operands lie, how many, how dear an element is."""
+    """Return the tuning key of a tile size: the layout and number of the operands, and the cost of an element."""
     layout = printed.layout
     lies = "row" if printed.whole_rows else "fold" if any(printed.folded) else "flat" if layout.is_flat else "broadcast"
     sizes = {"elements": layout.size, "arrays": n_in + len(printed.targets), "cost": work // layout.size}
@@ -375,7 +375,7 @@ class _Printer:
         return direct
 
     def _shares(self, t: int) -> bool:
-        """Whether target t lies where an input lies."""
+        """Return whether target t lies where an input lies."""
         return self.reqs[self.targets[t]] == Req.INPLACE or self.targets[t] in self.states
 
     def _register(self, key: tuple[np.dtype, bool], free: dict[tuple[np.dtype, bool], list[int]]) -> int:

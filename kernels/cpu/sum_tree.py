@@ -28,7 +28,7 @@ def _along(values: np.ndarray, axis: int) -> np.ndarray:
     dtype, before, after = values.dtype, values.shape[:axis], values.shape[axis + 1:]
     if values.shape[axis] == 1:
         return values
-    if math.prod(after) == 1 or dtype.kind != "f":  # neighbours, or whole numbers: exact, and wrapping, in any order
+    if math.prod(after) == 1 or dtype.kind != "f":  # neighbours, or integers: exact, and wrapping, in any order
         return np.add.reduce(values, axis=axis, dtype=dtype, keepdims=True)
     all_before = (slice(None),) * axis
     most = _FEW if math.prod(after) < 256 else _LONG

@@ -20,7 +20,7 @@ SHAPES: tuple[tuple[int, ...], ...] = ((), (0,), (1,), (7,), (3, 5), (2, 129))
 
 
 class HostRun:
-    """What a kernel is handed where no engine is: one thread, fresh scratch."""
+    """The run context of a kernel that no engine runs: one thread, fresh scratch."""
 
     stream = None
 
@@ -74,7 +74,7 @@ def directional_error(op: Op, p: Params, inputs: Sequence[np.ndarray], rng: np.r
 
 
 def domain(op: Op, shape: tuple[int, ...], dtype: np.dtype, rng: np.random.Generator) -> np.ndarray:
-    """Values an operator is smooth and defined on: its table of domains, else away from whole numbers in (-3, 3)."""
+    """Values an operator is smooth and defined on: its table of domains, else away from integers in (-3, 3)."""
     low, high = _DOMAIN.get(op.name, (-3.0, 3.0))
     x = rng.uniform(low, high, size=shape)
     x = np.where(np.abs(x - np.round(x)) < 0.05, x + 0.1 * (high - low) / 6, x)
@@ -176,7 +176,7 @@ def _prove_gpu(op: Op, p: Params, xs: Sequence[np.ndarray], rng: np.random.Gener
 
 # ---- reading a derivative -------------------------------------------------------------------------------------------
 def needed_names(op: Op, p: Params) -> list[str]:
-    """What backward reads, in order, in the declaration's words: dy, y, or an input's name."""
+    """Return the names of what backward reads, in order, in the declaration's words: dy, y, or an input's name."""
     g = op.gradient_of(p)
     inputs = (*op.arguments(p), *op.auxiliaries(p))
     outputs = op.outputs(p)

@@ -240,7 +240,7 @@ def vjp_rule(*names: str) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
 
 
 def _step_vjp(trace: Trace, step: TraceStep, dys: dict[int, TracedValue]) -> list[tuple[int, TracedValue]]:
-    """What one step passes back: (value, derivative by it). dys: the derivatives by its outputs, as far as there are any."""
+    """Return (input value, derivative by it) pairs of one step. dys: the known derivatives by its outputs, by number."""
     op, p = step.op, step.p
     xs, ys = [TracedValue(trace, n) for n in step.ins], [TracedValue(trace, n) for n in step.outs]
     if op.role in _vjp_rules:
@@ -348,7 +348,7 @@ class CompositeGradient(Composite):
 
 # ---- declaring --------------------------------------------------------------------------------------------------------
 class DeclaredComposite(Composite):
-    """What `@composite` returns."""
+    """The operator that `@composite` returns."""
 
     def __init__(self, body: Callable[..., Any], name: str, *, aliases: Sequence[str] = (),
                  outputs: tuple[str, ...] | Callable[[Params], tuple[str, ...]] = ("output",),

@@ -1,6 +1,6 @@
 """HostOp: a layer that NumPy computes, wherever its arrays live. A GPU's are copied to the host and the results back.
 
-For what a GPU is no help with, and is done once a step at most: matrix decompositions, and choices that depend on one
+For work that a GPU does not speed up and that is done once a step at most: matrix decompositions, and choices that depend on one
 another (which boxes suppress which, what matches what).
 """
 
@@ -84,5 +84,5 @@ def _store_all(outputs: Sequence[Any], reqs: Sequence[Req], made: Any) -> None:
 
 
 def known(shapes: Shapes) -> bool:
-    """Whether every shape is fully known."""
+    """Return whether every shape is fully known."""
     return all(s is not None and -1 not in s for s in shapes)

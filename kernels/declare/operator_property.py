@@ -98,7 +98,7 @@ class TempSpace:
 
 @dataclass(slots=True)
 class OpContext:
-    """What surrounds one run: training or not, the engine's run context, and the resources that were asked for."""
+    """The surroundings of one run: training or not, the engine's run context, and the resources that were asked for."""
 
     is_train: bool
     run_ctx: Any
@@ -201,7 +201,7 @@ class OperatorProperty:
         return list(self.state_names)
 
     def changes_states(self, train: bool) -> bool:
-        """Whether forward changes the auxiliary states, rather than only read them. Default: yes."""
+        """Return whether forward changes the auxiliary states, rather than only read them. Default: yes."""
         return True
 
     def num_visible_outputs(self) -> int:
@@ -245,7 +245,7 @@ class OperatorProperty:
         return sum(s.size for s in outs) if RANDOM in self.forward_resource() else 0
 
     def is_identity_at_inference(self) -> bool:
-        """Whether outside training output 0 is input 0 as it is."""
+        """Return whether outside training output 0 is input 0 as it is."""
         return False
 
     def with_channels_last(self) -> dict[str, Any] | None:

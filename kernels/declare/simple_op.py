@@ -171,7 +171,7 @@ def simple_op(body: Callable[..., Any] | None = None, **options: Any) -> Any:
     differentiable:  False: its derivative is zero.
     replace:         take a name even from one of the framework's operators, or one declared in another module. An operator
                      declared in the same module is replaced without (a notebook cell run again). Nothing the framework calls
-                     itself changes: `a + b` is its own addition whatever is called broadcast_add.
+                     itself changes: `a + b` is its own addition even if a user's operator is called broadcast_add.
 
     Raises: OperatorError for a name that is taken.
     """

@@ -187,7 +187,7 @@ class GradientOp(TracedOp):
         return ()
 
     def formula(self, p: Params, ins: Sequence[Spec], outs: Sequence[Spec]) -> Formula | None:
-        """What sums rows: the derivative by an array that was broadcast along the rows is the sum over each."""
+        """Sum over each row where the derivative is by an array that was broadcast along the rows."""
         e = self.expression(p, [s.dtype for s in ins])
         if e.kind != "row":
             return None

@@ -36,7 +36,7 @@ HEADS: dict[str, tuple[bool, ...]] = {
 
 @dataclass(frozen=True, slots=True)
 class Wiring:
-    """Who reads what, as positions in the step's inputs.
+    """The inputs of head and epilogue, as positions in the step's inputs.
 
     head, epilogue:  the inputs of either; -1 in epilogue is the head's first output.
     n_outputs:   of the head; the epilogue's follow.
@@ -85,7 +85,7 @@ class EpilogueOp(Op):
         return self.head.capturable(self.head_params)
 
     def inplace(self, p: Params) -> tuple[tuple[int, int], ...]:
-        """Whatever has a sample per row may be overwritten by the epilogue: its block was read before."""
+        """The epilogue may overwrite an input with a sample per row: its block was read before."""
         if self.target == "gpu" or (len(self.body.roots) > 1 and any(r.op == LOAD for r in self.body.roots)):
             return ()
         rows = {i for i, by_row in zip(self.wiring.head, HEADS[self.head.name]) if by_row}

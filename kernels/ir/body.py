@@ -37,7 +37,7 @@ class Body:
     finish: Expr | None = None
 
     def folds(self, output: int) -> bool:
-        """Whether this output is a fold, whose value no other part of the same kernel can read."""
+        """Return whether this output is a reduction, whose value no other part of the same kernel can read."""
         lacks = self.outs[output] != self.shape
         return bool(self.combine) and lacks and not (self.rows and self.outs[output] == by_row(self.shape))
 

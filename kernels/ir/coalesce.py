@@ -1,4 +1,4 @@
-"""How the arrays of one elementwise kernel lie: the full shape, its axes merged as far as they can be, and which
+"""The layout of the arrays of one elementwise kernel: the full shape, its axes merged as far as they can be, and which
 operand is broadcast along which axis. Shared by all printers."""
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ class Layout:
 
     @property
     def is_flat(self) -> bool:
-        """Whether every operand is dense over one merged axis."""
+        """Return whether every operand is dense over one merged axis."""
         return len(self.dims) == 1 and all(p == (True,) for p in self.present)
 
     def shape(self, operand: int) -> Shape:
@@ -40,7 +40,7 @@ class Layout:
 
 
 def full_shape(shapes: Sequence[Shape]) -> Shape:
-    """What the shapes broadcast to, by NumPy's rule."""
+    """Return the shape that the shapes broadcast to, by NumPy's rule."""
     rank = max((len(s) for s in shapes), default=0)
     out = []
     for axis in range(-rank, 0):

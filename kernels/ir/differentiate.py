@@ -22,7 +22,7 @@ def derive(outputs: Sequence[Expr], dys: Sequence[Expr], wrt: Sequence[Expr]) ->
             return
         if x.dtype is not None:
             if not is_float(x.dtype) and d.dtype is not None and is_float(d.dtype):
-                d = lang.where(d - d == 0, d, 0)  # no whole number is infinite or NaN: what divided by zero passes nothing on
+                d = lang.where(d - d == 0, d, 0)  # an integer is never infinite or NaN: what divided by zero passes nothing on
             d = cast(as_expr(d), x.dtype)
         adjoint[id(x)] = prim("add", adjoint[id(x)], d) if id(x) in adjoint else d
 
@@ -34,7 +34,7 @@ def derive(outputs: Sequence[Expr], dys: Sequence[Expr], wrt: Sequence[Expr]) ->
             continue
         if x.op == CAST:
             if x.dtype is None or is_float(x.dtype) or (x.args[0].dtype is not None and not is_float(x.args[0].dtype)):
-                add(x.args[0], dx)  # a fraction that becomes a whole number is cut, and so flat
+                add(x.args[0], dx)  # a float that becomes an integer is truncated, and so flat
         elif x.op == REDUCE:
             (a,) = x.args
             whole = lang.row_sum(dx)  # every element of a row reads the sum, or the maximum, and each reading counts

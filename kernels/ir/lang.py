@@ -116,13 +116,13 @@ def cast_like(value: Any, x: Any) -> Any:
 
 
 def is_whole(*xs: Any) -> bool:
-    """Whether the traced values with a dtype among xs, of which there is one, are whole numbers."""
+    """Return whether the traced values among xs that have a dtype are integers. At least one has."""
     kinds = [x.dtype.kind for x in xs if isinstance(x, Expr) and x.dtype is not None]
     return bool(kinds) and all(k in "iu" for k in kinds)
 
 
 def widest(x: Expr) -> Expr:
-    """x; a whole number in 64 bits."""
+    """Return x, an integer in 64 bits."""
     return cast(x, np.dtype("uint64" if typed(x).kind == "u" else "int64")) if is_whole(x) else x
 
 

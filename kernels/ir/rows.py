@@ -24,12 +24,12 @@ def padded(view: Shape, rank: int) -> Shape:
 
 
 def lies_along(views: Sequence[Shape], full: Shape) -> list[bool]:
-    """Which arrays, seen under views, have the full shape's last axis."""
+    """Return which arrays, seen under views, have the full shape's last axis."""
     return [not full or (bool(v) and v[-1] == full[-1]) for v in views]
 
 
 def varies(root: Expr, along: Sequence[bool]) -> bool:
-    """Whether root may differ along a row. along: which loads have the last axis."""
+    """Return whether root may differ along a row. along: which loads have the last axis."""
     return _varying([root], along)[id(root)]
 
 

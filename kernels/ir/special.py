@@ -136,13 +136,13 @@ def _log_gamma(x: np.ndarray) -> np.ndarray:
 
 
 def gammaln(x: np.ndarray, out: np.ndarray) -> None:
-    """out = ln |Γ(x)|; inf at 0, the negative whole numbers and ±inf."""
+    """out = ln |Γ(x)|; inf at 0, the negative integers and ±inf."""
     with np.errstate(all="ignore"):
         np.copyto(out, _log_gamma(np.asarray(x, np.float64)), casting="same_kind")
 
 
 def gamma(x: np.ndarray, out: np.ndarray) -> None:
-    """out = Γ(x); ±inf at ±0, NaN at the negative whole numbers and at -inf."""
+    """out = Γ(x); ±inf at ±0, NaN at the negative integers and at -inf."""
     v = np.asarray(x, np.float64)
     with np.errstate(all="ignore"):
         value = np.exp(_log_gamma(v))
