@@ -367,7 +367,7 @@ SOURCES: dict[str, tuple[str, ...]] = {
 
 def lookup_for(path: Path | str | None = None, *, device: TuningDevice | None = None,
                estimates: bool = False) -> Callable[[Key], Config | None] | None:
-    """Return the best configuration by key, for `use`, from the store, for this CPU and for device (a GPU).
+    """Return a function from keys to the best configs in the store, for this CPU and for device (a GPU).
 
     estimates: where the GPU itself was not tuned, also what was compiled for its capability and ranked by the model.
     Returns: None if there is no store: then everything stays at its default.

@@ -261,7 +261,7 @@ def _open(path: Path, functions: Iterable[CFunction]) -> dict[str, Loaded | None
 
 @functools.cache
 def _processor() -> str:
-    """Return the options that -march=native means on this machine: a folder may be shared by machines."""
+    """Return the processor that -march=native compiles for: machines may share a folder."""
     try:
         lines = Path("/proc/cpuinfo").read_text().splitlines()
     except OSError:
