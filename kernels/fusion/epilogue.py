@@ -24,7 +24,7 @@ from ..params import Params
 from .fused import FusedOp, fused_op
 
 _CACHE = 1 << 20  # bytes of the head's result in one block; in smaller ones threads wait for the GIL more than they save
-_SCRATCH = 1 << 16  # bytes a kernel that is tied to its arrays may keep for itself
+_SCRATCH = 1 << 16  # bytes a bound kernel may keep for itself
 _ROWS = {"FullyConnected": 64, "Convolution": 1}  # samples of a block at least: a product of fewer rows is slow
 
 #: Heads by name: which inputs have a sample per row of their first axis.

@@ -219,7 +219,7 @@ def test_a_number_is_true_where_python_says_so(number, dtype, ctx):
 # ---- infinities --------------------------------------------------------------------------------------------------------
 @pytest.mark.parametrize("ctx", CONTEXTS, ids=str)
 @pytest.mark.parametrize("dtype", WHOLE)
-def test_whole_numbers_beside_what_their_dtype_does_not_hold(dtype, ctx):
+def test_integers_beside_numbers_that_their_dtype_does_not_hold(dtype, ctx):
     low, high = ends(dtype)
     a = [low, 0, 5, high]
     x = array(a, dtype, ctx)
@@ -241,7 +241,7 @@ def test_whole_numbers_beside_what_their_dtype_does_not_hold(dtype, ctx):
     assert (x + math.inf).shape == (4,)
 
 
-def test_the_derivative_of_clip_reaches_what_an_infinite_bound_lets_through():
+def test_clip_passes_the_derivative_where_a_bound_is_infinite():
     x = array([1, 5, 9], "int64")
     x.attach_grad()
     with mx.autograd.record():

@@ -124,7 +124,7 @@ def test_pieces_of_a_product_are_as_chosen(rng):
     assert_close(got, a.astype("float64") @ b, scale=30)
 
 
-def test_asked_tells_what_kernels_ask_for(rng):
+def test_the_tuner_sees_the_keys_that_kernels_ask_for(rng):
     seen = []
     with active_configs.observed(lambda k, d: seen.append((k.template, d))):
         compute("elemwise_mul", {}, [np.ones((200, 200), "f")] * 2)

@@ -17,14 +17,14 @@ def test_steps_lie_at_most_a_quarter_apart():
         assert n <= step(n) <= n * 1.25 and step(step(n)) == step(n)
 
 
-def test_a_bucket_rounds_what_varies_with_the_batch_and_nothing_else():
+def test_a_bucket_rounds_only_sizes_that_vary_with_the_batch():
     made = key("gpu gemm", "float16", "nt", batch=1, m=1000, n=1000, k=333)
     assert made.bucket == "batch1 m1024 n1000 k333"
     assert parse_bucket(made.bucket) == {"batch": 1, "m": 1024, "n": 1000, "k": 333}
 
 
 @pytest.mark.parametrize("text", ["m", "12", "m12 x", ""])
-def test_what_is_no_bucket_parses_to_nothing(text):
+def test_text_that_is_not_a_key_parses_to_no_sizes(text):
     assert parse_bucket(text) == {}
 
 

@@ -67,7 +67,7 @@ def fake(tmp_path, monkeypatch, body):
 
 
 @needs_compiler
-def test_what_is_wanted_is_compiled_in_one_call(tmp_path, monkeypatch):
+def test_requested_functions_are_compiled_by_one_call_of_the_compiler(tmp_path, monkeypatch):
     calls = fake(tmp_path, monkeypatch, 'exec cc "$@"')
     functions = [times(n) for n in (2, 3, 5)]
     for f in functions:
@@ -186,7 +186,7 @@ def test_an_open_quote_in_tritium_cc_is_named(monkeypatch):
         c_compile.compiler()
 
 
-def test_what_a_compiler_says_in_no_utf_8_is_told(tmp_path, monkeypatch):
+def test_compiler_messages_that_are_not_utf_8_are_reported(tmp_path, monkeypatch):
     fake(tmp_path, monkeypatch, "printf 'caf\\351: no' >&2; exit 1")
     assert c_compile.function(times(13)) is None and c_compile.self_test() == "caf\ufffd: no"
 

@@ -166,7 +166,7 @@ def test_without_a_compiler_numpy_computes(monkeypatch, rng):
 
 
 @needs_compiler
-def test_a_bound_graph_says_what_computes_it(monkeypatch):
+def test_a_bound_graph_reports_whether_c_or_numpy_computes_it(monkeypatch):
     x = mx.sym.Variable("x")
     y = mx.sym.tanh(mx.sym.FullyConnected(x * 2 + 1, num_hidden=3, name="f") * 3)
     found = {k.operators[-1]: k for k in y.simple_bind(mx.cpu(), x=(4, 5), grad_req="null").explain()}

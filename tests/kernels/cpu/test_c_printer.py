@@ -105,11 +105,11 @@ def check(graph, req, pieces, close=False):
             np.testing.assert_array_equal(g, w)
 
 
-HARDLY = {"deadline": None, "suppress_health_check": list(HealthCheck)}
+SLOW_PROPERTY = {"deadline": None, "suppress_health_check": list(HealthCheck)}
 
 
 @needs_compiler
-@settings(max_examples=25, **HARDLY)
+@settings(max_examples=25, **SLOW_PROPERTY)
 @given(graphs(), st.sampled_from([Req.WRITE, Req.ADD]), st.sampled_from([1, 3]))
 def test_arithmetic_is_numpys_to_the_bit(graph, req, pieces):
     check(graph, req, pieces)
@@ -117,14 +117,14 @@ def test_arithmetic_is_numpys_to_the_bit(graph, req, pieces):
 
 @needs_compiler
 @pytest.mark.nightly
-@settings(max_examples=1000, **HARDLY)
+@settings(max_examples=1000, **SLOW_PROPERTY)
 @given(graphs(most=30), st.sampled_from([Req.WRITE, Req.ADD]), st.sampled_from([1, 3]))
 def test_arithmetic_is_numpys_to_the_bit_at_length(graph, req, pieces):
     check(graph, req, pieces)
 
 
 @needs_compiler
-@settings(max_examples=15, **HARDLY)
+@settings(max_examples=15, **SLOW_PROPERTY)
 @given(graphs(names=("add", "mul", "sub", "where", *BLOCKWISE), dtypes=(F32,)), st.sampled_from([Req.WRITE, Req.ADD]))
 def test_functions_are_within_the_table_of_tolerances(graph, req):
     """Each by itself: in a chain, and in a sum that cancels, a small difference grows (exp of 80, tanh of a difference)."""
@@ -242,7 +242,7 @@ def test_reasons_why_there_is_none(roots, outs, reason):
     assert printed(roots, outs=outs) == reason
 
 
-def test_what_depends_on_numbers_alone_is_computed_once_in_double_precision():
+def test_values_of_scalars_alone_are_computed_once_in_double_precision():
     e = Expression(((param("b") * param("a") + 1) * X,), scalars=("a", "b"))
     f = c_function(e, [Spec((8,), F32)], [Spec((8,), F32)], [Req.WRITE])
     assert f.scalars == 2 and f.nodes == 3 and f.cost == 1

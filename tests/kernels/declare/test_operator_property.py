@@ -158,27 +158,29 @@ def test_assign_by_request():
         assert a.tolist() == [want] * 3
 
 
-def test_errors():
-    op = ops.get("_test_scaled_sum")
-    with pytest.raises(ParameterError, match=r"_test_scaled_sum: parameter 'factor' .float. is required"):
-        op.parse({})
-    with pytest.raises(ParameterError, match="kind='odd' is not one of 'plain', 'fancy'"):
-        op.parse({"factor": 1, "kind": "odd"})
-    p = op.parse({"factor": 1})
-    with pytest.raises(ShapeError, match=r"would have to be both \(2,\) and \(3,\)"):
-        op.infer_shape(p, [(2,), (3,), None])
-    with pytest.raises(ShapeError, match=r"takes 3 inputs \(a, b, calls\), 2 were given"):
-        op.infer_shape(p, [(2,), (2,)])
-    with pytest.raises(OperatorError, match=r"_test_scaled_sum: is declared in .*test_operator_property\. Give yours another"):
-        register_operator("_test_scaled_sum")(type("Other", (ScaledSumProperty,), {"__module__": "another_module"}))
+class Odd(OperatorProperty):
+    """Takes a set."""
 
-    class Odd(OperatorProperty):
-        """Takes a set."""
+    odd: set = set()
 
-        odd: set = set()
 
-    with pytest.raises(OperatorError, match="parameter 'odd' has the type"):
-        register_operator("_test_odd")(Odd)
+def declare_elsewhere():
+    register_operator("_test_scaled_sum")(type("Other", (ScaledSumProperty,), {"__module__": "another_module"}))
+
+
+@pytest.mark.parametrize(("call", "error", "text"), [
+    (lambda op: op.parse({}), ParameterError, r"_test_scaled_sum: parameter 'factor' .float. is required"),
+    (lambda op: op.parse({"factor": 1, "kind": "odd"}), ParameterError, "kind='odd' is not one of 'plain', 'fancy'"),
+    (lambda op: op.infer_shape(op.parse({"factor": 1}), [(2,), (3,), None]), ShapeError,
+     r"would have to be both \(2,\) and \(3,\)"),
+    (lambda op: op.infer_shape(op.parse({"factor": 1}), [(2,), (2,)]), ShapeError, r"takes 3 inputs \(a, b, calls\), 2 were given"),
+    (lambda op: declare_elsewhere(), OperatorError,
+     r"_test_scaled_sum: is declared in .*test_operator_property\. Give yours another"),
+    (lambda op: register_operator("_test_odd")(Odd), OperatorError, "parameter 'odd' has the type"),
+])
+def test_mistakes_in_use_or_declaration_are_reported(call, error, text):
+    with pytest.raises(error, match=text):
+        call(ops.get("_test_scaled_sum"))
 
 
 def test_a_backward_that_is_not_written():

@@ -134,7 +134,7 @@ def test_cast_of_a_constant_is_a_constant():
     (lambda x: list(x), "cannot be iterated"),
     (lambda x: x + "a", "can combine traced values with numbers, not with str"),
 ])
-def test_what_a_traced_value_refuses(use, text):
+def test_a_traced_value_refuses(use, text):
     with pytest.raises(TraceError) as e:
         use(load(0, F32))
     assert text in str(e.value)
