@@ -29,7 +29,7 @@ class Cache(dict[K, V]):
         super().__setitem__(key, value)
 
     def get_or_make(self, key: K, make: Callable[[], V]) -> V:
-        """Return the value of key; where there is none, make() and keep it."""
+        """Return the value of key; if key is missing, store and return make()."""
         try:
             return self[key]
         except KeyError:

@@ -100,7 +100,7 @@ class Formula:
 
 @dataclass(frozen=True, slots=True)
 class Refusal:
-    """Why something cannot be done, as a phrase for `executor.explain()`."""
+    """The reason why something cannot be done, a phrase for `executor.explain()`."""
 
     reason: str
 
@@ -138,7 +138,7 @@ class Op:
     drops_hidden_at_inference = False  # True if outside training the hidden outputs may be left out (request NULL)
     costly = False  # True if mirroring keeps its result instead of computing it again
     #: The elementwise operator that computes the first output from inputs and other outputs, with the same parameters, and
-    #: its needs, ("x", i) or ("y", i) as in Gradient; None if there is none.
+    #: its needs, ("x", i) or ("y", i) as in Gradient; None without such an operator.
     final_part: tuple[Op, tuple[tuple[str, int], ...]] | None = None
     prefers_channels_last = False  # True if on a GPU its input is worth transposing to channels last
     is_users = False  # True for a user's operator: its name says nothing about what it computes
@@ -222,7 +222,7 @@ class Op:
 
     # ---- rewriting ----------------------------------------------------------------------------------------------
     def with_channels_last(self, p: Params) -> Params | None:
-        """Return the parameters for arrays [n, h, w, channels] instead of [n, channels, h, w]; None if there are none."""
+        """Return the parameters for arrays [n, h, w, channels] instead of [n, channels, h, w]; None if it cannot take them."""
         return None
 
     # ---- code ---------------------------------------------------------------------------------------------------
@@ -232,7 +232,7 @@ class Op:
 
     def fusible_body(self, p: Params, ins: Sequence[Spec], outs: Sequence[Spec]) -> Body | Refusal:
         """Return this use of the operator as a part of a fused kernel, or why it cannot be one."""
-        return Refusal(f"{self.name} is no formula over single elements" if ins and outs else f"{self.name} has no inputs")
+        return Refusal(f"{self.name} has no elementwise formula" if ins and outs else f"{self.name} has no inputs")
 
     def numpy_function(self, p: Params, ins: Sequence[Spec], out: Spec) -> NumpyFunction | None:
         """Return a function that alone computes a tiny output from two operands; None if there is not one."""
@@ -252,7 +252,7 @@ class Op:
 
     # ---- tuning -------------------------------------------------------------------------------------------------
     def products(self, p: Params, ins: Sequence[Spec]) -> tuple[Product, ...]:
-        """Return the matrix product behind each of the first outputs; () where outputs are no products."""
+        """Return the matrix product behind each of the first outputs; () where outputs are not products."""
         return ()
 
     def tuning_keys(self, p: Params, ins: Sequence[Spec], outs: Sequence[Spec], reqs: tuple[Req, ...], train: bool
@@ -317,7 +317,7 @@ def _is_ours(module: str) -> bool:
 
 
 def builtin(name: str) -> Op:
-    """The framework's own operator called name, whatever users have declared; a user's only where the framework has none.
+    """Return the framework's own operator called name, even if a user declared one; a user's if the framework has none.
 
     Raises OperatorError that proposes the nearest names.
     """
@@ -359,7 +359,7 @@ _compiled: Cache[tuple, Kernel] = Cache()  # a kernel takes some 12 KB
 
 def compiled(op: Op, p: Params, ins: tuple[Spec, ...], outs: tuple[Spec, ...], reqs: tuple[Req, ...], target: str,
              train: bool = False) -> Kernel:
-    """`op.kernel(...)`, made once per distinct set of arguments; a new value of a run-time scalar is no new kernel.
+    """Return `op.kernel(...)`, built once per set of arguments; a new value of a run-time scalar needs no new kernel.
 
     Returns: kernel(run, inputs, outputs[, random=(seed, offset)]), with p's scalars bound. Callers that cache further
     key on `p.static` and pass `scalars=p.scalars` themselves (`compiled_static`), or their cache grows with every

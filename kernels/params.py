@@ -42,7 +42,7 @@ _KINDS: dict[Any, str] = {int: "int", float: "float", bool: "bool", str: "str", 
 
 
 def declared_param(op: str, name: str, hint: Any, default: Any = REQUIRED) -> Param:
-    """Return the parameter that a type hint declares. Raises OperatorError for a type that no parameter has."""
+    """Return the parameter that a type hint declares. Raises OperatorError for a type that is not supported."""
     options = typing.get_args(hint) if typing.get_origin(hint) in (typing.Union, types.UnionType) else (hint,)
     base = next(o for o in options if o is not type(None))
     origin, inside = typing.get_origin(base), typing.get_args(base)
@@ -64,7 +64,7 @@ def declared_param(op: str, name: str, hint: Any, default: Any = REQUIRED) -> Pa
 class Params(Mapping[str, Any]):
     """Parsed parameters: `p.kernel`, `p["kernel"]`; equal and hashable by value.
 
-    static:   what a compiled kernel depends on: every (name, value) but the run-time scalars. Key caches by this.
+    static:   every (name, value) except the run-time scalars: a compiled kernel depends on these. Key caches by this.
     scalars:  the values of the "scalar" parameters, in declared order: handed to the kernel at each run.
     """
 
@@ -104,7 +104,10 @@ class Params(Mapping[str, Any]):
 
 
 def parse_params(op: str, declared: Sequence[Param], given: Mapping[str, Any]) -> Params:
-    """Check given against declared. Unknown names, missing values and wrong types are a ParameterError that says which."""
+    """Check the given values against the declared parameters and parse them.
+
+    Raises ParameterError for an unknown name, a missing value or a wrong type.
+    """
     known = {d.name for d in declared}
     for name in given:
         if name not in known and name not in IGNORED and not (name.startswith("__") and name.endswith("__")):
@@ -122,7 +125,7 @@ def parse_params(op: str, declared: Sequence[Param], given: Mapping[str, Any]) -
 
 
 def parse_value(op: str, d: Param, value: Any) -> Any:
-    """One value of parameter d, typed. Raises ParameterError naming op, parameter, value and what was expected."""
+    """Return value with the type of parameter d. Raises ParameterError that names op, parameter, value and the expected type."""
     if value is None or (isinstance(value, str) and value == "None"):
         if d.default is None or d.kind == "any":
             return None
@@ -137,16 +140,15 @@ def parse_value(op: str, d: Param, value: Any) -> Any:
 
 
 def _wrong(op: str, d: Param, value: Any) -> ParameterError:
-    return ParameterError(f"{op}: {d.name}={value!r} is not a {_SPOKEN.get(d.kind, d.kind)}.")
+    return ParameterError(f"{op}: {d.name}={value!r} is not {_WANTED.get(d.kind, f'a {d.kind}')}.")
 
 
-_SPOKEN = {"shape": "tuple of whole numbers", "bounds": "tuple of whole numbers and None",
-           "int": "whole number", "float": "number", "scalar": "number",
-           "bool": "truth value", "floats": "tuple of numbers", "dtype": "dtype"}
+_WANTED = {"shape": "a tuple of integers", "bounds": "a tuple of integers and None", "int": "an integer",
+           "float": "a number", "scalar": "a number", "floats": "a tuple of numbers"}
 
 
 def format_value(value: Any) -> str:
-    """The string MXNet writes for a parameter value in a symbol JSON."""
+    """Return the string that MXNet writes for a parameter value in a symbol JSON."""
     if isinstance(value, np.dtype):
         return value.name
     if isinstance(value, list):
@@ -178,7 +180,7 @@ def _parse_float(v: Any) -> float:
 
 
 def _parse_scalar(v: Any) -> float | int:
-    """A float; or a whole number that arrays hold and floats do not, as it is."""
+    """Return a float; but an integer of 64 bits that no float represents exactly stays an integer."""
     if isinstance(v, str):
         try:
             v = int(v)

@@ -12,7 +12,7 @@ from tritium.kernels import registered
 from tritium.kernels.declare.reduction import ReductionOp
 from tritium.kernels.declare.simple_op import SimpleOp
 
-#: name -> cases (input shapes, parameters, note). An input is a shape, or ("ints", shape, below) for whole numbers.
+#: name -> cases (input shapes, parameters, note). An input is a shape, or ("ints", shape, below) for integers.
 #: notes: "loss" ignores the head's derivative; "only:0,1" these inputs have a derivative; "none" there is none;
 #: "train" and "random" are proved elsewhere by their own tests.
 INTS = "ints"

@@ -24,7 +24,7 @@ _RANDOM = [n for o in operators() for n in (o.name,) if n.startswith(("_random_"
 _PDF = [o.name for o in operators() if o.name.startswith("_random_pdf_")]
 #: Factors of matrices of a kind, which the tables' random numbers are not.
 _MATRICES = [f"_linalg_{n}" for n in ("sumlogdiag", "potrf", "potri", "trsm", "gelqf", "syevd", "inverse", "det", "slogdet")]
-#: To and from whole numbers of eight bits.
+#: To and from integers of eight bits.
 _WHOLE = [f"_contrib_{n}" for n in ("quantize", "quantize_v2", "dequantize", "requantize")]
 #: What tests of its own prove of an operator, beyond the tables: file -> (respects, operators).
 OWN = {

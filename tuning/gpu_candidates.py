@@ -58,7 +58,7 @@ def evaluate_build(task: TuningTask, kernels: Iterable[CompiledKernel], like: Se
           ) -> tuple[str, dict[str, Any]]:
     """Return (the fault of a configuration's kernels, or ""; the worst of their figures).
 
-    like: the default's kernels. A property that they lack is no fault of others.
+    like: the default's kernels. A property that they lack is not required of others.
     """
     kernels = list(kernels)
     facts: dict[str, Any] = {"registers": max(k.registers for k in kernels), "shared": max(k.shared for k in kernels),

@@ -141,7 +141,7 @@ def _picture(found: Sequence[MeasuredTask], rooflines: Mapping[str, float]) -> s
     bandwidth = rooflines.get("bytes_per_s")
     peaks = {n.removeprefix("flops "): v for n, v in rooflines.items() if n.startswith("flops ")}
     if not bandwidth:
-        return "<p class=none>The limits of this device were not measured, so there is no plot.</p>"
+        return "<p class=none>The limits of this device were not measured, so the plot is missing.</p>"
     points = [(m.flops / m.nbytes, m.flops / m.tuned_s, m.flops / m.default_s, m) for m in found if m.nbytes and m.flops]
     xs = [p[0] for p in points] + [v / bandwidth for v in peaks.values()]
     ys = [v for p in points for v in p[1:3]] + list(peaks.values())

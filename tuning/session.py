@@ -348,7 +348,7 @@ def _save_rooflines(parts: Sequence[TaskRun], device: TuningDevice, store: Store
     try:
         store.save_rooflines(device.name, runner.rooflines(sorted({p.item.task.key.dtype for p in parts}), max(limit, 5.0)))
     except (Failed, OutOfTime):
-        pass  # the report states that there are no rooflines
+        pass  # the report states that rooflines are missing
 
 
 def default_and_best(rows: Any) -> tuple[float, float] | None:

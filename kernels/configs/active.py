@@ -112,5 +112,5 @@ class _ThreadLimit:
 
 
 def limit_threads(run: Any, threads: int) -> Any:
-    """Return run, spread over at most `threads` threads; 0 is no limit."""
+    """Return run, spread over at most `threads` threads; 0 means no limit."""
     return run if threads < 1 or run is None else _ThreadLimit(run, threads)

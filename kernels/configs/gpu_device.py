@@ -49,8 +49,8 @@ def limits_of(target: int) -> Limits:
 
 @cache
 def gpu_device(number: int = 0) -> TuningDevice | None:
-    """GPU `number` as results are kept under: its name, capability, driver. None where there is none, or TRITIUM_GPU
-    is not "cuda"."""
+    """Return name, capability and driver of GPU `number`, under which results are stored. None without such a GPU, or
+    where TRITIUM_GPU is not "cuda"."""
     if GPU_MODE != "cuda":
         return None
     try:

@@ -109,7 +109,7 @@ def store_path() -> Path:
 class Store:
     """The file. Several processes may write it at once (write-ahead log; a writer waits up to ten seconds for another).
 
-    Raises FileError when path is no such store or cannot be opened.
+    Raises FileError when path is not such a store or cannot be opened.
     """
 
     def __init__(self, path: Path | str | None = None, *, read_only: bool = False):
@@ -184,10 +184,11 @@ class Store:
                          layout=key.layout, align=key.align, bucket=key.bucket)
 
     def best(self, device: TuningDevice, key: Key, source: str, *, estimates: bool = False) -> tuple[Row, float] | None:
-        """The best configuration for key, and how many doublings away it was tuned; None if there is none near.
+        """Return the best configuration for key and the number of doublings between key and the tuned size; None if no
+        tuned size is near.
 
-        Timed rows that a check did not find wrong. estimates: where none was timed, the one the model puts first among
-        those compiled.
+        Only timed rows count, without those that failed a check. estimates: where no row was timed, return the compiled
+        one that the model ranks first.
         """
         near: dict[str, list[Row]] = {}
         for r in self.rows(**asdict_device(device), source=source, template=key.template, dtype=key.dtype,
@@ -205,13 +206,13 @@ class Store:
 
     # ---- exchange ---------------------------------------------------------------------------------------------------
     def export(self, path: Path | str) -> int:
-        """Write every row as a line of JSON, sorted; how many."""
+        """Write every row as a line of JSON, sorted. Return the number of rows."""
         rows = sorted(self.rows(), key=lambda r: tuple(getattr(r, n) for n in KEY))
         write_atomic(path, "".join(json.dumps(asdict(r)) + "\n" for r in rows))
         return len(rows)
 
     def load(self, path: Path | str) -> int:
-        """Read what export wrote, all or nothing; how many rows. Raises FileError with the line that is wrong."""
+        """Import the rows of an exported file, all or none. Return their number. Raises FileError that names a wrong line."""
         return self.put(list(read_rows(path)))
 
     # ---- the rest of what a tuning run keeps --------------------------------------------------------------------------
@@ -271,14 +272,14 @@ def pick(rows: Iterable[Row], estimated: bool = False) -> Row | None:
 
 
 def read_rows(path: Path | str) -> Iterator[Row]:
-    """The rows of an exported file, each line checked: names, types, status, configuration."""
+    """Yield the rows of an exported file. Each line is checked: names, types, status, configuration."""
     with open(path, encoding="utf-8", errors="replace", opener=open_regular) as f:
         for number, line in enumerate(iter(lambda: f.readline(LONGEST_LINE), ""), 1):
             if line.strip():
                 try:
                     yield _checked(json.loads(line))
                 except (ValueError, TypeError, RecursionError) as e:
-                    raise FileError(f"{path}: line {number} is no tuning result: {e}. Nothing was imported; "
+                    raise FileError(f"{path}: line {number} is not a tuning result: {e}. Nothing was imported; "
                                     f"the file must be one that `tritium tune --export` wrote.") from e
 
 
@@ -293,7 +294,7 @@ def _checked(given: Any) -> Row:
             raise ValueError(f"{n} is {v!r}, not {want.__name__}")
     config = json.loads(given["config"])
     if not isinstance(config, dict) or not all(isinstance(n, str) and type(v) is int for n, v in config.items()):
-        raise ValueError(f"config {given['config'][:80]!r} is not whole numbers by name")
+        raise ValueError(f"config {given['config'][:80]!r} does not map names to integers")
     if given["status"] not in STATUSES:
         raise ValueError(f"status {given['status']!r} is not one of {', '.join(STATUSES)}")
     return Row(**{**given, "config": spell(config)})
@@ -330,10 +331,10 @@ def _cpu_name() -> str:
 
 @cache
 def source_hash(template: str) -> str:
-    """A hash of the files whose text decides how fast a template's kernels are.
+    """Return a hash of the files whose text decides how fast a template's kernels are.
 
-    Raises: FileError where one is not there, ParameterError for a template that names none: without its text, results of an
-            older kernel would pass for this one's.
+    Raises: FileError where a file is missing, ParameterError for a template without files: without its text, results of an
+            older kernel would be taken for results of this one.
     """
     names = SOURCES.get(template)
     if not names:
@@ -345,8 +346,8 @@ def source_hash(template: str) -> str:
         try:
             digest.update(path.read_bytes())
         except OSError as e:
-            raise FileError(f"{path}: a source of {template!r} cannot be read: {e.strerror}. Tuned results are told apart by its "
-                            f"text: install the package with its .py files, or set TRITIUM_TUNED=0.") from e
+            raise FileError(f"{path}: a source of {template!r} cannot be read: {e.strerror}. Its text identifies tuned "
+                            f"results: install the package with its .py files, or set TRITIUM_TUNED=0.") from e
     return digest.hexdigest()[:16]
 
 

@@ -1,9 +1,9 @@
 """C functions compiled by the system's own compiler, kept in the cache folder, and called through ctypes.
 
-Functions are first wanted and then compiled, all that are wanted in one call of the compiler: binding a graph does that, or
-else the first one that is asked for. A library is found again by what it was made of: text, flags, compiler and processor.
-It ends in a checksum of itself; one that is damaged counts as absent. Where there is no compiler, or it fails, there are no
-C functions: a log line says so once, and NumPy computes the same. A compiler that hangs is not asked again by this process.
+Functions are requested first, and one call of the compiler then compiles all that are requested: when a graph is bound, or
+when the first of them is needed. A library is stored under a hash of text, flags, compiler and processor. It ends in a
+checksum; a damaged library counts as missing. Without a compiler, or after an error of it, there are no C functions: a log
+line says so once, and NumPy computes the same. After a compiler hangs, this process does not call it again.
 """
 
 from __future__ import annotations
@@ -83,15 +83,15 @@ def mode() -> str:
 
 @functools.cache
 def compiler() -> Compiler | None:
-    """The compiler of $TRITIUM_CC, else the first of cc, gcc and clang; None where there is none. Looked for once.
+    """Return the compiler of $TRITIUM_CC, else the first of cc, gcc and clang; None if none is installed. Looked up once.
 
-    Raises: ParameterError where TRITIUM_CC is no command.
+    Raises: ParameterError where TRITIUM_CC is not a command.
     """
     given = os.environ.get("TRITIUM_CC")
     try:
         commands = (shlex.split(given),) if given else (["cc"], ["gcc"], ["clang"])
     except ValueError as e:
-        raise ParameterError(f"TRITIUM_CC: {given!r} is no command: {e}. Give a compiler and its options, as in "
+        raise ParameterError(f"TRITIUM_CC: {given!r} is not a command: {e}. Give a compiler and its options, as in "
                              f"'gcc -m64', or nothing.") from None
     for command in commands:
         if not command or shutil.which(command[0]) is None:

@@ -48,7 +48,7 @@ def cpu_kernel(e: Expression, ins: Sequence[Spec], outs: Sequence[Spec], reqs: S
 
 
 def select_c_function(e: Expression, ins: Sequence[Spec], outs: Sequence[Spec], reqs: Sequence[Req]) -> CFunction | str:
-    """The C function that computes the group, or why NumPy does: a phrase."""
+    """Return the C function that computes the group, or the reason why NumPy computes it."""
     mode = c_compile.mode()
     if mode == "numpy":
         return "TRITIUM_CPU_CODE is numpy"
@@ -57,7 +57,7 @@ def select_c_function(e: Expression, ins: Sequence[Spec], outs: Sequence[Spec], 
         return f
     if mode == "auto" and _saved(f) < SAVED:
         return "it is too small to be worth compiling"
-    return f if c_compile.available() else "there is no C compiler"
+    return f if c_compile.available() else "no C compiler is available"
 
 
 def worth_compiling(functions: Sequence[CFunction]) -> bool:

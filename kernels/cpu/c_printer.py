@@ -37,7 +37,7 @@ class CFunction:
               to end; arrays are the inputs, then the outputs that are wanted, then the run-time scalars as doubles, if any.
     text:     its definition, without `uses`.
     uses:     the functions of `c_math.py` it calls.
-    layout:   of the arrays. targets: numbers of the outputs that are wanted; states: {output that is no array: its input}.
+    layout:   of the arrays. targets: numbers of the outputs that are wanted; states: {output without an array: its input}.
     scalars:  how many run-time scalars it takes.
     nodes, cost: how many primitives it computes, and their cost per element in additions.
     """
@@ -178,7 +178,7 @@ class _Printer:
     def _once(self, x: Expr) -> str:
         """Return the C text of a value that depends on run-time scalars alone."""
         if not is_float(typed(x)):
-            raise _NoSpelling(f"{x.op} of numbers given at run time is no fraction")
+            raise _NoSpelling(f"{x.op} of run-time scalars is not a float")
         if x.op == PARAM:
             return f"numbers[{self.scalars.index(x.value)}]"
         args = [constant(a.value, float64) if a.op == CONST else self.once[id(a)] for a in x.args]

@@ -338,9 +338,9 @@ class _Printer:
                     operands = [f"x{i}" for i in range(n_in)] + [f"o{k}" for k in range(len(self.roots))]
                     value = f"np.broadcast_to({value}, np.broadcast_shapes({', '.join(f'{o}.shape' for o in operands)}))"
                 value = self._spread(root, value, varies[at])
-                told = f"{value}, axis={axes}, keepdims=True{self._wide(root)}"
+                arguments = f"{value}, axis={axes}, keepdims=True{self._wide(root)}"
                 folded.append(f"total({value}, {axes})" if self.combine == "add" and root.dtype != BOOL else
-                              f"np.{_COMBINE[self.combine].__name__}.reduce({told})")
+                              f"np.{_COMBINE[self.combine].__name__}.reduce({arguments})")
             elif self.reqs[self.targets[t]] == Req.ADD:
                 plain = root.dtype == self.specs[t].dtype and not is_half(self.specs[t].dtype)
                 lines.append(f"np.add(o{t}, {value}, out=o{t})" if plain

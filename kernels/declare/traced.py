@@ -134,7 +134,7 @@ class TracedOp(Op):
         """The CPU kernel for inputs of these shapes: NumPy's tile program, which every call runs, or with code="c" the C file
         that a fused group of a bound graph may be computed by.
 
-        Raises: OperatorError where there is no C, with the reason.
+        Raises: OperatorError with the reason where the operator has no C function.
         """
         if code not in ("numpy", "c"):
             raise ParameterError(f"cpu_source: code {code!r} is neither 'numpy' nor 'c'.")

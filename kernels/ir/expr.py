@@ -206,7 +206,7 @@ def resolve_weak_dtype(x: Expr, dtype: np.dtype) -> Expr:
         return prim("where", x.args[0], *(resolve_weak_dtype(a, dtype) for a in x.args[1:]))
     if x.op == REDUCE:
         return reduce(x.value, resolve_weak_dtype(x.args[0], dtype))
-    if PRIMITIVES[x.op].rule == "compare":  # of numbers with their fractions, whatever becomes of the answer
+    if PRIMITIVES[x.op].rule == "compare":  # compare before fractions are cut, for any dtype of the result
         return cast(prim(x.op, *(resolve_weak_dtype(a, float64) for a in x.args)), dtype)
     return prim(x.op, *(resolve_weak_dtype(a, dtype) for a in x.args))
 

@@ -56,7 +56,7 @@ def _mod(a: Any, b: Any, out: np.ndarray) -> None:
 def _quotient(a: Any, b: Any, out: np.ndarray) -> None:
     if out.dtype.kind == "u":
         np.floor_divide(a, b, out=out)
-    elif out.dtype.itemsize < 8:  # exact, since a float of twice the digits tells every quotient from the whole number above it
+    elif out.dtype.itemsize < 8:  # exact: a float of twice the digits does not round a quotient up to the next integer
         cast_into(out, np.true_divide(a, b, dtype=np.float32 if out.dtype.itemsize < 4 else np.float64))
         np.copyto(out, 0, where=np.equal(b, 0))
     else:
@@ -84,15 +84,15 @@ _ROWS: list[tuple] = [
      lambda L, dy, y, a, b: (dy / b, -dy * a / (b * b)), 4, "a / b"),
     ("quotient", 2, "whole", _quotient, "_quotient({0}, {1})", "_quotient({0}, {1})",
      lambda L, dy, y, a, b: (L.quotient(dy, b), -L.quotient(dy * a, b * b)), 8,
-     "a / b of whole numbers, without its fraction; 0 where b is 0"),
+     "a / b of integers, without its fraction; 0 where b is 0"),
     ("mod", 2, "same", _mod, "_mod({0}, {1})", "_mod({0}, {1})",
      lambda L, dy, y, a, b: (dy, -dy * L.floor(a / b)) if is_float(y.dtype) else (None, None), 8,
-     "a - floor(a / b) b, with the sign of b; 0 where b is 0; of whole numbers flat, as MXNet has it"),
+     "a - floor(a / b) b, with the sign of b; 0 where b is 0; integers have no gradient, as in MXNet"),
     ("pow", 2, "float", np.power, "_pow({0}, {1})", "",
      lambda L, dy, y, a, b: (dy * b * L.power(a, b - 1), dy * y * L.log(a)), 20, "a to the power b"),
     ("whole_pow", 2, "whole", _int_pow, "_int_pow({0}, {1})", "",
      lambda L, dy, y, a, b: (dy * b * L.whole_pow(a, b - 1), dy * y * L.log(a)), 20,
-     "a to the power b, of whole numbers: wraps around as their product does; a fraction is cut, and 0 to less than 0 is 0"),
+     "a to the power b, of integers: wraps around as their product does; a fraction is cut, and 0 to less than 0 is 0"),
     ("maximum", 2, "same", np.maximum, "tl.maximum({0}, {1}, propagate_nan=tl.PropagateNan.ALL)", "_max({0}, {1})",
      lambda L, dy, y, a, b: (L.where(a >= b, dy, 0), L.where(a < b, dy, 0)), 1, "the larger; NaN if either is"),
     ("minimum", 2, "same", np.minimum, "tl.minimum({0}, {1}, propagate_nan=tl.PropagateNan.ALL)", "_min({0}, {1})",

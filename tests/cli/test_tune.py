@@ -62,7 +62,7 @@ def test_bad_input_is_named(arguments, text):
 def test_a_damaged_import_changes_nothing(tmp_path):
     (tmp_path / "bad").write_text("{}\n")
     result = run("--import", str(tmp_path / "bad"))
-    assert result.exit_code == 1 and "line 1 is no tuning result" in " ".join(result.output.split())
+    assert result.exit_code == 1 and "line 1 is not a tuning result" in " ".join(result.output.split())
 
 
 def test_words_of_the_command_line():

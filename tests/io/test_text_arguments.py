@@ -36,7 +36,7 @@ def test_by_position_too():
 
 
 def test_text_that_does_not_parse_is_refused():
-    with pytest.raises(ParameterError, match="Taker: shuffle='perhaps' is not a truth value"):
+    with pytest.raises(ParameterError, match="Taker: shuffle='perhaps' is not a bool"):
         make("p", (1,), shuffle="perhaps")
     with pytest.raises(TypeError, match="takes from 3 to 7 positional arguments but 8 were given"):
         make(*range(7))

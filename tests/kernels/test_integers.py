@@ -27,7 +27,7 @@ def wrapped(n, dtype):
 
 
 def cast_of(x, dtype):
-    """A float as a whole number, as MXNet 1.9.1 has it on the processors it is mostly run on."""
+    """A float as an integer, as MXNet 1.9.1 has it on the processors it is mostly run on."""
     through = np.dtype(dtype) if dtype in ("int32", "int64") else np.dtype("int32" if np.dtype(dtype).itemsize < 4 else "int64")
     low, high = ends(through)
     if dtype == "uint64" and 2.0**63 <= x < 2.0**64:
@@ -208,7 +208,7 @@ def test_means_do_not_wrap(dtype, ctx, rng):
 @pytest.mark.parametrize("dtype", ["float32", "float16", "int32", "uint8"])
 @pytest.mark.parametrize("number", [0.5, -0.5, 0.0, 1e-30, math.nan, math.inf, 7])
 def test_a_number_is_true_where_python_says_so(number, dtype, ctx):
-    """Beside whole numbers its whole part counts, as in MXNet."""
+    """Beside integers only its integer part counts, as in MXNet."""
     true = bool(number) if is_float(np.dtype(dtype)) or not math.isfinite(number) else bool(int(number))
     a = array([0, 1, 5], dtype, ctx)
     assert mx.nd.logical_and(a, number).asnumpy().tolist() == [0, true, true]

@@ -27,7 +27,7 @@ TANH = sym.tanh(A)
 
 
 @pytest.mark.parametrize(("symbol", "shapes", "reason"), [
-    (sym.dot(TANH, B, name="d"), {"a": (2, 2), "b": (2, 2)}, "apart from d: dot is no formula over single elements"),
+    (sym.dot(TANH, B, name="d"), {"a": (2, 2), "b": (2, 2)}, "apart from d: dot has no elementwise formula"),
     (sym.broadcast_mul(A, sym.sum(A, axis=0, keepdims=True)), {"a": (2, 3)}, "the reduction must end before it can be read"),
     (sym.broadcast_add(sym.tanh(B), A), {"a": (2, 3), "b": (1, 3)}, "shapes (1, 3) and (2, 3) differ"),
     (Group([sym.sum(TANH, axis=0), sym.max(TANH, axis=0)]), {"a": (2, 3)}, "one reduces by add, the other by maximum"),
@@ -36,9 +36,9 @@ TANH = sym.tanh(A)
     (sym.broadcast_mul(A, sym.sum(A * A, axis=1)), {"a": (3, 3)}, "it reads the result in another shape"),
     (sym.softmax(TANH), {"a": (1, 20000)}, "softmax's rows are longer than 16384"),
     (sym.Activation(sym.BatchNorm(A), act_type="relu"), {"a": (2, 3)}, "the statistics must be complete before they are used"),
-    (sym.tanh(sym.exp(A) + sym.dot(sym.exp(A), B, name="d")), {"a": (2, 2), "b": (2, 2)}, "d: dot is no formula"),
+    (sym.tanh(sym.exp(A) + sym.dot(sym.exp(A), B, name="d")), {"a": (2, 2), "b": (2, 2)}, "d: dot has no elementwise formula"),
     (sym.tanh(sym.sin(sym.Activation(sym.dot(A, B), act_type="relu", name="r"))), {"a": (2, 2), "b": (2, 2)},
-     ": dot is no formula over single elements"),
+     ": dot has no elementwise formula"),
 ])  # fmt: skip
 def test_the_reason_why_a_reader_is_another_kernel_is_the_one_that_fusion_found(symbol, shapes, reason):
     assert reason in next(iter(bound(symbol, **shapes))).apart

@@ -72,7 +72,7 @@ def broken(path, value):
     (broken(["nodes", 3, "inputs", 0], [True, 0, 0]), "is not \\[node, output, version\\]"),
     (broken(["nodes", 3, "inputs"], [[0, 0, 0]]), "node 3 .*: 1 inputs, FullyConnected takes 3: data, weight, bias"),
     (broken(["nodes", 3, "op"], "FullyConected"), "FullyConected: no such operator. Did you mean 'FullyConnected'"),
-    (broken(["nodes", 3, "attrs"], {"num_hidden": "many"}), "num_hidden='many' is not a whole number"),
+    (broken(["nodes", 3, "attrs"], {"num_hidden": "many"}), "num_hidden='many' is not an integer"),
     (broken(["nodes", 3, "attrs"], {"num_hidden": 3}), "'attrs' is not an object of strings"),
     (broken(["nodes", 3, "name"], None), "node 3 has no strings 'op' and 'name'"),
     (broken(["nodes", 0, "inputs"], [[0, 0, 0]]), "reads node 0; only nodes before it"),
@@ -159,9 +159,9 @@ def one_operator(op, attrs, inputs=1):
     ("Convolution", {"kernel": "(None, 3)", "num_filter": "3"}, 3), ("_zeros", {"shape": "(2, None)"}, 0)])
 def test_none_is_not_a_size(op, attrs, inputs):
     (name, text), *_ = ((k, v) for k, v in attrs.items() if "None" in v)
-    with pytest.raises(FileError, match=re.escape(f"{name}={text!r} is not a tuple of whole numbers.")):
+    with pytest.raises(FileError, match=re.escape(f"{name}={text!r} is not a tuple of integers.")):
         mx.sym.fromjson(one_operator(op, attrs, inputs))
-    with pytest.raises(ParameterError, match=f"{name}=.* is not a tuple of whole numbers"):
+    with pytest.raises(ParameterError, match=f"{name}=.* is not a tuple of integers"):
         ops.get(op).parse({**attrs, name: (None,)})
 
 

@@ -111,11 +111,11 @@ GOOD = {**row({"piece": 1}, 1.0).__dict__}
 
 
 @pytest.mark.parametrize("line, text", [
-    ("{", "line 2 is no tuning result"), ("[]", "its names are not those of a result"),
+    ("{", "line 2 is not a tuning result"), ("[]", "its names are not those of a result"),
     (json.dumps({"device": "x"}), "its names"), (json.dumps({**GOOD, "median_s": "fast"}), "median_s is 'fast', not float"),
     (json.dumps({**GOOD, "align": None}), "align is None"), (json.dumps({**GOOD, "status": "good"}), "status 'good'"),
-    (json.dumps({**GOOD, "config": '{"tile": "x"}'}), "not whole numbers by name"),
-    ("[" * 100_000, "no tuning result")])
+    (json.dumps({**GOOD, "config": '{"tile": "x"}'}), "does not map names to integers"),
+    ("[" * 100_000, "not a tuning result")])
 def test_a_damaged_file_is_refused_whole_with_its_line(store, tmp_path, line, text):
     (tmp_path / "bad.jsonl").write_text(json.dumps(GOOD) + "\n" + line + "\n")
     with pytest.raises(FileError, match=text) as caught:
@@ -199,7 +199,7 @@ def test_every_source_is_there_and_every_template_has_sources():
 def test_a_missing_source_is_an_error(monkeypatch):
     monkeypatch.setitem(config_store.SOURCES, "moved", ("cpu/numpy_printer.py", "gone/away.py"))
     with pytest.raises(FileError, match=r"gone/away\.py: a source of 'moved' cannot be read: No such file or directory\. "
-                                        r"Tuned results are told apart by its text"):
+                                        r"Its text identifies tuned results"):
         source_hash("moved")
     with pytest.raises(ParameterError, match=r"source_hash: no source files are listed for the template 'unheard of'\. Add"):
         source_hash("unheard of")

@@ -175,14 +175,15 @@ def test_any_text_in_tritium_cc_is_a_command_none_or_a_named_error(monkeypatch, 
     try:
         found = c_compile.compiler()
     except ParameterError as e:
-        assert str(e).startswith(f"TRITIUM_CC: {given!r} is no command: No ") and c_compile.self_test() == str(e)
+        assert str(e).startswith(f"TRITIUM_CC: {given!r} is not a command: No ") and c_compile.self_test() == str(e)
     else:
         assert found is None or "cc" in found.command[0]
 
 
 def test_an_open_quote_in_tritium_cc_is_named(monkeypatch):
     monkeypatch.setenv("TRITIUM_CC", "gcc 'open")
-    with pytest.raises(ParameterError, match=r"TRITIUM_CC: \"gcc 'open\" is no command: No closing quotation\. Give a compiler"):
+    with pytest.raises(ParameterError, match=r"TRITIUM_CC: \"gcc 'open\" is not a command: No closing quotation\. "
+                                             r"Give a compiler"):
         c_compile.compiler()
 
 

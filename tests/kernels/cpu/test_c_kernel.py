@@ -115,7 +115,7 @@ def test_c_is_for_groups_that_pay(monkeypatch):
     assert decided(3, 1000) == "it is too small to be worth compiling" == decided(1, 4000)
     assert not isinstance(decided(60, 10), str) and not isinstance(decided(3, 100_000), str)
     monkeypatch.setattr(c_compile, "available", lambda: False)
-    assert decided(60, 10) == "there is no C compiler"
+    assert decided(60, 10) == "no C compiler is available"
     monkeypatch.setenv("TRITIUM_CPU_CODE", "numpy")
     assert decided(60, 10) == "TRITIUM_CPU_CODE is numpy"
 

@@ -1,4 +1,4 @@
-"""The functions C kernels call: how far each is from the true value, over the whole range of float32, and whole numbers."""
+"""The functions C kernels call: how far each is from the true value, over the whole range of float32, and integers."""
 
 import ctypes
 import math

@@ -142,7 +142,7 @@ def test_a_gpu_adds_few_numbers_one_after_the_other():
         assert len(plan.launches) == 2 and all(one.sizes["STEPS"] <= MAX_BLOCKS for one in plan.launches)
 
 
-# ---- nansum and whole numbers ------------------------------------------------------------------------------------------
+# ---- nansum and integers ------------------------------------------------------------------------------------------------
 @pytest.mark.parametrize("ctx", [mx.cpu(), mx.gpu(0)], ids=str)
 @pytest.mark.parametrize("dtype", ["float32", "float64", "float16"])
 def test_nansum_with_an_infinity_is_infinite(dtype, ctx):

@@ -36,7 +36,7 @@ def all_jobs(ops, dtypes, targets):
                 for use in uses(op):
                     try:
                         jobs = jobs_of(op, *use, DTYPES[dtype], target)
-                    except (MXNetError, OverflowError):  # Overflow: an infinity among whole numbers
+                    except (MXNetError, OverflowError):  # Overflow: an infinity among integers
                         assert dtype != "float32", f"{op.name} refuses float32"
                         continue
                     found = {nameless(job): (op.name, dtype, job) for job in jobs} | found

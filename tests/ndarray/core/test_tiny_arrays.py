@@ -102,7 +102,7 @@ def test_tiny_products_use_the_fast_path_and_are_recorded(threaded, monkeypatch)
     assert a.grad.asnumpy().tolist() == [[11, 15], [11, 15]]
     with pytest.raises(ShapeError, match=r"dot: inner sizes differ: lhs \(2, 2\) is summed over 2, rhs \(3, 2\) over 3"):
         nd.dot(a, nd.ones((3, 2)))
-    with pytest.raises(ParameterError, match=r"dot: transpose_b=\[True\] is not a truth value"):
+    with pytest.raises(ParameterError, match=r"dot: transpose_b=\[True\] is not a bool"):
         nd.dot(a, b, transpose_b=[True])
 
 

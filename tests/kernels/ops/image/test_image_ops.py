@@ -36,7 +36,7 @@ def test_resizing(rng, ctx):
     np.testing.assert_array_equal(I.resize(a, size=(4, 6)).asnumpy(), x)
     np.testing.assert_array_equal(I.resize(a, size=(8, 12), interp=0).asnumpy(), x.repeat(2, 0).repeat(2, 1))
     halves = x.reshape(3, 2, 2, 2, 3).mean((1, 3))
-    assert (abs(I.resize(a, size=(2, 3)).asnumpy() - halves) <= 1).all()  # whole numbers, 11 bits
+    assert (abs(I.resize(a, size=(2, 3)).asnumpy() - halves) <= 1).all()  # integers, 11 bits
     np.testing.assert_allclose(I.resize(a.astype("float32"), size=(2, 3)).asnumpy(), halves, rtol=1e-6)
 
 

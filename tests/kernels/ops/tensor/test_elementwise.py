@@ -337,7 +337,7 @@ def test_clip_passes_the_derivative_on_at_nan(ctx):
 
 @pytest.mark.parametrize("dtype", ["int32", "int64", "uint8", "int8"])
 def test_whole_numbers_have_no_infinite_derivatives(dtype, ctx):
-    """No whole number is infinite: where a divisor is zero, nothing is passed on, on either side."""
+    """No integer is infinite: where a divisor is zero, nothing is passed on, on either side."""
     a, zero, b = [7, 3, 0], [0, 0, 0], [2, 3, 4]
     for fn in (mx.nd.broadcast_mod, lambda x, y: x % y):
         assert gradients(fn, ctx, a, zero, dtype=dtype) == [zero, zero]

@@ -40,7 +40,7 @@ def test_shapes_of_the_index(target):
 @pytest.mark.parametrize(("call", "error", "text"), [
     (lambda: forward("pick", [np.zeros((2, 3)), np.zeros(3)]),
      ShapeError, r"pick: for data \(2, 3\) and axis 1, index must be \(2,\) or \(2, 1\), not \(3,\)"),
-    (lambda: ops.get("pick").parse({"axis": None}), ParameterError, "pick: axis=None is not a whole number"),
+    (lambda: ops.get("pick").parse({"axis": None}), ParameterError, "pick: axis=None is not an integer"),
     (lambda: forward("batch_take", [np.zeros((2, 3)), np.zeros(2, "f4")]),
      DTypeError, "batch_take: indices is float32, but must be int32"),
     (lambda: forward("batch_take", [np.zeros((2, 3)), np.zeros(3, "i4")]),
