@@ -1,4 +1,4 @@
-"""Op: what every floor above knows of an operator, and the registry they are found in.
+"""Op, the interface of an operator to all other packages, and the registry of operators.
 
 Three kinds of declaration become an Op: a traced body (`declare/simple_op.py`), an `OperatorProperty`
 (`declare/operator_property.py`), and the derivative of either. The graph, the tape and the executors treat all of them alike,
@@ -86,11 +86,11 @@ class Expression:
 
 @dataclass(frozen=True, slots=True)
 class Formula:
-    """The computation of one use of an operator as a part of a larger kernel, where `expression` alone does not say it.
+    """The computation of one use of an operator as a part of a larger kernel, where `expression` alone does not define it.
 
     roots:      one per output, as expressions of the inputs' loads; sums and maxima in them go over the last axis.
-    ins, outs:  the shape under which each array broadcasts to the full shape. An output with 1 for the last axis alone has
-                one value a row; one that lacks other axes is summed over them.
+    ins, outs:  the shape under which each array broadcasts to the full shape. An output with size 1 in the
+                last axis alone has one value per row; an output that lacks other axes is summed over them.
     """
 
     roots: tuple[Expr, ...]
@@ -112,8 +112,8 @@ class Refusal:
 class Gradient:
     """The derivative of one use of an operator: run `op` on `needs`, in order; its outputs are the derivatives of `gives`.
 
-    needs:  ("dy", i) the derivative by output i | ("x", i) input i | ("y", i) output i. What is not named is not kept.
-    gives:  the input index that each output of `op` is the derivative of. An input that is not here gets zero.
+    needs:  ("dy", i) the derivative by output i | ("x", i) input i | ("y", i) output i. Other arrays are not kept.
+    gives:  the input index that each output of `op` is the derivative of. The derivative of any other input is zero.
     """
 
     op: Op
@@ -122,9 +122,9 @@ class Gradient:
 
 
 class Op:
-    """One declared operator. Subclasses fill in what they know; the defaults suit one-output elementwise operators.
+    """One declared operator. Subclasses override what differs; the defaults suit elementwise operators with one output.
 
-    Everywhere, `p` is what `parse` returned: typed, checked, hashable.
+    In every method `p` is a result of `parse`: typed, checked, hashable.
     "Inputs" are the arguments followed by the auxiliary states.
     """
 
@@ -150,20 +150,20 @@ class Op:
 
     # ---- parameters -------------------------------------------------------------------------------------------
     def parse(self, given: Mapping[str, Any]) -> Params:
-        """Typed parameters from a user's values or the strings of a symbol JSON. Raises ParameterError."""
+        """Parse a user's values or the strings of a symbol JSON. Raises ParameterError."""
         return parse_params(self.name, self.params, given)
 
-    # ---- what goes in and out -----------------------------------------------------------------------------------
+    # ---- inputs and outputs -------------------------------------------------------------------------------------
     def arguments(self, p: Params) -> tuple[str, ...]:
-        """Names of the inputs learned or fed."""
+        """Return the names of the inputs that are learned or fed."""
         return self.input_names
 
     def auxiliaries(self, p: Params) -> tuple[str, ...]:
-        """Names of the states that forward changes; the last inputs."""
+        """Return the names of the states that forward changes; they are the last inputs."""
         return ()
 
     def changes_states(self, p: Params, train: bool) -> bool:
-        """Return whether forward changes its auxiliary states, if it has any, rather than only read them."""
+        """Return whether forward changes its auxiliary states, if any, instead of only reading them."""
         return True
 
     def outputs(self, p: Params) -> tuple[str, ...]:
@@ -176,16 +176,16 @@ class Op:
     # ---- inference ----------------------------------------------------------------------------------------------
     def infer_shape(self, p: Params, inputs: Sequence[Shape | None], outputs: Sequence[Shape | None] | None = None
                     ) -> tuple[list[Shape | None], list[Shape | None]]:
-        """Shapes of inputs and outputs, as far as they follow from what is known (None, and -1 for a size, is not).
+        """Return the shapes of inputs and outputs as far as they follow from the known ones (unknown: None, or -1 for a size).
 
-        outputs: what is already known of the outputs, for inference backwards.
+        outputs: the known shapes of outputs, for inference backwards.
         Raises ShapeError that states the shapes and the rule.
         """
         raise NotImplementedError(self.name)
 
     def infer_dtype(self, p: Params, inputs: Sequence[np.dtype | None], outputs: Sequence[np.dtype | None] | None = None
                     ) -> tuple[list[np.dtype | None], list[np.dtype | None]]:
-        """Dtypes of inputs and outputs, as far as they follow. Default: one dtype everywhere."""
+        """Return the dtypes of inputs and outputs as far as they follow. Default: all are the same."""
         known = [d for d in (*inputs, *(outputs or ())) if d is not None]
         d = known[0] if known else None
         for i, other in enumerate(inputs):
@@ -201,15 +201,15 @@ class Op:
         return None
 
     def inplace(self, p: Params) -> tuple[tuple[int, int], ...]:
-        """(input, output) pairs that may share memory."""
+        """Return the (input, output) pairs that may share memory."""
         return ()
 
     def is_linear(self, p: Params) -> bool:
-        """Return whether it is linear in the inputs that get a derivative, so that its derivative is its transpose."""
+        """Return whether the operator is linear in the inputs that have a derivative: then its derivative is its transpose."""
         return False
 
     def is_identity_at_inference(self, p: Params) -> bool:
-        """Return whether outside training the first output is the first input as it is."""
+        """Return whether the first output equals the first input outside training."""
         return False
 
     def num_random(self, p: Params, outs: Sequence[Spec]) -> int:
@@ -217,7 +217,7 @@ class Op:
         return 0
 
     def capturable(self, p: Params) -> bool:
-        """Return whether a run only computes, or on a GPU only launches, the same each time; a user's code may do anything."""
+        """Return whether each run only computes or launches the same. False by default: user code may do anything."""
         return False
 
     # ---- rewriting ----------------------------------------------------------------------------------------------
@@ -227,20 +227,20 @@ class Op:
 
     # ---- code ---------------------------------------------------------------------------------------------------
     def expression(self, p: Params, dtypes: Sequence[np.dtype]) -> Expression | None:
-        """The traced body for inputs of these dtypes, for fusion; None for operators that cannot be fused."""
+        """Return the traced body for inputs of these dtypes, for fusion; None if the operator cannot be fused."""
         return None
 
     def fusible_body(self, p: Params, ins: Sequence[Spec], outs: Sequence[Spec]) -> Body | Refusal:
-        """Return this use of the operator as a part of a fused kernel, or why it cannot be one."""
+        """Return this use of the operator as a part of a fused kernel, or the reason why it cannot be fused."""
         return Refusal(f"{self.name} has no elementwise formula" if ins and outs else f"{self.name} has no inputs")
 
     def numpy_function(self, p: Params, ins: Sequence[Spec], out: Spec) -> NumpyFunction | None:
-        """Return a function that alone computes a tiny output from two operands; None if there is not one."""
+        """Return one NumPy function that computes a tiny output from two operands; None if no single function does."""
         return None
 
     def kernel(self, p: Params, ins: Sequence[Spec], outs: Sequence[Spec], reqs: Sequence[Req], target: str,
                train: bool = False) -> KernelFunction:
-        """The compiled kernel.
+        """Return the compiled kernel.
 
         target: "cpu" or "gpu".
         Returns: kernel(run, inputs, outputs[, random=(seed, offset)][, scalars=p.scalars]), where inputs and outputs
@@ -262,7 +262,7 @@ class Op:
 
     # ---- calling ------------------------------------------------------------------------------------------------
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
-        """An op asks its arguments what to do: trace, compose a graph, or push work."""
+        """Let the first argument that can do so make the call: trace it, compose a graph, or push it."""
         for a in (*args, *kwargs.values()):
             candidates = a if isinstance(a, (list, tuple)) else (a,)
             for c in candidates:
@@ -278,14 +278,14 @@ class Op:
 
 
 _registry: dict[str, Op] = {}
-_builtin: dict[str, Op] = {}  # the framework's own; a user's declaration does not change what they are
+_builtin: dict[str, Op] = {}  # the framework's own; a user's declaration does not change them
 _declared_in: dict[str, str] = {}  # a user's operator -> the module it was declared in
 
 
 def register(op: Op, *, replace: bool = False, module: str = "") -> Op:
     """Make op known by its name and aliases.
 
-    module:   where a user declares it; "" or one of the framework's for its own.
+    module:   the module that declares it; "" or a module of the framework for the framework's own.
     replace:  take the names even from other operators. Without it, a user's operator replaces only one that was declared in
               the same module (a notebook cell run again).
     Raises:   OperatorError for a name that is taken; nothing is registered then.
@@ -311,7 +311,7 @@ def register(op: Op, *, replace: bool = False, module: str = "") -> Op:
 
 
 def _is_ours(module: str) -> bool:
-    """Return whether a declaration in module is the framework's; its examples are what a user could have written."""
+    """Return whether a declaration in module is the framework's. Its examples count as a user's modules."""
     root = __name__.partition(".")[0]
     return not module or (module.startswith(f"{root}.") and not module.startswith(f"{root}.examples."))
 
@@ -326,7 +326,7 @@ def builtin(name: str) -> Op:
 
 
 def get(name: str) -> Op:
-    """The operator called name. Raises OperatorError that proposes the nearest names."""
+    """Return the operator called name. Raises OperatorError that proposes the nearest names."""
     try:
         return _registry[name]
     except KeyError:
@@ -334,12 +334,12 @@ def get(name: str) -> Op:
 
 
 def registered() -> dict[str, Op]:
-    """Every name, aliases included, and its operator."""
+    """Return all operators by name, aliases included."""
     return dict(_registry)
 
 
 def merge_shapes(op: str, what: str, a: Shape | None, b: Shape | None) -> Shape | None:
-    """The shape that both a and b may be (None and -1 unknown). Raises ShapeError stating both."""
+    """Return the shape that agrees with both a and b (None and -1 are unknown). Raises ShapeError that states both."""
     if a is None:
         return b
     if b is None:
@@ -361,9 +361,9 @@ def compiled(op: Op, p: Params, ins: tuple[Spec, ...], outs: tuple[Spec, ...], r
              train: bool = False) -> Kernel:
     """Return `op.kernel(...)`, built once per set of arguments; a new value of a run-time scalar needs no new kernel.
 
-    Returns: kernel(run, inputs, outputs[, random=(seed, offset)]), with p's scalars bound. Callers that cache further
-    key on `p.static` and pass `scalars=p.scalars` themselves (`compiled_static`), or their cache grows with every
-    learning rate.
+    Returns: kernel(run, inputs, outputs[, random=(seed, offset)]), with p's scalars bound. A caller with a cache
+    of its own must key it by `p.static` and pass `scalars=p.scalars` itself (`compiled_static`): otherwise its cache
+    grows with every learning rate.
     """
     kernel = compiled_static(op, p, ins, outs, reqs, target, train)
     return kernel.with_scalars(p.scalars) if p.scalars else kernel
@@ -371,7 +371,7 @@ def compiled(op: Op, p: Params, ins: tuple[Spec, ...], outs: tuple[Spec, ...], r
 
 def compiled_static(op: Op, p: Params, ins: tuple[Spec, ...], outs: tuple[Spec, ...], reqs: tuple[Req, ...],
                     target: str, train: bool = False) -> Kernel:
-    """Like `compiled`, with the scalars left open: pass `scalars=p.scalars` at each call where p has any."""
+    """Return the kernel of `compiled` without bound scalars: pass `scalars=p.scalars` at each call where p has any."""
     key = (op, p.static, ins, outs, reqs, target, train)
     found = _compiled.get(key)
     if found is None:

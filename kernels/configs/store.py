@@ -1,7 +1,7 @@
-"""Store: what was compiled and timed, one row per configuration, in SQLite. The best is a query, so a new configuration
-adds a row and leaves the others as they are.
+"""Store: the compiled and timed configurations, one row each, in SQLite. The best one is found by a query, so a new
+configuration adds a row and changes no other.
 
-A row's key says all that a time depends on: device (its name, never its serial number), compute capability, driver,
+The key of a row holds everything that a time depends on: device (its name, never its serial number), compute capability, driver,
 compiler, a hash of the kernel's source, template, dtype, layout, alignment, bucket, configuration.
 """
 
@@ -25,7 +25,7 @@ from ...atomic_file import open_regular, write_atomic
 from ...errors import FileError, ParameterError
 from .key import Config, Key, distance, parse_bucket
 
-#: What became of a configuration. "compiled": never timed. "timed", "verified": its output was compared with the
+#: The states of a configuration. "compiled": never timed. "timed", "verified": its output was compared with the
 #: default's. "pruned" ones are not stored: pruning is free.
 STATUSES = ("compiled", "timed", "verified", "rejected", "wrong", "failed")
 FAR = 2.0  # doublings up to which the nearest bucket's configuration is used
@@ -87,18 +87,18 @@ _TYPES = {"align": int, "is_default": bool, "repeats": int, "registers": int, "s
 
 
 def spell(config: Mapping[str, int]) -> str:
-    """A configuration as text: names sorted, so that equal ones are equal."""
+    """Return a configuration as text. Names are sorted, so that equal configurations have equal texts."""
     return json.dumps(dict(sorted(config.items())), separators=(",", ":"))
 
 
 def row_for(device: TuningDevice, key: Key, source: str, config: Mapping[str, int], **values: Any) -> Row:
-    """A Row of now."""
+    """Return a Row with the present time."""
     return Row(device.name, device.cc, device.driver, device.compiler, source, key.template, key.dtype, key.layout,
                key.align, key.bucket, spell(config), at=time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime()), **values)
 
 
 def store_path() -> Path:
-    """$TRITIUM_TUNE_STORE, else tune.sqlite in $TRITIUM_CACHE_DIR or ~/.cache/tritium."""
+    """Return $TRITIUM_TUNE_STORE, else tune.sqlite in $TRITIUM_CACHE_DIR or ~/.cache/tritium."""
     given = os.environ.get("TRITIUM_TUNE_STORE")
     if given:
         return Path(given)
@@ -107,7 +107,7 @@ def store_path() -> Path:
 
 
 class Store:
-    """The file. Several processes may write it at once (write-ahead log; a writer waits up to ten seconds for another).
+    """The store file. Several processes may write it at once (write-ahead log; a writer waits up to ten seconds for another).
 
     Raises FileError when path is not such a store or cannot be opened.
     """
@@ -153,7 +153,7 @@ class Store:
 
     # ---- rows -----------------------------------------------------------------------------------------------------
     def put(self, rows: Iterable[Row]) -> int:
-        """Write rows, each in the place of the one with its key; how many. A time is never overwritten by no time."""
+        """Write rows, return their number. A row replaces the one with its key, unless only the old one has a measured time."""
         marks = ", ".join("?" * len(_NAMES))
         put = [f"{n} = CASE WHEN excluded.median_s IS NULL AND median_s IS NOT NULL THEN {n} ELSE excluded.{n} END"
                for n in _NAMES if n not in KEY]
@@ -169,7 +169,7 @@ class Store:
         return len(values)
 
     def rows(self, **where: Any) -> list[Row]:
-        """Rows whose columns have these values."""
+        """Return the rows whose columns have these values."""
         assert set(where) <= set(_NAMES), where
         sql = "SELECT * FROM configurations" + (" WHERE " + " AND ".join(f"{n} = ?" for n in where) if where else "")
         found: list[list[Any]] = [list(r) for r in self._db.execute(sql, tuple(where.values()))]
@@ -179,7 +179,7 @@ class Store:
         return [Row(*values) for values in found]
 
     def of(self, device: TuningDevice, key: Key, source: str) -> list[Row]:
-        """Every configuration of key on device."""
+        """Return the rows of all configurations of key on device."""
         return self.rows(**asdict_device(device), source=source, template=key.template, dtype=key.dtype,
                          layout=key.layout, align=key.align, bucket=key.bucket)
 
@@ -215,35 +215,35 @@ class Store:
         """Import the rows of an exported file, all or none. Return their number. Raises FileError that names a wrong line."""
         return self.put(list(read_rows(path)))
 
-    # ---- the rest of what a tuning run keeps --------------------------------------------------------------------------
+    # ---- runs and rooflines -------------------------------------------------------------------------------------------
     def begin(self, arguments: Mapping[str, Any]) -> int:
-        """Note that a run with these arguments has begun; its number."""
+        """Record that a run with these arguments has begun. Return its number."""
         cursor = self._db.execute("INSERT INTO runs (arguments, started) VALUES (?, datetime('now'))", (json.dumps(arguments),))
         assert cursor.lastrowid is not None
         return cursor.lastrowid
 
     def finish(self, number: int) -> None:
-        """Note that it is complete, so that nothing is left to resume."""
+        """Record that the run is complete, so that it is not resumed."""
         self._db.execute("UPDATE runs SET ended = 1 WHERE rowid = ?", (number,))
 
     def unfinished(self) -> dict[str, Any] | None:
-        """The arguments of the newest run, if it is not complete."""
+        """Return the arguments of the newest run; None if it is complete, or without any run."""
         found = self._db.execute("SELECT arguments, ended FROM runs ORDER BY rowid DESC LIMIT 1").fetchone()
         return json.loads(found[0]) if found and not found[1] else None
 
     def rooflines(self, device: str) -> dict[str, float]:
-        """Measured limits of a device: "bytes_per_s", "flops" by dtype."""
+        """Return the measured limits of a device by name: "bytes_per_s", and "flops" for each dtype."""
         return dict(self._db.execute("SELECT name, value FROM roofs WHERE device = ?", (device,)))
 
     def save_rooflines(self, device: str, values: Mapping[str, float]) -> None:
-        """Note measured limits; the highest that was ever seen stays."""
+        """Store measured limits. A limit is replaced only by a higher one."""
         self._db.executemany("INSERT INTO roofs VALUES (?, ?, ?, datetime('now')) ON CONFLICT DO UPDATE SET "
                              "value = excluded.value, at = excluded.at WHERE excluded.value > value",
                              [(device, n, v) for n, v in values.items()])
 
 
 def asdict_device(d: TuningDevice) -> dict[str, str]:
-    """The columns that name a device."""
+    """Return the columns that name a device."""
     return {"device": d.name, "cc": d.cc, "driver": d.driver, "compiler": d.compiler}
 
 
@@ -251,10 +251,10 @@ FEWEST = 3  # rounds in which a configuration must have been timed to replace th
 
 
 def pick(rows: Iterable[Row], estimated: bool = False) -> Row | None:
-    """The best of one bucket's rows. The default stays unless another is clearly faster, seen in about as many rounds, and in
-    FEWEST at least: a single time says nothing on a busy machine.
+    """Return the best row of one bucket. The default wins unless another is clearly faster and was timed in about as many
+    rounds, at least FEWEST: a single time means nothing on a busy machine.
 
-    estimated: by the model's time instead of a measured one.
+    estimated: compare the model's times instead of measured ones.
     """
     rows = [r for r in rows if r.status not in ("rejected", "wrong", "failed")]
     seconds: Callable[[Row], float | None] = (lambda r: r.estimate_s) if estimated else (lambda r: r.median_s)
@@ -302,17 +302,17 @@ def _checked(given: Any) -> Row:
 
 # ---- this machine ---------------------------------------------------------------------------------------------------
 def cpu_device() -> TuningDevice:
-    """This machine's CPU."""
+    """Return this machine's CPU."""
     return TuningDevice(f"{_cpu_name()}, {os.cpu_count()} cores", "", "", f"numpy {installed('numpy')}")
 
 
 def offline_device(target: int) -> TuningDevice:
-    """A GPU that is not here: sm_90 as a target of the compiler."""
+    """Return a GPU that only the compiler targets, such as sm_90; none needs to be installed."""
     return TuningDevice(f"sm_{target}", f"{target // 10}.{target % 10}", "", f"triton {installed('triton')}")
 
 
 def installed(name: str) -> str:
-    """The version of a package; "" without it."""
+    """Return the version of a package; "" if it is not installed."""
     try:
         return version(name)
     except PackageNotFoundError:

@@ -45,7 +45,7 @@ Call = Callable[[ctypes.Array, int, int], None]
 
 @dataclass(frozen=True, slots=True)
 class Compiler:
-    """A C compiler: the command that runs it, what it says of itself, and the flags for this machine."""
+    """A C compiler: its command, the version that it reports, and the flags for this machine."""
 
     command: tuple[str, ...]
     version: str
@@ -54,7 +54,7 @@ class Compiler:
 
 @dataclass(frozen=True, slots=True)
 class Loaded:
-    """A function of a library that was loaded, twice: while `free` runs, other Python threads may; while `short` runs, not."""
+    """A function of a loaded library: `free` releases the interpreter lock while it runs, `short` holds it."""
 
     free: Call
     short: Call
@@ -74,7 +74,7 @@ def _renew_lock() -> None:
 
 
 def mode() -> str:
-    """$TRITIUM_CPU_CODE: "auto" (C where it pays), "c" (wherever it can be) or "numpy". Raises ParameterError."""
+    """Return $TRITIUM_CPU_CODE: "auto" (C where it pays), "c" (wherever it can be) or "numpy". Raises ParameterError."""
     given = os.environ.get("TRITIUM_CPU_CODE", "auto").lower() or "auto"
     if given not in MODES:
         raise ParameterError(f"TRITIUM_CPU_CODE: {given!r} is none of {', '.join(MODES)}. Set it to one of them, or to nothing.")
@@ -105,7 +105,7 @@ def compiler() -> Compiler | None:
 
 
 def available() -> bool:
-    """Return whether C functions can be compiled; if not, the log says once why."""
+    """Return whether C functions can be compiled. If not, log the reason once."""
     found = compiler()
     if found is None:
         _tell("no C compiler was found (cc, gcc, clang): fused operators are computed with NumPy. Install one, or name one in "
@@ -114,14 +114,14 @@ def available() -> bool:
 
 
 def request(function: CFunction) -> None:
-    """See to it that function is compiled together with what else is wanted."""
+    """Request that function is compiled, together with all others that are requested."""
     with _lock:
         if function.name not in _loaded:
             _wanted[function.name] = function
 
 
 def compile_wanted() -> int:
-    """Compile all that is wanted, or find it in the cache folder; how many functions."""
+    """Compile all requested functions, or load them from the cache folder. Return their number."""
     with _lock:
         functions = [_wanted.pop(name) for name in sorted(_wanted)]
         if functions:
@@ -130,7 +130,7 @@ def compile_wanted() -> int:
 
 
 def function(f: CFunction) -> Loaded | None:
-    """The compiled function; None where it could not be compiled."""
+    """Return the compiled function; None if it could not be compiled."""
     if f.name not in _loaded:
         request(f)
         compile_wanted()
@@ -138,7 +138,7 @@ def function(f: CFunction) -> Loaded | None:
 
 
 def self_test() -> str:
-    """Return the compiler's own words about what is wrong with it; "" if it works or is absent."""
+    """Return the error of the compiler for a small program; "" if it works or none is installed."""
     try:
         found = compiler()
     except ParameterError as wrong:
@@ -160,19 +160,19 @@ def folder() -> Path:
 
 
 def library_path(text: str, made_by: Compiler) -> Path:
-    """The file that holds the library made of text."""
+    """Return the file of the library compiled from text."""
     made_of = "\0".join([text, *made_by.command, made_by.version, *made_by.flags, _processor()])
     return folder() / f"{hashlib.sha256(made_of.encode()).hexdigest()[:32]}.so"
 
 
 def usage() -> tuple[int, int]:
-    """Return the number of libraries, and their bytes."""
+    """Return the number of libraries and their size in bytes."""
     sizes = [p.stat().st_size for p in folder().glob("*.so")]
     return len(sizes), sum(sizes)
 
 
 def _load(functions: list[CFunction]) -> dict[str, Loaded | None]:
-    """Every function from one library."""
+    """Load all functions from one library, compiled if it is not in the cache folder."""
     found = compiler()
     nothing = dict.fromkeys((f.name for f in functions), None)
     if found is None:
@@ -200,7 +200,7 @@ def _load(functions: list[CFunction]) -> dict[str, Loaded | None]:
 
 
 def _compile(text: str, by: Compiler, scratch: Path) -> Path:
-    """Compile text in an empty folder; the library, checksum included."""
+    """Compile text in an empty folder. Return the library, checksum included."""
     source, made = scratch / "kernels.c", scratch / "kernels.so"
     source.write_text(text)
     _run([*by.command, *by.flags, "-o", str(made), str(source), "-lm"])
@@ -210,8 +210,8 @@ def _compile(text: str, by: Compiler, scratch: Path) -> Path:
 
 
 def _run(command: list[str]) -> str:
-    """Return the output of a command. Raises OSError, CalledProcessError, or, after SECONDS, TimeoutExpired: then it and what it
-    started are ended."""
+    """Return the output of a command. Raises OSError, CalledProcessError, or TimeoutExpired after SECONDS: then the command and
+    its children are killed."""
     with subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
                           errors="replace", start_new_session=True) as process:
         try:
@@ -225,7 +225,7 @@ def _run(command: list[str]) -> str:
 
 
 def _keep(made: Path, path: Path) -> bool:
-    """Put the library where other processes find it, whole or not at all; False where the folder cannot be written."""
+    """Write the library atomically into the cache folder. Return False if the folder cannot be written."""
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
         write_atomic(path, made.read_bytes(), sync=False)
@@ -235,7 +235,7 @@ def _keep(made: Path, path: Path) -> bool:
 
 
 def _intact(path: Path) -> bool:
-    """Return whether path is a library as it was written, by this user."""
+    """Return whether path is an undamaged library that this user or root owns."""
     try:
         if hasattr(os, "getuid") and path.stat().st_uid not in (os.getuid(), 0):
             return False

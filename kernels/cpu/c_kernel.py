@@ -1,6 +1,6 @@
-"""The CPU kernel of a fused group: C where that pays and can be, NumPy's tile program elsewhere.
+"""The CPU kernel of a fused group: C where that is possible and pays, otherwise NumPy's tile program.
 
-Which it is follows from the graph, its shapes and the machine alone.
+The choice depends only on the graph, its shapes and the machine.
 """
 
 from __future__ import annotations
@@ -27,9 +27,9 @@ PIECE = 1 << 15  # elements; pieces are cut by size alone
 
 
 def cpu_kernel(e: Expression, ins: Sequence[Spec], outs: Sequence[Spec], reqs: Sequence[Req], name: str) -> Kernel:
-    """The kernel, as `numpy_kernel` makes it. A C function is compiled when the arrays are known or at bind."""
+    """Return a kernel like `numpy_kernel`, in C where that pays. The C function is compiled at bind, or when first run."""
     plain = numpy_kernel(e, ins, outs, reqs, name=name)
-    decided: dict[str, CFunction | str] = {}  # by TRITIUM_CPU_CODE: a kernel is kept, and may outlive a change of it
+    decided: dict[str, CFunction | str] = {}  # by TRITIUM_CPU_CODE: a cached kernel may outlive a change of it
 
     def decide() -> CFunction | str:
         mode = c_compile.mode()
@@ -71,7 +71,7 @@ def worth_compiling(functions: Sequence[CFunction]) -> bool:
 
 
 def _saved(f: CFunction) -> float:
-    """Nanoseconds that a run in C saves."""
+    """Return the nanoseconds that a run in C saves."""
     return f.nodes * (CALL + ELEMENT * f.layout.size)
 
 
