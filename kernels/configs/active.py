@@ -89,7 +89,7 @@ def observed(observer: Callable[[Key, Config], object]) -> AbstractContextManage
 
 
 class _ThreadLimit:
-    """A RunContext that spreads work over at most so many threads."""
+    """A RunContext that spreads work over a limited number of threads."""
 
     def __init__(self, run: Any, threads: int):
         self._run, self._threads = run, threads

@@ -24,7 +24,7 @@ class Key:
     template:  "gpu conv forward", "cpu tile" ...
     dtype:     of the result.
     layout:    how arrays lie: "nt", "nchw", "row" ...
-    align:     bytes every row of every array starts at a multiple of, at most 16.
+    align:     the largest power of two, at most 16, of which every row of every array starts at a multiple, in bytes.
     sizes:     (name, size), in a fixed order per template.
     """
 
@@ -36,7 +36,7 @@ class Key:
 
     @property
     def bucket(self) -> str:
-        """The sizes as the store keeps them: `m4096 n1024 k1024`, stepped sizes rounded."""
+        """Return the sizes as text for the store: `m4096 n1024 k1024`, with stepped sizes rounded up."""
         return " ".join(f"{n}{step(s) if n in STEPPED else s}" for n, s in self.sizes)
 
     @property
@@ -45,12 +45,12 @@ class Key:
 
 
 def key(template: str, dtype: str, layout: str = "", align: int = 16, **sizes: int) -> Key:
-    """A Key from sizes by keyword."""
+    """Return a Key; sizes are keywords."""
     return Key(template, str(dtype), layout, align, tuple(sizes.items()))
 
 
 def step(n: int) -> int:
-    """n rounded up to a quarter of a power of two: 4, 5, 6, 7, 8, 10, 12, 14, 16, 20 ..."""
+    """Return n rounded up to a quarter of a power of two: 4, 5, 6, 7, 8, 10, 12, 14, 16, 20 ..."""
     if n <= 4:
         return max(n, 0)
     quarter = 1 << (n - 1).bit_length() - 3
@@ -58,12 +58,12 @@ def step(n: int) -> int:
 
 
 def alignment(*nbytes: int) -> int:
-    """The largest power of two up to 16 that divides every one of nbytes."""
+    """Return the largest power of two up to 16 that divides all nbytes."""
     return math.gcd(16, *nbytes)
 
 
 def parse_bucket(bucket: str) -> dict[str, int]:
-    """{"m": 4096, ...} of a bucket's text; {} for text that is none."""
+    """{"m": 4096, ...} of a bucket's text; {} for other text."""
     sizes = {}
     for word in bucket.split():
         name = word.rstrip("0123456789")

@@ -59,17 +59,17 @@ class CFunction:
 
 
 class _NoSpelling(Exception):
-    """The reason why there is not a C function."""
+    """The reason why an expression cannot be written in C."""
 
 
 def program(functions: Sequence[CFunction]) -> str:
-    """The text of a file that defines them."""
+    """Return the text of a C file that defines the functions."""
     uses = set[str]().union(*(f.uses for f in functions))
     return "\n".join([PREAMBLE, definitions(uses), *(f.text for f in functions)])
 
 
 def c_function(e: Expression, ins: Sequence[Spec], outs: Sequence[Spec], reqs: Sequence[Req]) -> CFunction | str:
-    """The kernel as C, or why it has none: a phrase."""
+    """Return the kernel as a C function, or the reason why it cannot be one."""
     if e.kind == "row":
         return "it sums rows"
     states = dict(e.states)
@@ -93,10 +93,10 @@ def c_function(e: Expression, ins: Sequence[Spec], outs: Sequence[Spec], reqs: S
 
 
 class _Loop:
-    """One loop over a block, or one call for it, and what is copied before and after.
+    """One loop over a block, or one call for it, with the copies before and after.
 
-    lines:  statements; of a call the one, without its end.
-    adds:   outputs that are read before; ends: outputs that are complete after it.
+    lines:  its statements; for a call a single one, without its end.
+    adds:   outputs that are read before it; ends: outputs that are complete after it.
     """
 
     def __init__(self) -> None:
@@ -165,7 +165,7 @@ class _Printer:
         return block
 
     def _value(self, a: Expr, loop: int) -> str:
-        """An argument, or a root, as a loop reads it."""
+        """Return the C text by which a loop reads an argument or a root."""
         if a.op == CONST:
             return constant(a.value, typed(a))
         if id(a) in self.once:

@@ -253,7 +253,7 @@ class _Printer:
 
     @property
     def source(self) -> str:
-        """The text, and before it the arrays it reads."""
+        """Return the text of the function, preceded by the constant arrays that it reads."""
         return "".join(f"{name} = np.array({float.fromhex(value)!r}, '{d.name}')\n"
                        for (value, d), name in self.constants.items()) + self.text
 
@@ -379,7 +379,7 @@ class _Printer:
         return self.reqs[self.targets[t]] == Req.INPLACE or self.targets[t] in self.states
 
     def _register(self, key: tuple[np.dtype, bool], free: dict[tuple[np.dtype, bool], list[int]]) -> int:
-        """A register of this kind that nothing holds."""
+        """Return a free register of this kind."""
         slots = free.setdefault(key, [])
         if slots:
             return slots.pop()

@@ -44,7 +44,7 @@ def _along(values: np.ndarray, axis: int) -> np.ndarray:
 
 
 def combined(function: Callable[[Any, Any], Any], parts: Sequence[Any]) -> Any:
-    """All parts combined by function, neighbours first, then what came of them, and so on."""
+    """Return all parts combined by function as a balanced tree: neighbours first, then the results of neighbours."""
     parts = list(parts)
     while len(parts) > 1:
         odd = parts[-1:] if len(parts) % 2 else []

@@ -31,7 +31,7 @@ from .simple_op import signature as signature_of
 
 @dataclass(frozen=True, slots=True)
 class TraceStep:
-    """One call: values by number. An output that nothing reads is not computed."""
+    """One call of an operator; ins and outs are numbers of values. An output that no step reads is not computed."""
 
     op: Op
     p: Params
@@ -48,7 +48,7 @@ class Trace:
         self.inputs = [TracedValue(self, i) for i in range(len(inputs))]
 
     def step(self, op: Op, p: Params, ins: Sequence[TracedValue], outs: Sequence[Spec]) -> list[TracedValue]:
-        """One more call, whose results have these specs."""
+        """Append a call of op. Return its results, which have the specs in outs."""
         first = len(self.specs)
         self.specs += outs
         numbers = tuple(range(first, len(self.specs)))
@@ -151,7 +151,7 @@ def arange(like: TracedValue, n: int) -> TracedValue:
 
 # ---- running ---------------------------------------------------------------------------------------------------------
 def program(trace: Trace, results: Sequence[TracedValue], reqs: Sequence[Req], target: str, train: bool) -> KernelFunction:
-    """The kernel that runs the steps which results need, and stores each result as its request says."""
+    """Return the kernel that runs the steps that results need and stores each result by its write request."""
     live = {r.number for r, req in zip(results, reqs) if req != Req.NULL}
     steps: list[TraceStep] = []
     for step in reversed(trace.steps):
@@ -201,7 +201,7 @@ def program(trace: Trace, results: Sequence[TracedValue], reqs: Sequence[Req], t
 # ---- going back -------------------------------------------------------------------------------------------------------
 def backprop(trace: Trace, results: Sequence[TracedValue], dys: Sequence[TracedValue], wanted: Sequence[TracedValue]
              ) -> list[TracedValue | None]:
-    """The derivatives of Σ results·dys by wanted, as further steps; None for what results do not depend on."""
+    """Append the derivatives of Σ results·dys by wanted to the trace; None for a value that results do not depend on."""
     active = {w.number for w in wanted}
     steps = list(trace.steps)
     for step in steps:

@@ -163,7 +163,7 @@ class ReductionOp(SimpleOp):
 
 
 class FoldOp(ReductionOp):
-    """A fold that the derivative of a reduction reads: of what the reduction's body gives, or of something made of it."""
+    """A fold that the derivative of a reduction reads: over `of(x)`, where x is the result of the reduction's body."""
 
     def __init__(self, forward: ReductionOp, combine: str, of: Callable[[Expr], Expr]):
         super().__init__(forward.body, combine=combine, name=f"_{forward.name}_{combine}")

@@ -23,10 +23,10 @@ _COMBINE = {"sum": "add", "max": "maximum"}
 
 def row_kernel(body: Callable[..., Any], views: Sequence[Shape], results: Sequence[Shape], kept: Shape,
                ins: Sequence[Spec], outs: Sequence[Spec], reqs: Sequence[Req], target: str, name: str) -> KernelFunction:
-    """The kernel of body over its arrays seen as other shapes.
+    """Return the kernel of body over its arrays, each viewed in another shape.
 
     body:     takes one traced value per input, returns one (or a tuple) per output.
-    views:    the shape each input is seen as; they broadcast to the full shape.
+    views:    the shape in which each input is viewed; they broadcast to the full shape.
     results:  the same for outputs. One with fewer elements than the full shape is summed over the others.
     kept:     the full shape, with 1 for the axes that the sums inside the body go over.
     Returns:  kernel(run, inputs, outputs); an output may be None where its request is NULL.
@@ -68,9 +68,10 @@ def _printer(target: str) -> Callable[..., KernelFunction]:
 
 def _cut(roots: Sequence[Expr], sources: list[Spec], kept: Shape, name: str, make: Callable[..., KernelFunction]
          ) -> tuple[list[tuple[KernelFunction, list[int], list[np.dtype]]], tuple[Expr, ...], list[Spec]]:
-    """The folds, each with what it reads and the dtypes of its scratch; what remains; and the specs that reads.
+    """Return the folds, each with the arrays it reads and the dtypes of its scratch, then the roots without them and the
+    specs of the arrays that these roots read.
 
-    Sums that do not wait for one another share one pass over the data.
+    Sums that do not depend on one another share one pass over the data.
     """
     depth: dict[int, int] = {}
     levels: dict[tuple[int, str], list[Expr]] = {}

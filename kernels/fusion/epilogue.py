@@ -1,8 +1,8 @@
 """EpilogueOp: a product or convolution, forward or backward, with elementwise work done on each block while it is in cache.
 
-The head's first output is made a few samples at a time; the epilogue runs on each block before the next is made, so that the
-head's result need not be stored, and its memory traffic is saved. What a backward head adds up over samples (the weight's
-derivative) is computed first, whole: so the epilogue may overwrite what the head read.
+The head's first output is computed in blocks of a few samples; the epilogue runs on each block before the next is computed.
+So the head's result need not be stored, which saves memory traffic. The sums over samples of a backward head (the weight's
+derivative) are computed first, for all samples: so the epilogue may overwrite the inputs of the head.
 """
 
 from __future__ import annotations
@@ -23,9 +23,9 @@ from ..op import Expression, Op, Req, Shape, Spec, compiled
 from ..params import Params
 from .fused import FusedOp, fused_op
 
-_CACHE = 1 << 20  # bytes of the head's result in one block; in smaller ones threads wait for the GIL more than they save
-_SCRATCH = 1 << 16  # bytes a bound kernel may keep for itself
-_ROWS = {"FullyConnected": 64, "Convolution": 1}  # samples of a block at least: a product of fewer rows is slow
+_CACHE = 1 << 20  # bytes of the head's result in one block; with smaller blocks the threads wait too long for the GIL
+_SCRATCH = 1 << 16  # bytes of scratch that a bound kernel may hold
+_ROWS = {"FullyConnected": 64, "Convolution": 1}  # the fewest samples of a block: a product of fewer rows is slow
 
 #: Heads by name: which inputs have a sample per row of their first axis.
 HEADS: dict[str, tuple[bool, ...]] = {
@@ -48,7 +48,7 @@ class Wiring:
 
 
 class _Serial:
-    """A run context inside one block of another: nothing is spread further."""
+    """A run context for the work inside one block: `parallel` runs serially."""
 
     __slots__ = ("_run", "ctx", "stream")
 
@@ -85,7 +85,8 @@ class EpilogueOp(Op):
         return self.head.capturable(self.head_params)
 
     def inplace(self, p: Params) -> tuple[tuple[int, int], ...]:
-        """The epilogue may overwrite an input with a sample per row: its block was read before."""
+        """Return the (input, output) pairs that may share memory: inputs of one row per sample are read before their block is
+        written."""
         if self.target == "gpu" or (len(self.body.roots) > 1 and any(r.op == LOAD for r in self.body.roots)):
             return ()
         rows = {i for i, by_row in zip(self.wiring.head, HEADS[self.head.name]) if by_row}
@@ -120,11 +121,11 @@ class EpilogueOp(Op):
         n_rest = n_head - 1
 
         def shaped(outputs: Sequence[Any]) -> list[Any]:
-            """The epilogue's outputs as it sees them; None where nothing is wanted."""
+            """Return the epilogue's outputs in its own shapes; None for those not requested."""
             return [None if o is None else o.reshape(view) for o, view in zip(outputs, self.body.outs)]
 
         def bind(inputs: Sequence[Any], outputs: Sequence[Any]) -> BoundKernel:
-            """All in one block."""
+            """Bind head and epilogue with all samples in one block."""
             main, epilogue = blocks[total]
             made = outputs[0] if keep else np.empty(outs[0].shape, scratch)
             calls = [main.bind([inputs[i] for i in wiring.head], [made, *[None] * n_rest]),
@@ -166,7 +167,7 @@ class EpilogueOp(Op):
 
     def _block_kernels(self, n: int, head_ins: Sequence[Spec], ins: Sequence[Spec], outs: Sequence[Spec], reqs: Sequence[Req],
                        target: str, train: bool) -> tuple[Kernel, Kernel]:
-        """The head for n samples, and the epilogue."""
+        """Return the kernels of head and epilogue for n samples."""
         n_head = self.wiring.n_outputs
 
         def cut(shape: Shape) -> Shape:
@@ -181,7 +182,7 @@ class EpilogueOp(Op):
         return head, op.kernel(Params({}), epilogue_ins, epilogue_outs, reqs[n_head:], target, train)
 
     def _epilogue(self, n: int, ins: Sequence[Spec], outs: Sequence[Spec]) -> tuple[FusedOp, list[Spec], list[Spec]]:
-        """The epilogue for n samples as an operator, its inputs and outputs."""
+        """Return the epilogue for n samples as an operator, with its inputs and outputs."""
         body, n_head = self.body, self.wiring.n_outputs
         views, results = ([(n, *v[1:]) if v == body.shape else v for v in seen] for seen in (body.ins, body.outs))
         dtypes = [outs[0].dtype if i < 0 else ins[i].dtype for i in self.wiring.epilogue]
@@ -189,13 +190,13 @@ class EpilogueOp(Op):
                 [Spec(v, d) for v, d in zip(views, dtypes)], [Spec(v, s.dtype) for v, s in zip(results, outs[n_head:])])
 
     def c_code(self, p: Params, ins: Sequence[Spec], outs: Sequence[Spec], reqs: Sequence[Req]) -> CFunction | str:
-        """The C function that computes the epilogue on the CPU, of whole blocks, or why NumPy does: a phrase."""
+        """Return the C function that computes the epilogue of a full block on the CPU, or the reason why NumPy does."""
         op, epilogue_ins, epilogue_outs = self._epilogue(min(_block(self.head.name, outs[0]), outs[0].shape[0]), ins, outs)
         return op.c_code(Params({}), epilogue_ins, epilogue_outs, reqs[self.wiring.n_outputs:])
 
 
 def _block(head: str, out: Spec) -> int:
-    """Samples of one block."""
+    """Return the number of samples in one block."""
     rows = max(1, out.shape[0])
     return max(1, min(rows, max(_ROWS[head.removeprefix("_backward_")], _CACHE * rows // max(1, out.nbytes))))
 
@@ -205,7 +206,10 @@ _MOST = 4  # arrays that an epilogue on a GPU reads beside the head's result
 
 
 def gpu_epilogue(head: str, params: Params, body: Body, wiring: Sequence[int]) -> Epilogue | str:
-    """The epilogue of a GPU's template for a head, or why it has none. wiring: the epilogue's inputs; -1 is the head's result."""
+    """Return the epilogue for the GPU kernel of a head, or the reason why it has none.
+
+    wiring: the epilogue's inputs; -1 is the head's result.
+    """
     shape, n = body.shape, sum(i >= 0 for i in wiring)
     if head not in GPU_HEADS:
         return f"on the GPU {head} takes no epilogue"

@@ -77,7 +77,7 @@ class FusedOp(TracedOp):
         return Kernel(bind=bind)
 
     def c_code(self, p: Params, ins: Sequence[Spec], outs: Sequence[Spec], reqs: Sequence[Req]) -> CFunction | str:
-        """The C function that computes one use of it on the CPU, or why NumPy does: a phrase."""
+        """Return the C function that computes one use of the operator on the CPU, or the reason why NumPy does."""
         if self.finished:
             return "an output is summed"
         seen_in = [Spec(v, s.dtype) for v, s in zip(self.ins or [s.shape for s in ins], ins)]
@@ -92,7 +92,7 @@ class FusedOp(TracedOp):
 
     def _with_finishes(self, p: Params, ins: Sequence[Spec], outs: Sequence[Spec], reqs: Sequence[Req], target: str,
                        train: bool) -> Kernel:
-        """The kernel, whose folds that have a last step go to scratch, and then through it."""
+        """Return the kernel that writes folds with a finishing step to scratch memory and then applies that step."""
         held = {o: Spec(outs[o].shape, load(0, outs[o].dtype).dtype or outs[o].dtype)
                 for o, f in enumerate(self.finishes) if f is not None and reqs[o] != Req.NULL}
         inner = super().kernel(p, ins, [held.get(o, s) for o, s in enumerate(outs)],
@@ -119,12 +119,12 @@ def _finish(root: Expr) -> FusedOp:
 def fused_op(expression: Expression, n_inputs: int, names: Sequence[str] | None = None, *, name: str = "fused",
              ins: Sequence[Shape] | None = None, outs: Sequence[Shape] | None = None,
              finishes: Sequence[Expr | None] = ()) -> FusedOp:
-    """An operator that computes expression in one kernel.
+    """Return an operator that computes expression in one kernel.
 
     expression:  its load i reads input i; no run-time scalars (see bind_scalars).
     names:       names of the outputs.
     ins, outs:   the shapes under which the arrays broadcast and fold, where they are not their own.
-    finishes:    for outputs that are folds, what becomes of them at the end; None: nothing.
+    finishes:    the finishing step of each output that is a fold, as an expression of load 0; None without one.
     """
     names = names or [f"output{i}" for i in range(len(expression.outputs))]
     return FusedOp(name, expression, n_inputs, names, ins, outs, finishes)

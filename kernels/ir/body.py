@@ -23,9 +23,9 @@ class Body:
     ins:      the shape under which each input broadcasts to the full shape: its own, or its own with axes of size 1.
     outs:     the same for the outputs; where an output has 1 and the full shape more, the root is folded by combine.
     shape:    the full shape.
-    combine:  how; "" where nothing is folded.
+    combine:  how roots are folded; "" where none is.
     rows:     whether the roots hold sums or maxima over the last axis of the full shape.
-    finish:   what becomes of a fold at its end, as an expression of load 0, where that is not the result yet.
+    finish:   an expression of load 0 that makes the result from the fold, where the fold is not the result itself.
     """
 
     roots: tuple[Expr, ...]

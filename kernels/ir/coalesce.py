@@ -31,11 +31,11 @@ class Layout:
         return len(self.dims) == 1 and all(p == (True,) for p in self.present)
 
     def shape(self, operand: int) -> Shape:
-        """The operand's shape over the merged axes."""
+        """Return the operand's shape over the merged axes."""
         return tuple(d if here else 1 for d, here in zip(self.dims, self.present[operand]))
 
     def folded(self, operand: int) -> tuple[int, ...]:
-        """The merged axes the operand does not have."""
+        """Return the merged axes that the operand does not have."""
         return tuple(i for i, here in enumerate(self.present[operand]) if not here)
 
 
@@ -52,7 +52,7 @@ def full_shape(shapes: Sequence[Shape]) -> Shape:
 
 
 def merge(shapes: Sequence[Shape]) -> Layout:
-    """The fewest axes over which every operand is either dense or broadcast.
+    """Return the fewest axes over which every operand is either dense or broadcast.
 
     Neighbouring axes merge when every operand has both or neither; axes of size 1 vanish.
     """

@@ -27,7 +27,7 @@ LOAD, PARAM, CONST, CAST, REDUCE = "load", "param", "const", "cast", "reduce"
 
 
 class _Reference(weakref.ref):
-    """A weak reference to a node, and the key it is kept under."""
+    """A weak reference to a node, with the key of the node in the table of interned nodes."""
 
     __slots__ = ("key",)
 
@@ -38,13 +38,13 @@ _interned: dict[tuple, _Reference] = {}
 
 
 def _forget(reference: _Reference, interned: dict[tuple, _Reference] = _interned) -> None:
-    if interned.get(reference.key) is reference:  # should another thread's node come in between, there are two: no harm
+    if interned.get(reference.key) is reference:  # a race with another thread can leave two equal nodes: harmless
         interned.pop(reference.key, None)
 
 
 
 class Expr:
-    """One node. Arithmetic and comparison on nodes make nodes; anything that needs a value now is a TraceError.
+    """One node. Arithmetic and comparison of nodes return nodes; an operation that needs a value raises TraceError.
 
     op:     a primitive's name | "load" (value: input number) | "param" (value: name of a run-time scalar)
             | "const" (value: a number) | "cast" | "reduce" (value: "sum" or "max"; over the row, see rows.py)
@@ -115,7 +115,7 @@ class Expr:
 
     @staticmethod
     def _tritium_call_(found: Expr, op: Any, args: tuple, kwargs: dict) -> Any:
-        """An operator called inside another's body becomes part of it."""
+        """Inline the body of an operator that is called inside another body."""
         inline = getattr(op, "inline", None)
         if inline is None:
             raise TraceError(f"{op.name}: not an elementwise operator, so a body cannot call it ({caller()}).")
@@ -135,7 +135,7 @@ def caller() -> str:
 
 
 def node(op: str, args: tuple[Expr, ...], value: Any, dtype: np.dtype | None) -> Expr:
-    """The one node with these parts."""
+    """Return the only node with these parts."""
     mark = value if value is None else value.hex() if isinstance(value, float) else (type(value), value)
     key = (op, dtype, mark, *map(id, args))
     known = _interned.get(key)
@@ -160,12 +160,12 @@ def load(index: int, dtype: np.dtype) -> Expr:
 
 
 def param(name: str) -> Expr:
-    """A run-time scalar; weak."""
+    """Return a run-time scalar; it is weak."""
     return node(PARAM, (), name, None)
 
 
 def const(value: Any, dtype: np.dtype | None = None) -> Expr:
-    """A number; weak unless dtype is given."""
+    """Return a constant; it is weak unless dtype is given."""
     if dtype is not None:
         value = bool(value) if dtype == BOOL else float(value) if is_float(dtype) else to_integer(value, dtype)
     elif isinstance(value, (np.generic, np.ndarray)):
@@ -193,7 +193,7 @@ def cast(x: Expr, dtype: np.dtype) -> Expr:
 
 
 def resolve_weak_dtype(x: Expr, dtype: np.dtype) -> Expr:
-    """A weak expression in dtype. A fraction cannot become an integer constant: such constants stay float32 and are cast."""
+    """Return a weak expression in dtype. For an integer dtype, a constant with a fraction becomes a cast of a float32 one."""
     if x.dtype is not None:
         return cast(x, dtype)
     if x.op == CONST:
@@ -243,7 +243,7 @@ def prim(name: str, *args: Any) -> Expr:
 
 
 def typed(x: Expr) -> np.dtype:
-    """The dtype of a node that is not weak."""
+    """Return the dtype of a node that is not weak."""
     assert x.dtype is not None, x
     return x.dtype
 
@@ -309,7 +309,7 @@ def _fold(name: str, xs: tuple[Expr, ...], dtype: np.dtype) -> Expr:
 
 # ---- walking -------------------------------------------------------------------------------------------------------
 def topological(roots: Iterable[Expr]) -> list[Expr]:
-    """Every node reachable from roots, arguments before users, in a fixed order."""
+    """Return all nodes reachable from roots in a fixed order, arguments before their users."""
     seen: set[int] = set()
     order: list[Expr] = []
     for root in roots:
@@ -330,7 +330,7 @@ def topological(roots: Iterable[Expr]) -> list[Expr]:
 
 
 def substitute(roots: Sequence[Expr], replace: dict[int, Expr]) -> list[Expr]:
-    """roots with whole nodes exchanged. replace: id of a node -> what stands there instead."""
+    """Return roots with nodes replaced. replace: id of a node -> the node that takes its place."""
     new: dict[int, Expr] = {}
     for x in topological(roots):
         if id(x) in replace:
@@ -343,12 +343,12 @@ def substitute(roots: Sequence[Expr], replace: dict[int, Expr]) -> list[Expr]:
 
 
 def loads(roots: Iterable[Expr]) -> list[int]:
-    """The input numbers that roots read, ascending."""
+    """Return the indices of the inputs that roots read, ascending."""
     return sorted({x.value for x in topological(roots) if x.op == LOAD})
 
 
 def scalars(roots: Iterable[Expr]) -> list[str]:
-    """Names of the run-time scalars in roots, in order of first use."""
+    """Return the names of the run-time scalars in roots, in order of first use."""
     return list(dict.fromkeys(x.value for x in topological(roots) if x.op == PARAM))
 
 

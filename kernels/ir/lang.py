@@ -111,7 +111,7 @@ def trigamma(x: Any) -> Any:
 
 
 def cast_like(value: Any, x: Any) -> Any:
-    """value in the dtype of x."""
+    """Return value in the dtype of x."""
     return cast(as_expr(value), x.dtype) if isinstance(x, Expr) and x.dtype is not None else value
 
 
@@ -122,12 +122,15 @@ def is_whole(*xs: Any) -> bool:
 
 
 def widest(x: Expr) -> Expr:
-    """Return x, an integer in 64 bits."""
+    """Return x; an integer is cast to 64 bits."""
     return cast(x, np.dtype("uint64" if typed(x).kind == "u" else "int64")) if is_whole(x) else x
 
 
 def nearest(number: Any, x: Expr) -> Any:
-    """The number nearest to a given one that the dtype of x holds, without its fraction; NaN is the least."""
+    """Return number without its fraction, limited to the range of the integer dtype of x; NaN becomes its minimum.
+
+    Return number itself if x is not an integer.
+    """
     if not is_whole(x):
         return number
     given, held, ends = cast(as_expr(number), float64), cast(as_expr(number), typed(x)), np.iinfo(typed(x))
@@ -138,7 +141,7 @@ def nearest(number: Any, x: Expr) -> Any:
 def row_sum(x: Any) -> Expr:
     """Σ x over the row: the elements of the result's shape that differ in the last axis alone. Inside bodies only.
 
-    What is the same all along the row, a number or an array that is broadcast along it, counts once for each of them.
+    A value that is constant along the row, a number or an array broadcast along it, counts once per element.
     """
     return reduce("sum", as_expr(x))
 
@@ -146,6 +149,6 @@ def row_sum(x: Any) -> Expr:
 def row_max(x: Any) -> Expr:
     """The largest x of the row: of the elements of the result's shape that differ in the last axis alone. Inside bodies only.
 
-    Those that attain it share its derivative.
+    The elements equal to it share its derivative.
     """
     return reduce("max", as_expr(x))

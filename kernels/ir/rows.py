@@ -14,7 +14,7 @@ from .expr import LOAD, REDUCE, Expr, node, reduce, topological
 
 
 def by_row(shape: Shape) -> Shape:
-    """The shape of one value a row."""
+    """Return the shape of one value per row."""
     return (*shape[:-1], 1)
 
 
@@ -42,14 +42,14 @@ def _varying(roots: Sequence[Expr], along: Sequence[bool]) -> dict[int, bool]:
 
 
 def row_total(root: Expr, along: Sequence[bool], last: int, kind: str = "sum") -> Expr:
-    """The sum (or maximum) of root over a row of so many elements. What is the same all along is not looked at so often."""
+    """Return the sum (or maximum) of root over a row of `last` elements. Values constant along the row are not reduced."""
     if varies(root, along):
         return reduce(kind, root)
     return root * last if kind == "sum" else root
 
 
 def whole_rows(roots: Sequence[Expr], along: Sequence[bool], last: int) -> list[Expr]:
-    """roots, in which sums and maxima of what is the same along a row are products and the value itself."""
+    """Return roots without reductions of values constant along a row: a sum becomes a product, a maximum the value."""
     new: dict[int, Expr] = {}
     differs = _varying(roots, along)
     for x in topological(roots):
