@@ -20,7 +20,7 @@ SHAPES: tuple[tuple[int, ...], ...] = ((), (0,), (1,), (7,), (3, 5), (2, 129))
 
 
 class HostRun:
-    """The run context of a kernel that no engine runs: one thread, fresh scratch."""
+    """The run context of a kernel outside the engine: one thread, new scratch memory."""
 
     stream = None
 
@@ -34,7 +34,7 @@ class HostRun:
 
 def run_cpu(op: Op, p: Params, inputs: Sequence[np.ndarray], reqs: Sequence[Req] | None = None,
             outputs: Sequence[np.ndarray] | None = None, train: bool = False) -> list[np.ndarray]:
-    """One run of op on NumPy arrays, without engine or memory pool. States among the inputs are changed in place."""
+    """Run op once on NumPy arrays, without engine or memory pool. States among the inputs are changed in place."""
     ins = tuple(Spec(a.shape, a.dtype) for a in inputs)
     if outputs is None:
         _, shapes = op.infer_shape(p, [s.shape for s in ins])
@@ -48,7 +48,7 @@ def run_cpu(op: Op, p: Params, inputs: Sequence[np.ndarray], reqs: Sequence[Req]
 
 def run_backward(op: Op, p: Params, inputs: Sequence[np.ndarray], dy: np.ndarray, ys: Sequence[np.ndarray]
                  ) -> dict[int, np.ndarray]:
-    """Derivatives {input number: array} of one run whose result was ys."""
+    """Return the derivatives {input number: array} of one run whose result was ys."""
     g = op.gradient_of(p)
     if g is None:
         return {}
@@ -60,7 +60,7 @@ def run_backward(op: Op, p: Params, inputs: Sequence[np.ndarray], dy: np.ndarray
 
 
 def directional_error(op: Op, p: Params, inputs: Sequence[np.ndarray], rng: np.random.Generator, eps: float = 1e-6) -> float:
-    """Relative difference of ⟨u, (f(x+εv) - f(x-εv))/2ε⟩ and ⟨∇f(x; u), v⟩ for random u, v, in float64."""
+    """Return the relative difference of ⟨u, (f(x+εv) - f(x-εv))/2ε⟩ and ⟨∇f(x; u), v⟩ for random u, v, in float64."""
     xs = [a.astype("float64") for a in inputs]
     (y, *_) = run_cpu(op, p, [a.copy() for a in xs])
     u = rng.normal(size=y.shape)
@@ -74,7 +74,7 @@ def directional_error(op: Op, p: Params, inputs: Sequence[np.ndarray], rng: np.r
 
 
 def domain(op: Op, shape: tuple[int, ...], dtype: np.dtype, rng: np.random.Generator) -> np.ndarray:
-    """Values an operator is smooth and defined on: its table of domains, else away from integers in (-3, 3)."""
+    """Return values where op is defined and smooth: from the table of domains, else in (-3, 3) away from integers."""
     low, high = _DOMAIN.get(op.name, (-3.0, 3.0))
     x = rng.uniform(low, high, size=shape)
     x = np.where(np.abs(x - np.round(x)) < 0.05, x + 0.1 * (high - low) / 6, x)
@@ -92,7 +92,7 @@ _DOMAIN = {"erfinv": (-0.8, 0.8),
 
 
 def check_op(op: Op, params: dict[str, Any] | None = None, say: Any = print) -> None:
-    """Values on every shape and dtype, requests, in place, gradient, CPU against GPU. Says one line per item.
+    """Check values for all shapes and dtypes, requests, in place, gradient, CPU against GPU. Print one line per item.
 
     Raises AssertionError for the first item that fails, with the values.
     """
@@ -117,7 +117,7 @@ def check_op(op: Op, params: dict[str, Any] | None = None, say: Any = print) -> 
     try:
         run_gpu = _GpuRunner.run
         if run_gpu is None:
-            raise ContextError("no floor above handed one in")
+            raise ContextError("no package has set one")
         _prove_gpu(op, p, [domain(op, (2, 129), DTYPES["float32"], rng) for _ in range(n)], rng, run_gpu)
     except ContextError:
         say(f"{op.name}: gpu       none here; with TRITIUM_GPU=interpret it would be interpreted")
@@ -127,7 +127,7 @@ def check_op(op: Op, params: dict[str, Any] | None = None, say: Any = print) -> 
 
 
 class _GpuRunner:
-    """run(op, p, inputs, outputs) -> outputs, computed on gpu(0): handed in by the floor that knows devices."""
+    """run(op, p, inputs, outputs) -> outputs, computed on gpu(0): set by the package that knows devices."""
 
     run: Callable[..., list[np.ndarray]] | None = None
 
@@ -138,7 +138,7 @@ def use_gpu(run: Callable[..., list[np.ndarray]] | None) -> None:
 
 
 def _prove_values(op: Op, p: Params, dtype: str, xs: Sequence[np.ndarray]) -> None:
-    """In dtype as in float64, rounded."""
+    """Check that the results in dtype are those in float64, rounded."""
     y, *_ = run_cpu(op, p, [x.copy() for x in xs])
     wide, *_ = run_cpu(op, p, [x.astype("float64") for x in xs])
     with np.errstate(over="ignore"):
@@ -187,7 +187,7 @@ def needed_names(op: Op, p: Params) -> list[str]:
 
 
 def gradient_source(op: Op, p: Params, dtype: Any = "float32") -> str:
-    """The derivative as formulas, one line per intermediate that is used twice, and what backward keeps for them."""
+    """Return the derivative as formulas: one line per intermediate that is used twice, and the arrays that backward keeps."""
     g = op.gradient_of(p)
     if g is None:
         return f"# {op.name} is not differentiable: its derivative is zero\n"
@@ -208,7 +208,7 @@ _INFIX = {"add": "+", "sub": "-", "mul": "*", "div": "/", "mod": "%", "lt": "<",
 
 
 def formulas(roots: Sequence[Expr], names: Sequence[str]) -> tuple[list[str], list[str]]:
-    """Each root as Python text, and the lines before them that name what is used more than once.
+    """Return each root as Python text, and before them the lines that name values used more than once.
 
     names: what load i is called.
     """
@@ -238,7 +238,7 @@ def formulas(roots: Sequence[Expr], names: Sequence[str]) -> tuple[list[str], li
 
 
 def _bare(text: str) -> str:
-    """Without the brackets around all of it."""
+    """Return text without the brackets around all of it."""
     if not text.startswith("("):
         return text
     depth = 0

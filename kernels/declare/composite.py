@@ -1,4 +1,4 @@
-"""@composite: an operator written as calls of other operators; both devices, every request and the gradient follow.
+"""@composite: an operator written as calls of other operators; it runs on both devices, with every write request and a gradient.
 
     @composite("_linalg_syrk", aliases=("linalg_syrk",))
     def syrk(A, *, transpose: bool = False, alpha: float = 1.0):
@@ -6,8 +6,8 @@
         return alpha * ops.batch_dot(A, A, transpose_a=transpose, transpose_b=not transpose)
 
 The body runs once for each set of shapes, on `TracedValue`s: values with a shape and a dtype, and no numbers. It may branch on
-shapes and parameters. Its calls become the steps of one kernel; the derivative walks them backward, works what it needs
-out again, and is a composite itself, so it can be differentiated too.
+shapes and parameters. Its calls become the steps of one kernel; the derivative walks them backward and computes
+again the values that it needs. It is a composite itself, so it can be differentiated too.
 """
 
 from __future__ import annotations
@@ -56,7 +56,7 @@ class Trace:
         return [TracedValue(self, n) for n in numbers]
 
     def call(self, op: Op, arrays: Sequence[TracedValue], params: dict[str, Any]) -> Any:
-        """op on values of this trace. Returns: a TracedValue, or a list of the visible ones."""
+        """Call op on values of this trace. Returns: a TracedValue, or a list of the visible ones."""
         p = op.parse(params)
         if op.auxiliaries(p) or op.num_random(p, ()):
             raise OperatorError(f"{op.name}: has states or draws random numbers, and cannot be part of a composite.")
@@ -97,7 +97,7 @@ class TracedValue:
         return self.trace.call(op, [a for a in args if a is not None], params)
 
     def reshape(self, shape: Shape) -> TracedValue:
-        """The same elements in another shape (with MXNet's codes)."""
+        """Return the same elements in another shape (with MXNet's codes)."""
         return self if tuple(shape) == self.shape else ops.Reshape(self, shape=tuple(shape))
 
     def _with(self, other: Any, same: str, spread: str, scalar: str) -> TracedValue:
@@ -145,7 +145,7 @@ ops: Any = _Operators()
 
 
 def arange(like: TracedValue, n: int) -> TracedValue:
-    """0 … n - 1, in the dtype of like."""
+    """Return 0 … n - 1 in the dtype of like."""
     return like.trace.call(registry.builtin("_arange"), [], {"start": 0, "stop": n, "dtype": like.dtype})
 
 
@@ -198,7 +198,7 @@ def program(trace: Trace, results: Sequence[TracedValue], reqs: Sequence[Req], t
     return kernel
 
 
-# ---- going back -------------------------------------------------------------------------------------------------------
+# ---- derivatives ------------------------------------------------------------------------------------------------------
 def backprop(trace: Trace, results: Sequence[TracedValue], dys: Sequence[TracedValue], wanted: Sequence[TracedValue]
              ) -> list[TracedValue | None]:
     """Append the derivatives of Σ results·dys by wanted to the trace; None for a value that results do not depend on."""
@@ -270,7 +270,7 @@ def _transpose_vjp(op: BackwardOp, step: TraceStep, dys: dict[int, TracedValue],
 
 
 class Composite(Op):
-    """An operator made of steps. Subclasses say which."""
+    """An operator made of steps, which subclasses define."""
 
     def __init__(self) -> None:
         self._gradients: Cache[tuple, Gradient | None] = Cache()
@@ -286,11 +286,11 @@ class Composite(Op):
         return self._traces.get_or_make((p, tuple(ins)), make)
 
     def results(self, p: Params, parts: Sequence[TracedValue]) -> list[TracedValue]:
-        """The outputs, worked out from the inputs."""
+        """Return the outputs, computed from the inputs by operators."""
         raise NotImplementedError(self.name)
 
     def differentiable(self, p: Params) -> tuple[int, ...]:
-        """The inputs that get a derivative."""
+        """Return the inputs that have a derivative."""
         return tuple(range(len(self.arguments(p))))
 
     def kernel(self, p: Params, ins: Sequence[Spec], outs: Sequence[Spec], reqs: Sequence[Req], target: str,

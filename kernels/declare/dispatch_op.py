@@ -1,4 +1,4 @@
-"""DispatchOp: one operator whose parameters say which of several it is (LeakyReLU's act_type, norm's ord)."""
+"""DispatchOp: one operator whose parameters select one of several (LeakyReLU's act_type, norm's ord)."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from ..params import Param, Params
 
 
 class DispatchOp(Op):
-    """Hands everything to the operator that `choose(p)` names, which reads its own parameters from p."""
+    """Delegate every method to the operator that `choose(p)` names, which reads its own parameters from p."""
 
     def __init__(self, name: str, doc: str, params: Sequence[Param], choose: Callable[[Params], Op],
                  aliases: Sequence[str] = ()):

@@ -1,4 +1,4 @@
-"""HostOp: a layer that NumPy computes, wherever its arrays live. A GPU's are copied to the host and the results back.
+"""HostOp: a layer that NumPy computes. Arrays of a GPU are copied to the host, and the results back.
 
 For work that a GPU does not speed up and that is done once a step at most: matrix decompositions, and choices that depend on one
 another (which boxes suppress which, what matches what).
@@ -17,7 +17,7 @@ from .operator_property import OperatorProperty, RandomNumbers, Shapes, assign, 
 
 
 def to_host(array: Any) -> np.ndarray:
-    """A device array's values on the host, halves as float32; waits for what the stream did before."""
+    """Return the values of a device array on the host, halves as float32. Waits for earlier work of the stream."""
     if isinstance(array, np.ndarray):
         return upcast(array)
     half = array.dtype.itemsize == 2 and array.dtype.is_floating_point
@@ -25,7 +25,7 @@ def to_host(array: Any) -> np.ndarray:
 
 
 def store(array: Any, req: Req, values: Any) -> None:
-    """values into a device array, as req says."""
+    """Store values in a device array by the write request req."""
     if isinstance(array, np.ndarray) or req == Req.NULL:
         assign(array, req, values)
         return
@@ -43,11 +43,11 @@ class HostOp(OperatorProperty):
     on_host: ClassVar[bool] = True
 
     def compute(self, *arrays: np.ndarray) -> Any:
-        """The output, or a tuple of them."""
+        """Return the output, or a tuple of them."""
         raise NotImplementedError(self.name)
 
     def derivative(self, dy: list[Any], x: list[Any], y: list[Any]) -> Any:
-        """The derivative by each of list_gradients(), one or a tuple; what declare_backward_dependency left out is None."""
+        """Return the derivatives by list_gradients(), one or a tuple. Arrays not in declare_backward_dependency are None."""
         raise NotImplementedError(self.name)
 
     def compute_random(self, random: RandomNumbers, *arrays: np.ndarray) -> Any:

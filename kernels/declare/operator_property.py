@@ -1,7 +1,7 @@
 """OperatorProperty and Operator: MXNet's two interfaces for a layer with parameters, several inputs, or state.
 
-A property says everything about a layer but how to compute it: parameters, names, shapes, what backward needs.
-An operator computes. `register_operator` (`property_op.py`) turns a property class into an Op.
+A property describes a layer: its parameters, names, shapes, and the arrays that backward needs. An operator computes it.
+`register_operator` (`property_op.py`) turns a property class into an Op.
 
     @register_operator("Scale")
     class Scale(OperatorProperty):
@@ -35,7 +35,7 @@ Dtypes = list[np.dtype | None]
 
 
 class TBlob:
-    """An array as an Operator sees it: memory of one device, dense, row-major. Never copied on the way here."""
+    """An array as an Operator sees it: memory of one device, dense, row-major, never a copy."""
 
     __slots__ = ("array", "ctx")
 
@@ -52,18 +52,18 @@ class TBlob:
 
     @property
     def strides(self) -> tuple[int, ...]:
-        """Elements between neighbours, per axis."""
+        """Return the distance between neighbours of each axis, in elements."""
         if self.ctx == "cpu":
             return tuple(s // self.array.itemsize for s in self.array.strides)
         return tuple(self.array.stride())
 
     @property
     def pointer(self) -> int:
-        """Address of the first element."""
+        """Return the address of the first element."""
         return self.array.ctypes.data if self.ctx == "cpu" else self.array.data_ptr()
 
     def numpy(self) -> np.ndarray:
-        """A view, no copy. Raises OperatorError on a GPU, whose memory the host cannot read."""
+        """Return a NumPy view, without a copy. Raises OperatorError on a GPU, whose memory the host cannot read."""
         if self.ctx == "cpu":
             return self.array
         if str(getattr(self.array, "device", "cpu")) != "cpu":
@@ -72,13 +72,13 @@ class TBlob:
 
 
 class RandomNumbers:
-    """The random numbers handed to one run: counter-based, so the same wherever and whenever the run happens."""
+    """The random numbers of one run. They are counter-based, so they do not depend on the time or thread of the run."""
 
     def __init__(self, seed: int, offset: int):
         self.seed, self.offset = seed, offset
 
     def uniform(self, shape: Shape, dtype: Any = np.float32) -> np.ndarray:
-        """Uniform in [0, 1), on the host. Each call continues where the last one ended."""
+        """Return uniform numbers in [0, 1) on the host. Each call continues the sequence of the last."""
         n = int(np.prod(shape, dtype=np.int64))
         drawn = uniform(self.seed, self.offset, n, np.dtype(dtype)).reshape(shape)
         self.offset += n
@@ -92,13 +92,13 @@ class TempSpace:
         self._run = run
 
     def get_space(self, shape: Shape, dtype: Any = np.float32) -> Any:
-        """An uninitialised device array."""
+        """Return an uninitialised device array."""
         return self._run.workspace(shape, np.dtype(dtype))
 
 
 @dataclass(slots=True)
 class OpContext:
-    """The surroundings of one run: training or not, the engine's run context, and the resources that were asked for."""
+    """The context of one run: training or not, the engine's run context, and the requested resources."""
 
     is_train: bool
     run_ctx: Any
@@ -106,7 +106,7 @@ class OpContext:
 
 
 def assign(dst: Any, req: Req, value: Any) -> None:
-    """Store value in dst (a TBlob or an array) as req says: nothing, overwrite, or add."""
+    """Store value in dst (a TBlob or an array) by the write request req: null, write or add."""
     array = dst.array if isinstance(dst, TBlob) else dst
     if req == Req.ADD:
         if isinstance(array, np.ndarray):
@@ -126,7 +126,7 @@ def upcast(array: np.ndarray) -> np.ndarray:
 
 
 def math_dtype(dtype: np.dtype) -> np.dtype:
-    """The dtype sums over `dtype` are computed in."""
+    """Return the dtype in which sums over `dtype` are computed."""
     return np.dtype(np.float32) if is_half(dtype) else dtype
 
 
@@ -268,21 +268,21 @@ class OperatorProperty:
 
     def backward_inplace_option(self, out_grad: list[int], in_data: list[int], out_data: list[int],
                                 in_grad: list[int]) -> list[tuple[int, int]]:
-        """(what backward reads, in_grad) pairs, of the given numbers, that may share memory."""
+        """Return the (array that backward reads, in_grad) pairs, by the given numbers, that may share memory."""
         return []
 
     def validate(self) -> None:
-        """Raise ParameterError for parameters that cannot be, each alone or together."""
+        """Raise ParameterError for a parameter, or a combination of parameters, that is not possible."""
 
     # ---- computing ----------------------------------------------------------------------------------------------
     def create_operator(self, target: str, in_shapes: list[Shape], in_dtypes: list[np.dtype]) -> Operator:
-        """The operator for target "cpu" or "gpu"."""
+        """Return the operator for target "cpu" or "gpu"."""
         raise NotImplementedError(f"{self.name}: create_operator")
 
     def forward_kernel(self, ins: Sequence[Spec], outs: Sequence[Spec], reqs: Sequence[Req], target: str,
                        train: bool) -> KernelFunction:
-        """kernel(run, inputs, outputs, random=None) over raw device arrays. Tritium's own layers override this, to
-        decide everything before the first call; others are served through create_operator."""
+        """Return kernel(run, inputs, outputs, random=None) over raw device arrays. Tritium's own layers override this, to
+        decide everything before the first call; for others it calls create_operator."""
         n = len(self.list_arguments())
         operator = self.create_operator(target, [s.shape for s in ins[:n]], [s.dtype for s in ins[:n]])
         asked = self.forward_resource()
@@ -296,8 +296,8 @@ class OperatorProperty:
 
     def backward_kernel(self, ins: Sequence[Spec], outs: Sequence[Spec], reqs: Sequence[Req], target: str,
                         train: bool) -> KernelFunction:
-        """As forward_kernel, for the derivative. ins: what declare_backward_dependency returned, in that order, then
-        the auxiliary states if there are any. outs: one per entry of list_gradients()."""
+        """Return the kernel of the derivative. ins: the arrays that declare_backward_dependency returned, in that order,
+        then the auxiliary states, if any. outs: one per entry of list_gradients()."""
         needs, n_aux = backward_needs(self), len(self.list_auxiliary_states())
         in_specs: list[Any] = [None] * len(self.list_arguments())
         for (kind, i), s in zip(needs, ins):
@@ -321,11 +321,11 @@ class OperatorProperty:
         return kernel
 
     def formula(self, ins: Sequence[Spec], outs: Sequence[Spec]) -> Formula | None:
-        """The layer as a part of a fused kernel, if it can be one."""
+        """Return the layer as a part of a fused kernel; None if it cannot be fused."""
         return None
 
     def products(self, shapes: Sequence[Shape]) -> tuple[Product, ...]:
-        """Return the matrix product of forward, and those of the derivatives by the first two inputs; () for a layer without.
+        """Return the matrix products of forward and of the derivatives by the first two inputs; () for a layer without any.
 
         shapes: of the inputs.
         """
@@ -340,7 +340,7 @@ class OperatorProperty:
         return []
 
     def backward_formula(self, ins: Sequence[Spec], outs: Sequence[Spec]) -> Formula | None:
-        """The same for its derivative; ins and outs as in backward_kernel."""
+        """Return the derivative as a part of a fused kernel, or None; ins and outs as in backward_kernel."""
         return None
 
     def numpy_function(self, ins: Sequence[Spec], out: Spec) -> NumpyFunction | None:

@@ -246,7 +246,7 @@ def _check_count(name: str, names: Sequence[str], given: Sequence[Any]) -> None:
 
 def register_operator(name: str, *, aliases: Sequence[str] = (), replace: bool = False
                       ) -> Callable[[type[OperatorProperty]], type[OperatorProperty]]:
-    """Class decorator: make the layer known by name and aliases. Returns the class.
+    """Register the layer under name and aliases: a class decorator. Returns the class.
 
     replace: take a name even from one of the framework's operators, or one declared in another module.
     Raises:  OperatorError for a name that is taken.

@@ -1,4 +1,4 @@
-"""@reduction: an operator that folds its input over axes, from what each element contributes.
+"""@reduction: an operator that computes a value per element of its input and folds the values over axes.
 
     @reduction(combine="add", finish=lambda total, count: total / count)
     def mean(x: Array):
@@ -66,7 +66,7 @@ class ReductionOp(SimpleOp):
         self.params = (*self._AXIS, *(d for d in self.params if d.name not in ("axis", "keepdims", "exclude")))
 
     def axes(self, p: Params, rank: int) -> tuple[int, ...]:
-        """The axes that are folded, ascending. Raises ShapeError for one that does not exist."""
+        """Return the axes that are folded, ascending. Raises ShapeError for one that does not exist."""
         if not p.axis:
             return tuple(range(rank))
         out = set()
@@ -79,7 +79,7 @@ class ReductionOp(SimpleOp):
         return tuple(a for a in range(rank) if (a in out) != p.exclude)
 
     def kept(self, p: Params, shape: Shape) -> Shape:
-        """The output's shape with the folded axes kept as 1."""
+        """Return the output's shape with the folded axes kept as 1."""
         folded = self.axes(p, len(shape))
         return tuple(1 if i in folded else n for i, n in enumerate(shape))
 
@@ -195,7 +195,7 @@ class ReductionGradOp(TracedOp):
         self.input_names = tuple(f"{kind}{i}" for kind, i in needs)
 
     def expression(self, p: Params, dtypes: Sequence[np.dtype]) -> Expression | None:  # type: ignore[override]
-        return None  # its inputs have other shapes than the graph says: fused only once reductions are
+        return None  # its inputs have other shapes here than in the graph
 
     def fusible_body(self, p: Params, ins: Sequence[Spec], outs: Sequence[Spec]) -> Body | Refusal:
         if self.folds:
@@ -207,7 +207,7 @@ class ReductionGradOp(TracedOp):
         return Body(bind_scalars((root,), p), tuple(full if kind == "x" else kept for kind, _ in self.needs), (full,), full)
 
     def root(self, p: Params, dtypes: Sequence[np.dtype], count: int) -> Expr:
-        """The derivative by one element. dtypes: of what it reads, folds included; count: how many elements were folded."""
+        """Return the derivative by one element. dtypes: of the arrays read, with folds; count: the number of folded elements."""
         kinds = {d.name: d.kind for d in self.params}
         values = {k: count if k == "count" else param(k) if kinds.get(k) == "scalar" else p[k] for k in self.keywords}
         return as_expr(self.body(*(load(i, d) for i, d in enumerate(dtypes)), **values))
@@ -236,7 +236,7 @@ class ReductionGradOp(TracedOp):
 
     @cached_property
     def broadcasting(self) -> SimpleOp:
-        """This derivative as an operator whose inputs broadcast, so that it can be differentiated itself."""
+        """Return this derivative as an operator whose inputs broadcast, so that it can be differentiated itself."""
         known = {d.name: d for d in self.params}
         params = [known.get(k, Param(k, "int")) for k in self.keywords]
         names = [*self.input_names, *(f"fold{i}" for i in range(len(self.folds)))]
@@ -245,7 +245,7 @@ class ReductionGradOp(TracedOp):
 
 
 def _with_names(body: Callable[..., Any], arrays: Sequence[str], keywords: Sequence[str]) -> Callable[..., Any]:
-    """body with a signature that names what it takes."""
+    """Return body with a signature that names its arguments."""
     def named(*given: Any, **values: Any) -> Any:
         return body(*given, **values)
 

@@ -4,7 +4,7 @@
     def softplus(x: Float) -> Float:
         return maximum(x, 0) + log1p(exp(-abs(x)))
 
-    @softplus.gradient            # optional: left out, the derivative is worked out from the formula
+    @softplus.gradient            # optional: without it the derivative is derived from the formula
     def _(dy, y):                 # the names say what backward keeps: dy, y, or inputs
         return dy * -expm1(-y)
 
@@ -72,7 +72,7 @@ class SimpleOp(TracedOp):
         return tuple(as_expr(r) for r in result)
 
     def inline(self, *args: Any, **kwargs: Any) -> Any:
-        """The body as part of another body."""
+        """Inline the body in another body."""
         kwargs.pop("name", None)
         if self._states or len(args) != len(self.input_names):
             raise OperatorError(f"{self.name}: inside a body it takes {len(self.input_names)} values "
@@ -155,7 +155,7 @@ class SimpleOp(TracedOp):
         check_op(self, params)
 
     def gradient_source(self, *, dtype: Any = "float32", **params: Any) -> str:
-        """The derivative as formulas, and what backward keeps for them."""
+        """Return the derivative as formulas, and the arrays that backward keeps."""
         from .check_op import gradient_source
 
         return gradient_source(self, self.parse(params), dtype)

@@ -1,5 +1,4 @@
-"""TracedOp: an operator whose whole meaning is an expression graph. Declared bodies, derivatives
-and fused runs are."""
+"""TracedOp: an operator defined by an expression graph: declared bodies, their derivatives and fused groups."""
 
 from __future__ import annotations
 
@@ -45,11 +44,11 @@ class TracedOp(Op):
         return True
 
     def trace(self, p: Params, inputs: Sequence[Expr]) -> tuple[Expr, ...]:
-        """The outputs as expressions of the inputs, states' new values last."""
+        """Return the outputs as expressions of the inputs, states' new values last."""
         raise NotImplementedError
 
     def states(self, p: Params) -> tuple[tuple[int, int], ...]:
-        """(output, input) pairs: roots stored into an input."""
+        """Return (output, input) pairs: roots stored into an input."""
         n = len(self.arguments(p))
         first = len(self.outputs(p))
         return tuple((first + i, n + i) for i in range(len(self.auxiliaries(p))))
@@ -70,7 +69,7 @@ class TracedOp(Op):
         return [shape] * len(inputs), [shape] * n_out
 
     def result_dtype(self, p: Params, dtypes: Sequence[np.dtype]) -> np.dtype:
-        """The dtype of the outputs: by default the first input's."""
+        """Return the dtype of the outputs: by default the first input's."""
         return dtypes[0] if dtypes else float32
 
     def _named(self, p: Params, inputs: Sequence[Any]) -> list[tuple[str, Any]]:
@@ -90,7 +89,7 @@ class TracedOp(Op):
         return Expression(roots, _kind(roots), self.combine, self.states(p), names)
 
     def formula(self, p: Params, ins: Sequence[Spec], outs: Sequence[Spec]) -> Formula | None:
-        """Return what one use computes, where `expression` alone does not say it."""
+        """Return the formula of one use where `expression` alone does not define it."""
         return None
 
     def views(self, p: Params, ins: Sequence[Shape], outs: Sequence[Shape]) -> tuple[Sequence[Shape], Sequence[Shape]]:
@@ -112,7 +111,7 @@ class TracedOp(Op):
         return self._gradients.get_or_make(p.static, lambda: self.make_gradient(p))
 
     def make_gradient(self, p: Params) -> Gradient | None:
-        """The gradient, derived from the trace."""
+        """Return the gradient, derived from the trace."""
         return derived_gradient(self, p)
 
     # ---- code ----
@@ -129,7 +128,7 @@ class TracedOp(Op):
             self.kernel(p, ins, outs, reqs, "cpu", train)
         return [a for a in asked if a[0].template == "cpu tile"][:1]
 
-    # ---- seeing what was generated ----
+    # ---- generated source ----
     def cpu_source(self, *shapes: Shape, dtype: Any = float32, code: str = "numpy", **params: Any) -> str:
         """The CPU kernel for inputs of these shapes: NumPy's tile program, which every call runs, or with code="c" the C file
         that a fused group of a bound graph may be computed by.
@@ -147,7 +146,7 @@ class TracedOp(Op):
         return c_program([found])
 
     def triton_source(self, *shapes: Shape, dtype: Any = float32, **params: Any) -> str:
-        """The Triton kernel for inputs of these shapes."""
+        """Return the Triton kernel for inputs of these shapes."""
         from ..gpu.printer import triton_source  # optional dependency
 
         return triton_source(*self._sample(shapes, dtype, params), name=self.name)
@@ -261,7 +260,7 @@ def derived_gradient(op: TracedOp, p: Params) -> Gradient | None:
 
 
 def printed(e: Expression, ins: Sequence[Spec], outs: Sequence[Spec], reqs: Sequence[Req], target: str, name: str) -> Kernel:
-    """The kernel of e for target, "cpu" or "gpu"."""
+    """Return the kernel of e for target, "cpu" or "gpu"."""
     if target == "gpu":
         from ..gpu.printer import triton_kernel  # optional dependency
 
@@ -270,7 +269,7 @@ def printed(e: Expression, ins: Sequence[Spec], outs: Sequence[Spec], reqs: Sequ
 
 
 def _raw(x: Expr) -> Expr:
-    """The load itself, without the cast that half precision enters with."""
+    """Return the load itself, without the cast of a half to float32."""
     return x if x.op == LOAD else x.args[0]
 
 
