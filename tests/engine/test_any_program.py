@@ -44,7 +44,7 @@ def random_program(seed, n=50, cells=6):
     for i in range(n):
         kind = r.choices(["push", "prepare", "prepared", "wait", "wait all", "bulk", "end", "size", "switch", "raise in a bulk"],
                          [40, 3, 10, 6, 2, 8, 6, 2, 2, 2])[0]
-        chosen = r.sample(range(cells), r.randint(0, 4))
+        chosen = r.sample(range(cells), min(cells, r.randint(0, 4)))
         cut = r.randint(0, len(chosen))
         fails = r.randrange(2) if r.random() < 0.05 else f"{r.randrange(len(ERRORS))}" if r.random() < 0.1 else None
         how = r.choice(["sync", "sync", "inline", "async"])
