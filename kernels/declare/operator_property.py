@@ -212,7 +212,8 @@ class OperatorProperty:
         """Return the shapes of arguments, outputs and auxiliary states. Default: output_shapes, or one shape for all arrays."""
         if type(self).output_shapes is not OperatorProperty.output_shapes:
             known = [s for s in in_shape if s is not None and -1 not in s]
-            return list(in_shape), self.output_shapes(known) if len(known) == len(in_shape) else list(out_shape), []
+            outs = self.output_shapes(known) if len(known) == len(in_shape) else list(out_shape)
+            return list(in_shape), outs, [None] * len(self.list_auxiliary_states())
         shape = None
         for s in (*in_shape, *out_shape):
             shape = merge_shapes(self.name, "the shape of inputs and outputs", shape, s)
