@@ -213,7 +213,7 @@ def test_nothing_runs_inline_inside_a_bulk_or_while_profiled_or_stopped(engine):
 
 
 class Owner:
-    """What try_call_inline asks for its var."""
+    """An operand with the interface that try_call_inline uses."""
 
     def __init__(self, var=None):
         self._var = var

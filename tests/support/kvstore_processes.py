@@ -382,7 +382,7 @@ class SimulatedWorker:
         return done
 
     def _is_unresolved(self, request, error):
-        """Whether a push that failed may have been applied all the same."""
+        """Return True if a failed push may have been applied."""
         if request.failing is not None and error is request.failing[1]:
             return True
         session = self.client.servers[request.server].session

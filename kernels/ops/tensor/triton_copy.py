@@ -105,6 +105,6 @@ def turn(run: Any, src: Any, dst: Any, batch: int, rows: int, columns: int, *, a
 
 @functools.lru_cache(1024)
 def _turning(batch: int, rows: int, columns: int, add: bool, codegen: CodegenTarget) -> Callable[[Any, Any, Any], None]:
-    """What turn runs; codegen: codegen_target(), on which plans depend."""
+    """Return the planned copy of `turn` for a code generation target."""
     shape, n = (batch, columns, rows), rows * columns
     return plan(Strided(0, shape, (n, 1, columns)), Strided(0, shape, (n, rows, 1)), add)

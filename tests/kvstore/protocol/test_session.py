@@ -181,7 +181,7 @@ class Job:
                 self.on_disk = len(self.applied)
 
     def applied_by_earlier(self, c):
-        """Whether the server has, or will have, an abandoned contribution to the round of c."""
+        """Return True if the server has, or will have, an abandoned contribution to the round of c."""
         return any(e.round == c.round and e in self.failed for e in (*self.applied, *self.arriving))
 
     def submit(self, c):
