@@ -37,8 +37,7 @@ class DataDesc(namedtuple("DataDesc", ["name", "shape"])):
         return 0 if layout is None else layout.find("N")
 
     @staticmethod
-    def get_list(shapes: Iterable[tuple[str, Sequence[int]]],
-                 types: Iterable[tuple[str, Any]] | None) -> list[DataDesc]:
+    def get_list(shapes: Iterable[tuple[str, Sequence[int]]], types: Iterable[tuple[str, Any]] | None) -> list[DataDesc]:
         """Return a DataDesc for each (name, shape); types are pairs (name, dtype)."""
         dtypes = dict(types or ())
         return [DataDesc(name, shape, dtypes.get(name, np.float32)) for name, shape in shapes]

@@ -39,7 +39,7 @@ class Req(IntEnum):
     ADD = 3
 
 
-def only(reqs: Sequence[Req], i: int) -> tuple[Req, ...]:
+def only(reqs: Reqs, i: int) -> tuple[Req, ...]:
     """Return the requests with all but the i-th NULL."""
     return tuple(r if j == i else Req.NULL for j, r in enumerate(reqs))
 
@@ -61,6 +61,10 @@ class Spec:
     @property
     def nbytes(self) -> int:
         return self.size * self.dtype.itemsize
+
+
+Specs = Sequence[Spec]
+Reqs = Sequence[Req]
 
 
 @dataclass(frozen=True, eq=False)
@@ -212,7 +216,7 @@ class Op:
         """Return whether the first output equals the first input outside training."""
         return False
 
-    def num_random(self, p: Params, outs: Sequence[Spec]) -> int:
+    def num_random(self, p: Params, outs: Specs) -> int:
         """Return how many random numbers one run takes. If it is more than 0, kernels get `random=(seed, offset)`."""
         return 0
 
@@ -230,16 +234,15 @@ class Op:
         """Return the traced body for inputs of these dtypes, for fusion; None if the operator cannot be fused."""
         return None
 
-    def fusible_body(self, p: Params, ins: Sequence[Spec], outs: Sequence[Spec]) -> Body | Refusal:
+    def fusible_body(self, p: Params, ins: Specs, outs: Specs) -> Body | Refusal:
         """Return this use of the operator as a part of a fused kernel, or the reason why it cannot be fused."""
         return Refusal(f"{self.name} has no elementwise formula" if ins and outs else f"{self.name} has no inputs")
 
-    def numpy_function(self, p: Params, ins: Sequence[Spec], out: Spec) -> NumpyFunction | None:
+    def numpy_function(self, p: Params, ins: Specs, out: Spec) -> NumpyFunction | None:
         """Return one NumPy function that computes a tiny output from two operands; None if no single function does."""
         return None
 
-    def kernel(self, p: Params, ins: Sequence[Spec], outs: Sequence[Spec], reqs: Sequence[Req], target: str,
-               train: bool = False) -> KernelFunction:
+    def kernel(self, p: Params, ins: Specs, outs: Specs, reqs: Reqs, target: str, train: bool = False) -> KernelFunction:
         """Return the compiled kernel.
 
         target: "cpu" or "gpu".
@@ -251,11 +254,11 @@ class Op:
         raise NotImplementedError(self.name)
 
     # ---- tuning -------------------------------------------------------------------------------------------------
-    def products(self, p: Params, ins: Sequence[Spec]) -> tuple[Product, ...]:
+    def products(self, p: Params, ins: Specs) -> tuple[Product, ...]:
         """Return the matrix product behind each of the first outputs; () where outputs are not products."""
         return ()
 
-    def tuning_keys(self, p: Params, ins: Sequence[Spec], outs: Sequence[Spec], reqs: tuple[Req, ...], train: bool
+    def tuning_keys(self, p: Params, ins: Specs, outs: Specs, reqs: tuple[Req, ...], train: bool
                     ) -> list[tuple[Key, Config, tuple[Req, ...]]]:
         """Return (key, default configuration, requests that run it alone) of each CPU kernel with blocks to tune."""
         return []

@@ -17,8 +17,7 @@ _W0, _W1 = 0x9E3779B9, 0xBB67AE85
 _LOW, _HALF = np.uint64(0xFFFFFFFF), np.uint64(32)
 
 
-def philox4x32(c0: np.ndarray, c1: np.ndarray, c2: np.ndarray, c3: np.ndarray, k0: int, k1: int
-               ) -> tuple[np.ndarray, ...]:
+def philox4x32(c0: np.ndarray, c1: np.ndarray, c2: np.ndarray, c3: np.ndarray, k0: int, k1: int) -> tuple[np.ndarray, ...]:
     """Ten rounds over counters c0..c3 [n] with key (k0, k1). All are 32-bit values held as uint64."""
     for _ in range(10):
         p0, p1 = c0 * _M0, c2 * _M1

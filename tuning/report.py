@@ -64,16 +64,14 @@ def roofline_s(flops: float, nbytes: int, dtype: str, rooflines: Mapping[str, fl
     return max(nbytes / rooflines["bytes_per_s"], flops / peak if peak else 0.0)
 
 
-def write_report(path: Path, parts: Sequence[TaskRun], device: TuningDevice, rooflines: Mapping[str, float],
-                 title: str) -> int:
+def write_report(path: Path, parts: Sequence[TaskRun], device: TuningDevice, rooflines: Mapping[str, float], title: str) -> int:
     """Write the report to path; return the number of measured tasks in it. title: the request, in words."""
     found = measured(parts, rooflines)
     write_atomic(path, _page(found, len(parts), device, rooflines, title))
     return len(found)
 
 
-def _page(found: Sequence[MeasuredTask], tasks: int, device: TuningDevice, rooflines: Mapping[str, float],
-          title: str) -> str:
+def _page(found: Sequence[MeasuredTask], tasks: int, device: TuningDevice, rooflines: Mapping[str, float], title: str) -> str:
     e = html.escape
     about = " · ".join(t for t in (device.name, device.driver, device.compiler) if t)
     head = (f"<h1>Tuning report</h1><p>{e(title)}<br>{e(about)}<br>Written {time.strftime('%Y-%m-%d %H:%M')}."

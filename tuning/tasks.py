@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import math
 import os
-from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import cache
 from itertools import product
@@ -21,7 +20,7 @@ from ..kernels.configs import active as active_configs
 from ..kernels.configs.key import Config, Key
 from ..kernels.cpu.numpy_printer import TILE
 from ..kernels.gpu.record import FakeArray, FakeRun, record
-from ..kernels.op import Op, Req, Spec, only
+from ..kernels.op import Op, Req, Reqs, Spec, Specs, only
 from ..kernels.ops.linalg.gemm import MIN_PIECE
 from ..kernels.params import Params
 
@@ -60,7 +59,7 @@ class TuningTask:
         kernel(FakeRun(), ins, outs, **self.kernel_options((1, 2)))
 
 
-def work_of(op: Op, p: Params, ins: Sequence[Spec], outs: Sequence[Spec], reqs: Sequence[Req]) -> tuple[float, int]:
+def work_of(op: Op, p: Params, ins: Specs, outs: Specs, reqs: Reqs) -> tuple[float, int]:
     """Return (flops, bytes) of one run: the least that any implementation must do."""
     kept = [o for o, r in zip(outs, reqs) if r != Req.NULL]
     nbytes = sum(s.nbytes for s in (*ins, *kept))
@@ -70,7 +69,7 @@ def work_of(op: Op, p: Params, ins: Sequence[Spec], outs: Sequence[Spec], reqs: 
     return float(max((s.size for s in (*ins, *kept)), default=0)), nbytes
 
 
-def tasks_of(op: Op, p: Params, ins: Sequence[Spec], outs: Sequence[Spec], reqs: Sequence[Req], target: str,
+def tasks_of(op: Op, p: Params, ins: Specs, outs: Specs, reqs: Reqs, target: str,
              train: bool = True, sm: int = 90) -> list[TuningTask]:
     """Return the tuning tasks of one use of op; [] if it has no configuration to choose.
 

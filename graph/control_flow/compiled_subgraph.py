@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from ...engine.memory import storage
-from ...kernels.op import Shape, Spec, compiled
+from ...kernels.op import Shape, Specs, compiled
 from ..compile import CompileRequest, compile_program
 from ..options import current
 from ..program import ARG, AUX, GRAD, HEAD, INNER, OUTPUT, ZERO, specs_of
@@ -26,7 +26,7 @@ class CompiledSubgraph:
     zero:      inputs whose derivative is zero: nothing is written there.
     """
 
-    def __init__(self, sub: Subgraph, ins: Sequence[Spec], target: str, train: bool, requests: Mapping[int, str] | None = None):
+    def __init__(self, sub: Subgraph, ins: Specs, target: str, train: bool, requests: Mapping[int, str] | None = None):
         specs = specs_of(sub.order, {str(i): s.shape for i, s in enumerate(ins)}, {str(i): s.dtype for i, s in enumerate(ins)})
         asked = {str(i): r for i, r in (requests or {}).items()}
         request = CompileRequest(sub.body, specs, train, asked, (target,), backward=requests is not None)

@@ -13,7 +13,7 @@ import numpy as np
 
 from ...errors import GraphError
 from ...kernels.kernel import KernelFunction
-from ...kernels.op import Gradient, Op, Req, Shape, Spec, merge_shapes
+from ...kernels.op import Gradient, Op, Req, Reqs, Shape, Specs, merge_shapes
 from ...kernels.params import Param, Params
 from ..symbol.node import Entry, Node
 from .compiled_subgraph import BoundSubgraph, CompiledSubgraph
@@ -83,7 +83,7 @@ class ControlFlow(Op):
         histories: list[Shape | None] = [s if s is None else (n_rounds, *s) for s in states] if self.loop_states else []
         return [*histories, *[(1,)] * self.counts, *[(2,)] * any(s.draws for s in p.subgraphs)]
 
-    def num_random(self, p: Params, outs: Sequence[Spec]) -> int:
+    def num_random(self, p: Params, outs: Specs) -> int:
         return RESERVED if any(s.draws for s in p.subgraphs) else 0
 
     # ---- inference ----------------------------------------------------------------------------------------------------
@@ -113,8 +113,7 @@ class ControlFlow(Op):
         needs += [("y", shown + i) for i in range(len(self.kept(p)))]
         return Gradient(self._backward, tuple(needs), tuple(range(len(self.arguments(p)))))
 
-    def backward_kernel(self, p: Params, ins: Sequence[Spec], outs: Sequence[Spec], reqs: Sequence[Req], target: str,
-                        train: bool) -> KernelFunction:
+    def backward_kernel(self, p: Params, ins: Specs, outs: Specs, reqs: Reqs, target: str, train: bool) -> KernelFunction:
         """Return kernel(run, inputs, outputs) of the derivative. ins: as in gradient(); outs: one per argument."""
         raise NotImplementedError(self.name)
 
@@ -132,8 +131,7 @@ class _Backward(Op):
     def outputs(self, p: Params) -> tuple[str, ...]:
         return tuple(f"d{n}" for n in self.forward.arguments(p))
 
-    def kernel(self, p: Params, ins: Sequence[Spec], outs: Sequence[Spec], reqs: Sequence[Req], target: str,
-               train: bool = False) -> KernelFunction:
+    def kernel(self, p: Params, ins: Specs, outs: Specs, reqs: Reqs, target: str, train: bool = False) -> KernelFunction:
         return self.forward.backward_kernel(p, ins, outs, reqs, target, train)
 
 
@@ -166,7 +164,7 @@ class BackwardSubgraph:
     Derivatives by states pass from round to round; those by rows of the data go to rows; the others add up.
     """
 
-    def __init__(self, sub: Subgraph, wires: Sequence[int], specs: Sequence[Spec], reqs: Mapping[int, Req], target: str,
+    def __init__(self, sub: Subgraph, wires: Sequence[int], specs: Specs, reqs: Mapping[int, Req], target: str,
                  train: bool, rows: Sequence[int] = (), carried: Sequence[int] = ()):
         """specs: of the subgraph's inputs. reqs: by input of the node; NULL or missing for derivatives that are not wanted.
         rows: inputs of the node that are read row by row. carried: those with initial states."""
@@ -252,7 +250,7 @@ def store(req: Req, target: Any, value: Any) -> None:
         target[...] = 0 if value is None else value
 
 
-def wanted_gradients(reqs: Sequence[Req], outs: Sequence[Any]) -> tuple[dict[int, Req], dict[int, Any]]:
+def wanted_gradients(reqs: Reqs, outs: Sequence[Any]) -> tuple[dict[int, Req], dict[int, Any]]:
     """Return the requests and the arrays of the derivatives that are wanted, by input of the node."""
     wanted = [i for i, r in enumerate(reqs) if r != Req.NULL]
     return {i: reqs[i] for i in wanted}, {i: outs[i] for i in wanted}

@@ -7,7 +7,7 @@ from typing import Any
 
 from ...errors import GraphError
 from ...kernels.kernel import KernelFunction
-from ...kernels.op import Req, Shape, Spec, merge_shapes, register
+from ...kernels.op import Req, Reqs, Shape, Spec, Specs, merge_shapes, register
 from ...kernels.params import Param, Params
 from .compiled_subgraph import CompiledSubgraph
 from .mxnet_nodes import (
@@ -84,8 +84,7 @@ class Foreach(ControlFlow):
                  for i, s in enumerate(shapes)]
         return found, [*(s if s is None else (rows, *s) for s in heads[:n]), *states, *self.kept_shapes(p, states, rows)]
 
-    def kernel(self, p: Params, ins: Sequence[Spec], outs: Sequence[Spec], reqs: Sequence[Req], target: str,
-               train: bool = False) -> KernelFunction:
+    def kernel(self, p: Params, ins: Specs, outs: Specs, reqs: Reqs, target: str, train: bool = False) -> KernelFunction:
         sub, wires = p.subgraphs[0], self.wiring(p)[0]
         specs = self._one_row(p, ins)
         compiled = CompiledSubgraph(sub, specs, target, train)
@@ -117,13 +116,12 @@ class Foreach(ControlFlow):
 
         return kernel
 
-    def _one_row(self, p: Params, ins: Sequence[Spec]) -> list[Spec]:
+    def _one_row(self, p: Params, ins: Specs) -> list[Spec]:
         """Return the specs of the subgraph's inputs; of data, one row."""
         n = len(p.in_data_locs)
         return [Spec(ins[w].shape[1:] or (1,), ins[w].dtype) if w < n else ins[w] for w in self.wiring(p)[0]]
 
-    def backward_kernel(self, p: Params, ins: Sequence[Spec], outs: Sequence[Spec], reqs: Sequence[Req], target: str,
-                        train: bool) -> KernelFunction:
+    def backward_kernel(self, p: Params, ins: Specs, outs: Specs, reqs: Reqs, target: str, train: bool) -> KernelFunction:
         x = ins[p.num_outputs:p.num_outputs + self.n_inputs(p)]
         back = BackwardSubgraph(p.subgraphs[0], self.wiring(p)[0], self._one_row(p, x), dict(enumerate(reqs)), target, train,
                                 range(len(p.in_data_locs)), self.carried(p))
@@ -176,8 +174,7 @@ class WhileLoop(ControlFlow):
         states = [shapes[i] for i in self.carried(p)]
         return shapes, [*(s if s is None else (n_rounds, *s) for s in heads[:n]), *states, *self.kept_shapes(p, states, n_rounds)]
 
-    def kernel(self, p: Params, ins: Sequence[Spec], outs: Sequence[Spec], reqs: Sequence[Req], target: str,
-               train: bool = False) -> KernelFunction:
+    def kernel(self, p: Params, ins: Specs, outs: Specs, reqs: Reqs, target: str, train: bool = False) -> KernelFunction:
         test = CompiledSubgraph(p.subgraphs[0], [ins[w] for w in p.cond_input_locs], target, train)
         body = CompiledSubgraph(p.subgraphs[1], [ins[w] for w in p.func_input_locs], target, train)
         n, carried, names = p.num_out_data, self.carried(p), self.kept(p)
@@ -216,8 +213,7 @@ class WhileLoop(ControlFlow):
 
         return kernel
 
-    def backward_kernel(self, p: Params, ins: Sequence[Spec], outs: Sequence[Spec], reqs: Sequence[Req], target: str,
-                        train: bool) -> KernelFunction:
+    def backward_kernel(self, p: Params, ins: Specs, outs: Specs, reqs: Reqs, target: str, train: bool) -> KernelFunction:
         x = ins[p.num_outputs:p.num_outputs + self.n_inputs(p)]
         test = CompiledSubgraph(p.subgraphs[0], [x[w] for w in p.cond_input_locs], target, train)
         specs = [x[w] for w in p.func_input_locs]
@@ -227,7 +223,7 @@ class WhileLoop(ControlFlow):
                               test.draws)
 
 
-def _backward_loop(op: ControlFlow, p: Params, x: Sequence[Spec], reqs: Sequence[Req], back: BackwardSubgraph,
+def _backward_loop(op: ControlFlow, p: Params, x: Specs, reqs: Reqs, back: BackwardSubgraph,
                    n_rounds: Callable[[dict[str, Any]], int], per_round: int, first: int) -> KernelFunction:
     """Return the backward kernel of a loop.
 
@@ -284,8 +280,7 @@ class Cond(ControlFlow):
                          for i, (a, b) in enumerate(zip(found, heads))]
         return shapes, [*found, *self.kept_shapes(p, (), 1)]
 
-    def kernel(self, p: Params, ins: Sequence[Spec], outs: Sequence[Spec], reqs: Sequence[Req], target: str,
-               train: bool = False) -> KernelFunction:
+    def kernel(self, p: Params, ins: Specs, outs: Specs, reqs: Reqs, target: str, train: bool = False) -> KernelFunction:
         test, then, other = (CompiledSubgraph(sub, [ins[w] for w in wires], target, train)
                              for sub, wires in zip(p.subgraphs, self.wiring(p)))
         names = self.kept(p)
@@ -303,8 +298,7 @@ class Cond(ControlFlow):
 
         return kernel
 
-    def backward_kernel(self, p: Params, ins: Sequence[Spec], outs: Sequence[Spec], reqs: Sequence[Req], target: str,
-                        train: bool) -> KernelFunction:
+    def backward_kernel(self, p: Params, ins: Specs, outs: Specs, reqs: Reqs, target: str, train: bool) -> KernelFunction:
         shown, total = p.num_outputs, self.n_inputs(p)
         x = ins[shown:shown + total]
         test = CompiledSubgraph(p.subgraphs[0], [x[w] for w in p.cond_input_locs], target, train)

@@ -12,7 +12,7 @@ import numpy as np
 from ...context import Context, current_context
 from ...dtype import as_dtype
 from ...errors import ContextError, DTypeError, GraphError, ShapeError, describe, nearest
-from ...kernels.op import Spec
+from ...kernels.op import Spec, Specs
 from ...ndarray import NDArray, zeros
 from ..passes.device_placement import contexts_of
 from ..passes.gradient import REQUESTS
@@ -129,7 +129,7 @@ def _resized(name: str, array: NDArray, shape: tuple[int, ...], may_change: bool
     return zeros(shape, array.context, as_dtype(array.dtype))
 
 
-def _variable_specs(order: Sequence[Node], specs: Sequence[Sequence[Spec]]) -> dict[str, Spec]:
+def _variable_specs(order: Sequence[Node], specs: Sequence[Specs]) -> dict[str, Spec]:
     return {n.name: s[0] for n, s in zip(order, specs) if n.op is None}
 
 

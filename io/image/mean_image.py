@@ -17,8 +17,7 @@ _log = logging.getLogger("tritium.io")
 _NAME = "mean_img"  # of the array in the file
 
 
-def mean_image(path: str | os.PathLike, shape: Sequence[int],
-               batches: Callable[[], DataIter] | None = None) -> np.ndarray:
+def mean_image(path: str | os.PathLike, shape: Sequence[int], batches: Callable[[], DataIter] | None = None) -> np.ndarray:
     """Load the mean image from a file by nd.save, float32[channels, height, width].
 
     batches:  returns an iterator of the images; if the file does not exist, their mean is computed and saved.

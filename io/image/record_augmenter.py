@@ -116,8 +116,7 @@ class RecordAugmenter:
             return interpolation_by_size(*old, *new)
         return int(draw() * 5) if self.inter_method == 10 else self.inter_method
 
-    def _resized(self, cv2: Any, pixels: np.ndarray, width: int, height: int, draw: Draw,
-                 skip: bool = False) -> np.ndarray:
+    def _resized(self, cv2: Any, pixels: np.ndarray, width: int, height: int, draw: Draw, skip: bool = False) -> np.ndarray:
         method = self._method(pixels.shape[:2], (height, width), draw)
         if skip and method == cv2.INTER_LINEAR:
             return pixels

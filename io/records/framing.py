@@ -60,8 +60,7 @@ def part_kind(header: bytes) -> int | None:
     return word >> LENGTH_BITS if magic == MAGIC else None
 
 
-def read_record(read: Callable[[int, int], bytes], start: int, end: int,
-                error: Callable[[str], FileError]) -> tuple[bytes, int]:
+def read_record(read: Callable[[int, int], bytes], start: int, end: int, error: Callable[[str], FileError]) -> tuple[bytes, int]:
     """Read the record at byte start. Return its payload and the byte after its padding, which the file may lack.
 
     read:   read(start, stop) returns these bytes of the file.

@@ -228,8 +228,7 @@ class MXIndexedRecordIO(MXRecordIO):
     key_type:  converts the text of a key.
     """
 
-    def __init__(self, idx_path: str | os.PathLike, uri: str | os.PathLike, flag: str,
-                 key_type: Callable[..., Any] = int):
+    def __init__(self, idx_path: str | os.PathLike, uri: str | os.PathLike, flag: str, key_type: Callable[..., Any] = int):
         self.idx_path = os.fspath(idx_path)
         self.key_type = key_type
         self.fidx: Appender | None = None
@@ -427,8 +426,7 @@ def unpack(s: bytes, where: str = "recordio.unpack") -> tuple[IRHeader, bytes]:
     return header, s
 
 
-def read_arrays(path: str | os.PathLike, shape: Sequence[int],
-                dtype: Any = "uint8") -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+def read_arrays(path: str | os.PathLike, shape: Sequence[int], dtype: Any = "uint8") -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     """Read a RecordIO file in which the data of each record are the raw bytes of an array.
 
     shape, dtype:  of each record's array.

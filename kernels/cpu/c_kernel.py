@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 
 from ..kernel import BoundKernel, Kernel
-from ..op import Expression, Req, Spec
+from ..op import Expression, Reqs, Specs
 from . import c_compile
 from .c_printer import CFunction, c_function
 from .numpy_printer import numpy_kernel
@@ -26,7 +26,7 @@ ADDITION = 0.03  # nanoseconds of one element's addition in C, or of copying it 
 PIECE = 1 << 15  # elements; pieces are cut by size alone
 
 
-def cpu_kernel(e: Expression, ins: Sequence[Spec], outs: Sequence[Spec], reqs: Sequence[Req], name: str) -> Kernel:
+def cpu_kernel(e: Expression, ins: Specs, outs: Specs, reqs: Reqs, name: str) -> Kernel:
     """Return a kernel like `numpy_kernel`, in C where that pays. The C function is compiled at bind, or when first run."""
     plain = numpy_kernel(e, ins, outs, reqs, name=name)
     decided: dict[str, CFunction | str] = {}  # by TRITIUM_CPU_CODE: a cached kernel may outlive a change of it
@@ -47,7 +47,7 @@ def cpu_kernel(e: Expression, ins: Sequence[Spec], outs: Sequence[Spec], reqs: S
     return Kernel(bind=bind)
 
 
-def select_c_function(e: Expression, ins: Sequence[Spec], outs: Sequence[Spec], reqs: Sequence[Req]) -> CFunction | str:
+def select_c_function(e: Expression, ins: Specs, outs: Specs, reqs: Reqs) -> CFunction | str:
     """Return the C function that computes the group, or the reason why NumPy computes it."""
     mode = c_compile.mode()
     if mode == "numpy":

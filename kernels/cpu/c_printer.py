@@ -22,7 +22,7 @@ from ...dtype import float32, float64, is_float
 from ..ir.coalesce import Layout, merge
 from ..ir.expr import BOOL, CAST, CONST, LOAD, PARAM, Expr, resolve_weak_dtype, topological, typed
 from ..ir.primitives import PRIMITIVES
-from ..op import Expression, Req, Spec
+from ..op import Expression, Req, Reqs, Specs
 from .c_math import BLOCKWISE, FUNCTIONS, PREAMBLE, TYPES, definitions
 
 STACK = 24 * 1024  # bytes of one block of all arrays: what fits a first-level cache
@@ -68,7 +68,7 @@ def program(functions: Sequence[CFunction]) -> str:
     return "\n".join([PREAMBLE, definitions(uses), *(f.text for f in functions)])
 
 
-def c_function(e: Expression, ins: Sequence[Spec], outs: Sequence[Spec], reqs: Sequence[Req]) -> CFunction | str:
+def c_function(e: Expression, ins: Specs, outs: Specs, reqs: Reqs) -> CFunction | str:
     """Return the kernel as a C function, or the reason why it cannot be one."""
     if e.kind == "row":
         return "it sums rows"
@@ -114,7 +114,7 @@ class _Printer:
     alone, s2, is computed once, in double precision, as Python does.
     """
 
-    def __init__(self, roots: Sequence[Expr], specs: Sequence[Spec], n_in: int, layout: Layout, adds: Sequence[bool],
+    def __init__(self, roots: Sequence[Expr], specs: Specs, n_in: int, layout: Layout, adds: Sequence[bool],
                  scalars: Sequence[str] = ()):
         self.roots, self.adds, self.layout, self.n_in, self.scalars = roots, adds, layout, n_in, scalars
         self.stored = [s.dtype for s in specs[n_in:]]

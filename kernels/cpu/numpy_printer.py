@@ -26,7 +26,7 @@ from ..ir.primitives import PRIMITIVES
 from ..ir.rows import whole_rows
 from ..ir.special import mask_dtype
 from ..kernel import BoundKernel, Kernel
-from ..op import Expression, Req, Spec
+from ..op import Expression, Req, Reqs, Specs
 from .errstate import no_fp_warnings
 from .sum_tree import combined, total
 
@@ -41,13 +41,12 @@ _COMBINE: dict[str, np.ufunc] = {"add": np.add, "mul": np.multiply, "maximum": n
 _REDUCE = {"sum": np.add, "max": np.maximum}
 
 
-def numpy_source(e: Expression, ins: Sequence[Spec], outs: Sequence[Spec], reqs: Sequence[Req], *, name: str = "kernel") -> str:
+def numpy_source(e: Expression, ins: Specs, outs: Specs, reqs: Reqs, *, name: str = "kernel") -> str:
     """The text of the function that computes one tile."""
     return _Printer(e, ins, outs, reqs, name).source
 
 
-def numpy_kernel(e: Expression, ins: Sequence[Spec], outs: Sequence[Spec], reqs: Sequence[Req], *,
-                 name: str = "kernel") -> Kernel:
+def numpy_kernel(e: Expression, ins: Specs, outs: Specs, reqs: Reqs, *, name: str = "kernel") -> Kernel:
     """The compiled kernel: kernel(run, inputs, outputs, scalars=()).
 
     Outputs smaller than the full shape are folded with e.combine.
@@ -218,7 +217,7 @@ class _Printer:
     targets:  numbers of the outputs (and states) that are stored; states: {output number: input number}.
     """
 
-    def __init__(self, e: Expression, ins: Sequence[Spec], outs: Sequence[Spec], reqs: Sequence[Req], name: str):
+    def __init__(self, e: Expression, ins: Specs, outs: Specs, reqs: Reqs, name: str):
         self.name = "".join(c if c.isalnum() else "_" for c in name)
         self.combine = e.combine
         self.states = dict(e.states)

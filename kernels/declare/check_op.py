@@ -12,7 +12,7 @@ from ...context import GPU_MODE
 from ...dtype import DTYPES, is_half
 from ...errors import ContextError
 from ..ir.expr import CAST, CONST, LOAD, PARAM, Expr, topological
-from ..op import Op, Req, Spec, compiled
+from ..op import Op, Req, Reqs, Spec, compiled
 from ..params import Params
 from ..tolerance import differs
 
@@ -32,7 +32,7 @@ class HostRun:
         return np.empty(shape, dtype)
 
 
-def run_cpu(op: Op, p: Params, inputs: Sequence[np.ndarray], reqs: Sequence[Req] | None = None,
+def run_cpu(op: Op, p: Params, inputs: Sequence[np.ndarray], reqs: Reqs | None = None,
             outputs: Sequence[np.ndarray] | None = None, train: bool = False) -> list[np.ndarray]:
     """Run op once on NumPy arrays, without engine or memory pool. States among the inputs are changed in place."""
     ins = tuple(Spec(a.shape, a.dtype) for a in inputs)

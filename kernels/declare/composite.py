@@ -23,7 +23,7 @@ from ...cache import Cache
 from ...errors import MXNetError, OperatorError
 from .. import op as registry
 from ..kernel import Kernel, KernelFunction
-from ..op import Gradient, Op, Req, Shape, Spec, compiled, is_known, register
+from ..op import Gradient, Op, Req, Reqs, Shape, Spec, Specs, compiled, is_known, register
 from ..params import Param, Params
 from .property_op import BackwardOp
 from .simple_op import signature as signature_of
@@ -42,12 +42,12 @@ class TraceStep:
 class Trace:
     """The calls of a body, in order, and the specs of all values; the inputs are the first."""
 
-    def __init__(self, inputs: Sequence[Spec]):
+    def __init__(self, inputs: Specs):
         self.specs: list[Spec] = list(inputs)
         self.steps: list[TraceStep] = []
         self.inputs = [TracedValue(self, i) for i in range(len(inputs))]
 
-    def step(self, op: Op, p: Params, ins: Sequence[TracedValue], outs: Sequence[Spec]) -> list[TracedValue]:
+    def step(self, op: Op, p: Params, ins: Sequence[TracedValue], outs: Specs) -> list[TracedValue]:
         """Append a call of op. Return its results, which have the specs in outs."""
         first = len(self.specs)
         self.specs += outs
@@ -150,7 +150,7 @@ def arange(like: TracedValue, n: int) -> TracedValue:
 
 
 # ---- running ---------------------------------------------------------------------------------------------------------
-def program(trace: Trace, results: Sequence[TracedValue], reqs: Sequence[Req], target: str, train: bool) -> KernelFunction:
+def program(trace: Trace, results: Sequence[TracedValue], reqs: Reqs, target: str, train: bool) -> KernelFunction:
     """Return the kernel that runs the steps that results need and stores each result by its write request."""
     live = {r.number for r, req in zip(results, reqs) if req != Req.NULL}
     steps: list[TraceStep] = []
@@ -276,7 +276,7 @@ class Composite(Op):
         self._gradients: Cache[tuple, Gradient | None] = Cache()
         self._traces: Cache[tuple, tuple[Trace, list[TracedValue]]] = Cache(16)  # shape inference and the kernel ask for the same
 
-    def traced(self, p: Params, ins: Sequence[Spec]) -> tuple[Trace, list[TracedValue]]:
+    def traced(self, p: Params, ins: Specs) -> tuple[Trace, list[TracedValue]]:
         """Return the steps for inputs of these specs, and the outputs among their values."""
 
         def make() -> tuple[Trace, list[TracedValue]]:
@@ -293,8 +293,7 @@ class Composite(Op):
         """Return the inputs that have a derivative."""
         return tuple(range(len(self.arguments(p))))
 
-    def kernel(self, p: Params, ins: Sequence[Spec], outs: Sequence[Spec], reqs: Sequence[Req], target: str,
-               train: bool = False) -> KernelFunction:
+    def kernel(self, p: Params, ins: Specs, outs: Specs, reqs: Reqs, target: str, train: bool = False) -> KernelFunction:
         trace, results = self.traced(p, ins)
         assert [trace.specs[r.number] for r in results] == list(outs), (self.name, [trace.specs[r.number] for r in results], outs)
         return program(trace, results, reqs, target, train)

@@ -9,15 +9,14 @@ import numpy as np
 
 from ..ir.body import Body
 from ..kernel import KernelFunction
-from ..op import Expression, Gradient, Op, Refusal, Req, Shape, Spec
+from ..op import Expression, Gradient, Op, Refusal, Reqs, Shape, Specs
 from ..params import Param, Params
 
 
 class DispatchOp(Op):
     """Delegate every method to the operator that `choose(p)` names, which reads its own parameters from p."""
 
-    def __init__(self, name: str, doc: str, params: Sequence[Param], choose: Callable[[Params], Op],
-                 aliases: Sequence[str] = ()):
+    def __init__(self, name: str, doc: str, params: Sequence[Param], choose: Callable[[Params], Op], aliases: Sequence[str] = ()):
         self.name, self.aliases, self.doc = name, tuple(aliases), inspect.cleandoc(doc)
         self.params, self.choose = tuple(params), choose
 
@@ -50,7 +49,7 @@ class DispatchOp(Op):
     def is_linear(self, p: Params) -> bool:
         return self.choose(p).is_linear(p)
 
-    def num_random(self, p: Params, outs: Sequence[Spec]) -> int:
+    def num_random(self, p: Params, outs: Specs) -> int:
         return self.choose(p).num_random(p, outs)
 
     def capturable(self, p: Params) -> bool:
@@ -59,9 +58,8 @@ class DispatchOp(Op):
     def expression(self, p: Params, dtypes: Sequence[np.dtype]) -> Expression | None:
         return self.choose(p).expression(p, dtypes)
 
-    def fusible_body(self, p: Params, ins: Sequence[Spec], outs: Sequence[Spec]) -> Body | Refusal:
+    def fusible_body(self, p: Params, ins: Specs, outs: Specs) -> Body | Refusal:
         return self.choose(p).fusible_body(p, ins, outs)
 
-    def kernel(self, p: Params, ins: Sequence[Spec], outs: Sequence[Spec], reqs: Sequence[Req], target: str,
-               train: bool = False) -> KernelFunction:
+    def kernel(self, p: Params, ins: Specs, outs: Specs, reqs: Reqs, target: str, train: bool = False) -> KernelFunction:
         return self.choose(p).kernel(p, ins, outs, reqs, target, train)

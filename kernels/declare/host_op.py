@@ -12,7 +12,7 @@ from typing import Any, ClassVar
 import numpy as np
 
 from ..kernel import KernelFunction
-from ..op import Req, Spec
+from ..op import Req, Reqs, Specs
 from .operator_property import OperatorProperty, RandomNumbers, Shapes, assign, backward_needs, upcast
 
 
@@ -54,8 +54,7 @@ class HostOp(OperatorProperty):
         """As compute, for layers that draw numbers."""
         raise NotImplementedError(self.name)
 
-    def forward_kernel(self, ins: Sequence[Spec], outs: Sequence[Spec], reqs: Sequence[Req], target: str,
-                       train: bool) -> KernelFunction:
+    def forward_kernel(self, ins: Specs, outs: Specs, reqs: Reqs, target: str, train: bool) -> KernelFunction:
         def kernel(run: Any, inputs: Sequence[Any], outputs: Sequence[Any], random: tuple[int, int] | None = None) -> None:
             given = [to_host(a) for a in inputs]
             made = self.compute(*given) if random is None else self.compute_random(RandomNumbers(*random), *given)
@@ -63,8 +62,7 @@ class HostOp(OperatorProperty):
 
         return kernel
 
-    def backward_kernel(self, ins: Sequence[Spec], outs: Sequence[Spec], reqs: Sequence[Req], target: str,
-                        train: bool) -> KernelFunction:
+    def backward_kernel(self, ins: Specs, outs: Specs, reqs: Reqs, target: str, train: bool) -> KernelFunction:
         needs = backward_needs(self)
         sizes = {"dy": self.num_visible_outputs(), "x": len(self.list_arguments()), "y": len(self.list_outputs())}
 
@@ -77,7 +75,7 @@ class HostOp(OperatorProperty):
         return kernel
 
 
-def _store_all(outputs: Sequence[Any], reqs: Sequence[Req], made: Any) -> None:
+def _store_all(outputs: Sequence[Any], reqs: Reqs, made: Any) -> None:
     for array, req, values in zip(outputs, reqs, made if isinstance(made, tuple) else (made,)):
         if req != Req.NULL:
             store(array, req, values)

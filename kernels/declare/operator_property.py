@@ -24,7 +24,7 @@ from ...dtype import is_half
 from ...errors import OperatorError
 from ..configs.key import Config, Key
 from ..kernel import KernelFunction
-from ..op import Formula, NumpyFunction, Op, Product, Req, Shape, Spec, merge_shapes
+from ..op import Formula, NumpyFunction, Op, Product, Req, Reqs, Shape, Spec, Specs, merge_shapes
 from ..philox import uniform
 
 RANDOM, TEMP_SPACE = "random", "temp_space"  # the resources a layer may ask for
@@ -145,13 +145,12 @@ def gpu_module(name: str) -> Any:
 class Operator:
     """Computes one layer. It keeps nothing between calls: what backward needs travels through outputs."""
 
-    def forward(self, ctx: OpContext, in_data: list[TBlob], req: Sequence[Req], out_data: list[TBlob],
-                aux: list[TBlob]) -> None:
+    def forward(self, ctx: OpContext, in_data: list[TBlob], req: Reqs, out_data: list[TBlob], aux: list[TBlob]) -> None:
         """Fill out_data as req says; change aux in place."""
         raise NotImplementedError(type(self).__name__)
 
     def backward(self, ctx: OpContext, out_grad: list[TBlob | None], in_data: list[TBlob | None],
-                 out_data: list[TBlob | None], req: Sequence[Req], in_grad: list[TBlob], aux: list[TBlob]) -> None:
+                 out_data: list[TBlob | None], req: Reqs, in_grad: list[TBlob], aux: list[TBlob]) -> None:
         """Fill in_grad, one per entry of the property's list_gradients(), as req says.
 
         What declare_backward_dependency does not name is None.
@@ -241,7 +240,7 @@ class OperatorProperty:
     def backward_resource(self) -> list[str]:
         return []
 
-    def num_random(self, outs: Sequence[Spec]) -> int:
+    def num_random(self, outs: Specs) -> int:
         """Random numbers one forward takes. Default: one per output element, if forward_resource names RANDOM."""
         return sum(s.size for s in outs) if RANDOM in self.forward_resource() else 0
 
@@ -280,8 +279,7 @@ class OperatorProperty:
         """Return the operator for target "cpu" or "gpu"."""
         raise NotImplementedError(f"{self.name}: create_operator")
 
-    def forward_kernel(self, ins: Sequence[Spec], outs: Sequence[Spec], reqs: Sequence[Req], target: str,
-                       train: bool) -> KernelFunction:
+    def forward_kernel(self, ins: Specs, outs: Specs, reqs: Reqs, target: str, train: bool) -> KernelFunction:
         """Return kernel(run, inputs, outputs, random=None) over raw device arrays. Tritium's own layers override this, to
         decide everything before the first call; for others it calls create_operator."""
         n = len(self.list_arguments())
@@ -295,8 +293,7 @@ class OperatorProperty:
 
         return kernel
 
-    def backward_kernel(self, ins: Sequence[Spec], outs: Sequence[Spec], reqs: Sequence[Req], target: str,
-                        train: bool) -> KernelFunction:
+    def backward_kernel(self, ins: Specs, outs: Specs, reqs: Reqs, target: str, train: bool) -> KernelFunction:
         """Return the kernel of the derivative. ins: the arrays that declare_backward_dependency returned, in that order,
         then the auxiliary states, if any. outs: one per entry of list_gradients()."""
         needs, n_aux = backward_needs(self), len(self.list_auxiliary_states())
@@ -321,7 +318,7 @@ class OperatorProperty:
 
         return kernel
 
-    def formula(self, ins: Sequence[Spec], outs: Sequence[Spec]) -> Formula | None:
+    def formula(self, ins: Specs, outs: Specs) -> Formula | None:
         """Return the layer as a part of a fused kernel; None if it cannot be fused."""
         return None
 
@@ -332,7 +329,7 @@ class OperatorProperty:
         """
         return ()
 
-    def tuning_keys(self, products: Sequence[Product], ins: Sequence[Spec], reqs: tuple[Req, ...], *, backward: bool
+    def tuning_keys(self, products: Sequence[Product], ins: Specs, reqs: tuple[Req, ...], *, backward: bool
                     ) -> list[tuple[Key, Config, tuple[Req, ...]]]:
         """Return (key, default configuration, requests) of each CPU kernel with blocks to tune, as Op.tuning_keys.
 
@@ -340,11 +337,11 @@ class OperatorProperty:
         """
         return []
 
-    def backward_formula(self, ins: Sequence[Spec], outs: Sequence[Spec]) -> Formula | None:
+    def backward_formula(self, ins: Specs, outs: Specs) -> Formula | None:
         """Return the derivative as a part of a fused kernel, or None; ins and outs as in backward_kernel."""
         return None
 
-    def numpy_function(self, ins: Sequence[Spec], out: Spec) -> NumpyFunction | None:
+    def numpy_function(self, ins: Specs, out: Spec) -> NumpyFunction | None:
         """See Op.numpy_function."""
         return None
 
@@ -392,7 +389,7 @@ def backward_needs(prop: OperatorProperty) -> tuple[tuple[str, int], ...]:
     return tuple(named[n] for n in dict.fromkeys(prop.declare_backward_dependency(dy, x, y)))
 
 
-def is_idle(prop: OperatorProperty, outs: Sequence[Spec], reqs: Sequence[Req]) -> bool:
+def is_idle(prop: OperatorProperty, outs: Specs, reqs: Reqs) -> bool:
     """Return True if no output is requested and has elements. Layers with states, on the host or of users run all the same."""
     cls = type(prop)
     return (all(r == Req.NULL or not s.size for r, s in zip(reqs, outs)) and not prop.on_host and not prop.list_auxiliary_states()

@@ -14,7 +14,7 @@ from ...errors import ShapeError
 from ..configs.key import Config, Key
 from ..ir.body import Body, formula_body
 from ..kernel import NOTHING, KernelFunction
-from ..op import Gradient, NumpyFunction, Op, Product, Refusal, Req, Shape, Spec, merge_shapes, register
+from ..op import Gradient, NumpyFunction, Op, Product, Refusal, Req, Reqs, Shape, Spec, Specs, merge_shapes, register
 from ..params import REQUIRED, Param, Params, declared_param
 from .operator_property import RANDOM, Dtypes, OperatorProperty, Shapes, backward_needs, entry_numbers, is_idle
 
@@ -61,7 +61,7 @@ class PropertyOp(Op):
     def changes_states(self, p: Params, train: bool) -> bool:
         return self.property(p).changes_states(train)
 
-    def numpy_function(self, p: Params, ins: Sequence[Spec], out: Spec) -> NumpyFunction | None:
+    def numpy_function(self, p: Params, ins: Specs, out: Spec) -> NumpyFunction | None:
         return self.property(p).numpy_function(ins, out)
 
     def outputs(self, p: Params) -> tuple[str, ...]:
@@ -120,7 +120,7 @@ class PropertyOp(Op):
     def is_linear(self, p: Params) -> bool:
         return self.property(p).is_linear()
 
-    def num_random(self, p: Params, outs: Sequence[Spec]) -> int:
+    def num_random(self, p: Params, outs: Specs) -> int:
         return self.property(p).num_random(outs)
 
     def capturable(self, p: Params) -> bool:
@@ -131,19 +131,18 @@ class PropertyOp(Op):
         changes = self.property(p).with_channels_last()
         return None if changes is None else self.parse({**p, **changes})
 
-    def kernel(self, p: Params, ins: Sequence[Spec], outs: Sequence[Spec], reqs: Sequence[Req], target: str,
-               train: bool = False) -> KernelFunction:
+    def kernel(self, p: Params, ins: Specs, outs: Specs, reqs: Reqs, target: str, train: bool = False) -> KernelFunction:
         prop = self.property(p)
         return NOTHING if is_idle(prop, outs, reqs) else prop.forward_kernel(ins, outs, reqs, target, train)
 
-    def products(self, p: Params, ins: Sequence[Spec]) -> tuple[Product, ...]:
+    def products(self, p: Params, ins: Specs) -> tuple[Product, ...]:
         return self.property(p).products([s.shape for s in ins])[:1]
 
-    def tuning_keys(self, p: Params, ins: Sequence[Spec], outs: Sequence[Spec], reqs: tuple[Req, ...], train: bool
+    def tuning_keys(self, p: Params, ins: Specs, outs: Specs, reqs: tuple[Req, ...], train: bool
                     ) -> list[tuple[Key, Config, tuple[Req, ...]]]:
         return self.property(p).tuning_keys(self.products(p, ins), ins, reqs, backward=False)
 
-    def fusible_body(self, p: Params, ins: Sequence[Spec], outs: Sequence[Spec]) -> Body | Refusal:
+    def fusible_body(self, p: Params, ins: Specs, outs: Specs) -> Body | Refusal:
         formula = self.property(p).formula(ins, outs)
         return super().fusible_body(p, ins, outs) if formula is None else formula_body(self.name, p, formula)
 
@@ -219,22 +218,21 @@ class BackwardOp(Op):
         return tuple((asked.index(a), b - first) for a, b in prop.backward_inplace_option(dy, x, y, in_grad)
                      if a in asked)
 
-    def num_random(self, p: Params, outs: Sequence[Spec]) -> int:
+    def num_random(self, p: Params, outs: Specs) -> int:
         return sum(s.size for s in outs) if RANDOM in self.property(p).backward_resource() else 0
 
-    def kernel(self, p: Params, ins: Sequence[Spec], outs: Sequence[Spec], reqs: Sequence[Req], target: str,
-               train: bool = False) -> KernelFunction:
+    def kernel(self, p: Params, ins: Specs, outs: Specs, reqs: Reqs, target: str, train: bool = False) -> KernelFunction:
         prop = self.property(p)
         return NOTHING if is_idle(prop, outs, reqs) else prop.backward_kernel(ins, outs, reqs, target, train)
 
-    def products(self, p: Params, ins: Sequence[Spec]) -> tuple[Product, ...]:
+    def products(self, p: Params, ins: Specs) -> tuple[Product, ...]:
         return self.property(p).products([s.shape for s in ins[1:]])[1:]
 
-    def tuning_keys(self, p: Params, ins: Sequence[Spec], outs: Sequence[Spec], reqs: tuple[Req, ...], train: bool
+    def tuning_keys(self, p: Params, ins: Specs, outs: Specs, reqs: tuple[Req, ...], train: bool
                     ) -> list[tuple[Key, Config, tuple[Req, ...]]]:
         return self.property(p).tuning_keys(self.products(p, ins), ins, reqs, backward=True)
 
-    def fusible_body(self, p: Params, ins: Sequence[Spec], outs: Sequence[Spec]) -> Body | Refusal:
+    def fusible_body(self, p: Params, ins: Specs, outs: Specs) -> Body | Refusal:
         formula = self.property(p).backward_formula(ins, outs)
         return super().fusible_body(p, ins, outs) if formula is None else formula_body(self.name, p, formula)
 

@@ -39,7 +39,7 @@ from ..ir.expr import (
 from ..ir.lang import where
 from ..ir.rows import by_row
 from ..kernel import Kernel
-from ..op import Expression, Gradient, Refusal, Req, Shape, Spec
+from ..op import Expression, Gradient, Refusal, Req, Reqs, Shape, Spec, Specs
 from ..params import Param, Params
 from .simple_op import SimpleOp, array_names
 from .traced import TracedOp, printed
@@ -104,7 +104,7 @@ class ReductionOp(SimpleOp):
     def expression(self, p: Params, dtypes: Sequence[np.dtype]) -> Expression | None:  # type: ignore[override]
         return None  # no part of an elementwise run
 
-    def fusible_body(self, p: Params, ins: Sequence[Spec], outs: Sequence[Spec]) -> Body | Refusal:
+    def fusible_body(self, p: Params, ins: Specs, outs: Specs) -> Body | Refusal:
         """A fold at the end of a group; or, over the last axis alone, a value per row that the rest of the group may read."""
         (x,), (y,) = ins, outs
         e = TracedOp.expression(self, p, [x.dtype])
@@ -130,8 +130,7 @@ class ReductionOp(SimpleOp):
     def inline(self, *args: Any, **kwargs: Any) -> Any:
         raise OperatorError(f"{self.name}: a reduction cannot be called inside an elementwise body ({caller()}).")
 
-    def kernel(self, p: Params, ins: Sequence[Spec], outs: Sequence[Spec], reqs: Sequence[Req], target: str,
-               train: bool = False) -> Kernel:
+    def kernel(self, p: Params, ins: Specs, outs: Specs, reqs: Reqs, target: str, train: bool = False) -> Kernel:
         (x,), (y,) = ins, outs
         kept = self.kept(p, x.shape)
         count = max(x.size, 1) // max(Spec(kept, x.dtype).size, 1)
@@ -197,7 +196,7 @@ class ReductionGradOp(TracedOp):
     def expression(self, p: Params, dtypes: Sequence[np.dtype]) -> Expression | None:  # type: ignore[override]
         return None  # its inputs have other shapes here than in the graph
 
-    def fusible_body(self, p: Params, ins: Sequence[Spec], outs: Sequence[Spec]) -> Body | Refusal:
+    def fusible_body(self, p: Params, ins: Specs, outs: Specs) -> Body | Refusal:
         if self.folds:
             return Refusal(f"{self.name} folds its input again")
         full = outs[0].shape
@@ -212,8 +211,7 @@ class ReductionGradOp(TracedOp):
         values = {k: count if k == "count" else param(k) if kinds.get(k) == "scalar" else p[k] for k in self.keywords}
         return as_expr(self.body(*(load(i, d) for i, d in enumerate(dtypes)), **values))
 
-    def kernel(self, p: Params, ins: Sequence[Spec], outs: Sequence[Spec], reqs: Sequence[Req], target: str,
-               train: bool = False) -> Kernel:
+    def kernel(self, p: Params, ins: Specs, outs: Specs, reqs: Reqs, target: str, train: bool = False) -> Kernel:
         (dx,) = outs
         kept = self.forward.kept(p, dx.shape)
         wide = Spec(kept, np.dtype("float32") if is_half(dx.dtype) else dx.dtype)

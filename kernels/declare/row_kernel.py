@@ -15,14 +15,14 @@ from ..cpu.numpy_printer import numpy_kernel
 from ..ir.coalesce import full_shape
 from ..ir.expr import LOAD, REDUCE, Expr, as_expr, load, loads, node, substitute, topological, typed
 from ..kernel import KernelFunction
-from ..op import Expression, Req, Shape, Spec
+from ..op import Expression, Req, Reqs, Shape, Spec, Specs
 
 Pass = tuple[KernelFunction, Sequence[int], Sequence[int]]  # a kernel, which arrays it reads, which outputs it fills
 _COMBINE = {"sum": "add", "max": "maximum"}
 
 
 def row_kernel(body: Callable[..., Any], views: Sequence[Shape], results: Sequence[Shape], kept: Shape,
-               ins: Sequence[Spec], outs: Sequence[Spec], reqs: Sequence[Req], target: str, name: str) -> KernelFunction:
+               ins: Specs, outs: Specs, reqs: Reqs, target: str, name: str) -> KernelFunction:
     """Return the kernel of body over its arrays, each viewed in another shape.
 
     body:     takes one traced value per input, returns one (or a tuple) per output.
@@ -94,7 +94,7 @@ def _cut(roots: Sequence[Expr], sources: list[Spec], kept: Shape, name: str, mak
     return folds, tuple(substitute(roots, found)), read
 
 
-def _passes(roots: Sequence[Expr], sources: Sequence[Spec], targets: Sequence[Spec], reqs: Sequence[Req], name: str,
+def _passes(roots: Sequence[Expr], sources: Specs, targets: Specs, reqs: Reqs, name: str,
             make: Callable[..., KernelFunction]) -> list[Pass]:
     """The passes that fill the outputs: one for those that span the full shape or are summed over it, and one for each
     that is made of sums alone: beside an array of the full shape it would be summed again."""

@@ -25,7 +25,7 @@ from ...errors import DTypeError, OperatorError
 from .. import op as registry
 from ..ir.expr import LOAD, PARAM, Expr, as_expr, caller, load, param
 from ..ir.primitives import PRIMITIVES
-from ..op import Gradient, NumpyFunction, Spec
+from ..op import Gradient, NumpyFunction, Spec, Specs
 from ..params import REQUIRED, Param, Params, declared_param
 from .traced import GradientOp, TracedOp
 
@@ -80,7 +80,7 @@ class SimpleOp(TracedOp):
         p = self.parse({k: v for k, v in kwargs.items() if not isinstance(v, Expr)})
         return self.body(*map(as_expr, args), **{**p, **{k: v for k, v in kwargs.items() if isinstance(v, Expr)}})
 
-    def numpy_function(self, p: Params, ins: Sequence[Spec], out: Spec) -> NumpyFunction | None:
+    def numpy_function(self, p: Params, ins: Specs, out: Spec) -> NumpyFunction | None:
         e = self.expression(p, [s.dtype for s in ins])
         root = None if e is None or e.states else e.outputs[0]
         function = PRIMITIVES[root.op].numpy if root is not None and root.op in PRIMITIVES else None

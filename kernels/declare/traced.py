@@ -22,7 +22,7 @@ from ..ir.differentiate import derive, in_terms_of_output
 from ..ir.expr import LOAD, REDUCE, Expr, as_expr, cast, const, load, loads, node, resolve_weak_dtype, substitute, topological
 from ..ir.rows import by_row, lies_along, padded, row_total
 from ..kernel import Kernel
-from ..op import Expression, Formula, Gradient, Op, Refusal, Req, Shape, Spec, merge_shapes
+from ..op import Expression, Formula, Gradient, Op, Refusal, Req, Reqs, Shape, Spec, Specs, merge_shapes
 from ..params import Params
 
 
@@ -88,7 +88,7 @@ class TracedOp(Op):
         names = tuple(d.name for d in self.params if d.kind == "scalar")
         return Expression(roots, _kind(roots), self.combine, self.states(p), names)
 
-    def formula(self, p: Params, ins: Sequence[Spec], outs: Sequence[Spec]) -> Formula | None:
+    def formula(self, p: Params, ins: Specs, outs: Specs) -> Formula | None:
         """Return the formula of one use where `expression` alone does not define it."""
         return None
 
@@ -96,7 +96,7 @@ class TracedOp(Op):
         """Return the shapes under which the arrays broadcast to the full shape: by default their own."""
         return ins, outs
 
-    def fusible_body(self, p: Params, ins: Sequence[Spec], outs: Sequence[Spec]) -> Body | Refusal:
+    def fusible_body(self, p: Params, ins: Specs, outs: Specs) -> Body | Refusal:
         formula = self.formula(p, ins, outs)
         if formula is not None:
             return formula_body(self.name, p, formula)
@@ -115,11 +115,10 @@ class TracedOp(Op):
         return derived_gradient(self, p)
 
     # ---- code ----
-    def kernel(self, p: Params, ins: Sequence[Spec], outs: Sequence[Spec], reqs: Sequence[Req], target: str,
-               train: bool = False) -> Kernel:
+    def kernel(self, p: Params, ins: Specs, outs: Specs, reqs: Reqs, target: str, train: bool = False) -> Kernel:
         return printed(self.expression(p, [s.dtype for s in ins]), ins, outs, reqs, target, self.name)
 
-    def tuning_keys(self, p: Params, ins: Sequence[Spec], outs: Sequence[Spec], reqs: tuple[Req, ...], train: bool
+    def tuning_keys(self, p: Params, ins: Specs, outs: Specs, reqs: tuple[Req, ...], train: bool
                     ) -> list[tuple[Key, Config, tuple[Req, ...]]]:
         if not ins or any(s.size == 0 for s in (*ins, *outs)):
             return []
@@ -185,7 +184,7 @@ class GradientOp(TracedOp):
     def states(self, p: Params) -> tuple[tuple[int, int], ...]:
         return ()
 
-    def formula(self, p: Params, ins: Sequence[Spec], outs: Sequence[Spec]) -> Formula | None:
+    def formula(self, p: Params, ins: Specs, outs: Specs) -> Formula | None:
         """Sum over each row where the derivative is by an array that was broadcast along the rows."""
         e = self.expression(p, [s.dtype for s in ins])
         if e.kind != "row":
@@ -197,8 +196,7 @@ class GradientOp(TracedOp):
                       for root, s in zip(e.outputs, outs))
         return Formula(roots, views, tuple(s.shape for s in outs))
 
-    def kernel(self, p: Params, ins: Sequence[Spec], outs: Sequence[Spec], reqs: Sequence[Req], target: str,
-               train: bool = False) -> Kernel:
+    def kernel(self, p: Params, ins: Specs, outs: Specs, reqs: Reqs, target: str, train: bool = False) -> Kernel:
         formula = self.formula(p, ins, outs)
         if formula is None:
             return super().kernel(p, ins, outs, reqs, target, train)
@@ -259,7 +257,7 @@ def derived_gradient(op: TracedOp, p: Params) -> Gradient | None:
     return Gradient(GradientOp(op, needs, gives, make), needs, gives)
 
 
-def printed(e: Expression, ins: Sequence[Spec], outs: Sequence[Spec], reqs: Sequence[Req], target: str, name: str) -> Kernel:
+def printed(e: Expression, ins: Specs, outs: Specs, reqs: Reqs, target: str, name: str) -> Kernel:
     """Return the kernel of e for target, "cpu" or "gpu"."""
     if target == "gpu":
         from ..gpu.printer import triton_kernel  # optional dependency

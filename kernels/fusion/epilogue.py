@@ -19,7 +19,7 @@ from ..gpu.epilogue import Epilogue
 from ..ir.body import Body
 from ..ir.expr import LOAD, topological
 from ..kernel import BoundKernel, Kernel
-from ..op import Expression, Op, Req, Shape, Spec, compiled
+from ..op import Expression, Op, Req, Reqs, Shape, Spec, Specs, compiled
 from ..params import Params
 from .fused import FusedOp, fused_op
 
@@ -96,8 +96,7 @@ class EpilogueOp(Op):
         full = [o for o, view in enumerate(self.body.outs) if view == self.body.shape]
         return tuple((i, self.wiring.n_outputs + o) for i in sorted(rows) for o in full)
 
-    def kernel(self, p: Params, ins: Sequence[Spec], outs: Sequence[Spec], reqs: Sequence[Req], target: str,
-               train: bool = False) -> Kernel:
+    def kernel(self, p: Params, ins: Specs, outs: Specs, reqs: Reqs, target: str, train: bool = False) -> Kernel:
         wiring, n_head = self.wiring, self.wiring.n_outputs
         head_ins = tuple(ins[i] for i in wiring.head)
         if target == "gpu":
@@ -165,7 +164,7 @@ class EpilogueOp(Op):
         small = len(starts) == 1 and (keep or outs[0].nbytes <= _SCRATCH)
         return Kernel(kernel, bind if small else None)
 
-    def _block_kernels(self, n: int, head_ins: Sequence[Spec], ins: Sequence[Spec], outs: Sequence[Spec], reqs: Sequence[Req],
+    def _block_kernels(self, n: int, head_ins: Specs, ins: Specs, outs: Specs, reqs: Reqs,
                        target: str, train: bool) -> tuple[Kernel, Kernel]:
         """Return the kernels of head and epilogue for n samples."""
         n_head = self.wiring.n_outputs
@@ -181,7 +180,7 @@ class EpilogueOp(Op):
         op, epilogue_ins, epilogue_outs = self._epilogue(n, ins, outs)
         return head, op.kernel(Params({}), epilogue_ins, epilogue_outs, reqs[n_head:], target, train)
 
-    def _epilogue(self, n: int, ins: Sequence[Spec], outs: Sequence[Spec]) -> tuple[FusedOp, list[Spec], list[Spec]]:
+    def _epilogue(self, n: int, ins: Specs, outs: Specs) -> tuple[FusedOp, list[Spec], list[Spec]]:
         """Return the epilogue for n samples as an operator, with its inputs and outputs."""
         body, n_head = self.body, self.wiring.n_outputs
         views, results = ([(n, *v[1:]) if v == body.shape else v for v in seen] for seen in (body.ins, body.outs))
@@ -189,7 +188,7 @@ class EpilogueOp(Op):
         return (fused_op(Expression(body.roots), len(views), name=f"{self.head.name}_epilogue"),
                 [Spec(v, d) for v, d in zip(views, dtypes)], [Spec(v, s.dtype) for v, s in zip(results, outs[n_head:])])
 
-    def c_code(self, p: Params, ins: Sequence[Spec], outs: Sequence[Spec], reqs: Sequence[Req]) -> CFunction | str:
+    def c_code(self, p: Params, ins: Specs, outs: Specs, reqs: Reqs) -> CFunction | str:
         """Return the C function that computes the epilogue of a full block on the CPU, or the reason why NumPy does."""
         op, epilogue_ins, epilogue_outs = self._epilogue(min(_block(self.head.name, outs[0]), outs[0].shape[0]), ins, outs)
         return op.c_code(Params({}), epilogue_ins, epilogue_outs, reqs[self.wiring.n_outputs:])

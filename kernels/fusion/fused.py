@@ -14,7 +14,7 @@ from ..ir.body import Body
 from ..ir.coalesce import full_shape
 from ..ir.expr import Expr, cast, load, resolve_weak_dtype
 from ..kernel import BoundKernel, Kernel
-from ..op import Expression, Refusal, Req, Shape, Spec, compiled
+from ..op import Expression, Refusal, Req, Reqs, Shape, Spec, Specs, compiled
 from ..params import Params
 
 
@@ -42,7 +42,7 @@ class FusedOp(TracedOp):
     def outputs(self, p: Params) -> tuple[str, ...]:
         return self._output_names
 
-    def fusible_body(self, p: Params, ins: Sequence[Spec], outs: Sequence[Spec]) -> Body | Refusal:
+    def fusible_body(self, p: Params, ins: Specs, outs: Specs) -> Body | Refusal:
         return Refusal(f"{self.name} ends in a reduction") if self.finished else super().fusible_body(p, ins, outs)
 
     def views(self, p: Params, ins: Sequence[Shape], outs: Sequence[Shape]) -> tuple[Sequence[Shape], Sequence[Shape]]:
@@ -54,8 +54,7 @@ class FusedOp(TracedOp):
     def inplace(self, p: Params) -> tuple[tuple[int, int], ...]:
         return self._inplace
 
-    def kernel(self, p: Params, ins: Sequence[Spec], outs: Sequence[Spec], reqs: Sequence[Req], target: str,
-               train: bool = False) -> Kernel:
+    def kernel(self, p: Params, ins: Specs, outs: Specs, reqs: Reqs, target: str, train: bool = False) -> Kernel:
         if self.ins is None or self.outs is None:
             return self._plain(p, ins, outs, reqs, target, train)
         seen = [Spec(v, s.dtype) for v, s in zip(self.ins, ins)], [Spec(v, s.dtype) for v, s in zip(self.outs, outs)]
@@ -76,7 +75,7 @@ class FusedOp(TracedOp):
 
         return Kernel(bind=bind)
 
-    def c_code(self, p: Params, ins: Sequence[Spec], outs: Sequence[Spec], reqs: Sequence[Req]) -> CFunction | str:
+    def c_code(self, p: Params, ins: Specs, outs: Specs, reqs: Reqs) -> CFunction | str:
         """Return the C function that computes one use of the operator on the CPU, or the reason why NumPy does."""
         if self.finished:
             return "an output is summed"
@@ -84,14 +83,12 @@ class FusedOp(TracedOp):
         seen_out = [Spec(v, s.dtype) for v, s in zip(self.outs or [s.shape for s in outs], outs)]
         return select_c_function(self.expression(p, [s.dtype for s in ins]), seen_in, seen_out, reqs)
 
-    def _plain(self, p: Params, ins: Sequence[Spec], outs: Sequence[Spec], reqs: Sequence[Req], target: str,
-               train: bool) -> Kernel:
+    def _plain(self, p: Params, ins: Specs, outs: Specs, reqs: Reqs, target: str, train: bool) -> Kernel:
         if target == "gpu":
             return super().kernel(p, ins, outs, reqs, target, train)
         return cpu_kernel(self.expression(p, [s.dtype for s in ins]), ins, outs, reqs, self.name)
 
-    def _with_finishes(self, p: Params, ins: Sequence[Spec], outs: Sequence[Spec], reqs: Sequence[Req], target: str,
-                       train: bool) -> Kernel:
+    def _with_finishes(self, p: Params, ins: Specs, outs: Specs, reqs: Reqs, target: str, train: bool) -> Kernel:
         """Return the kernel that writes folds with a finishing step to scratch memory and then applies that step."""
         held = {o: Spec(outs[o].shape, load(0, outs[o].dtype).dtype or outs[o].dtype)
                 for o, f in enumerate(self.finishes) if f is not None and reqs[o] != Req.NULL}

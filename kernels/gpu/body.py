@@ -140,8 +140,7 @@ class KernelBody:
     inputs:  the dtype of each input array; scalars: the names of the run-time scalars, in order.
     """
 
-    def __init__(self, roots: Sequence[Expr], order: Sequence[Expr], inputs: Sequence[np.dtype],
-                 scalars: Sequence[str]):
+    def __init__(self, roots: Sequence[Expr], order: Sequence[Expr], inputs: Sequence[np.dtype], scalars: Sequence[str]):
         self.roots, self.order, self.inputs, self.scalar_names = roots, order, inputs, scalars
         self.number = {id(x): i for i, x in enumerate(order)}
         self.used_scalars: dict[tuple[str, str], str] = {}  # (name, kind) -> parameter

@@ -19,7 +19,7 @@ from ..configs.key import Key, key
 from ..ir.coalesce import Layout, merge
 from ..ir.expr import LOAD, Expr, loads, topological
 from ..ir.primitives import PRIMITIVES
-from ..op import Expression, Shape, Spec
+from ..op import Expression, Shape, Specs
 from .body import ArrayRef, KernelBody, KernelLaunch, StoreTarget, indent, kernel_text, size_parameter, store
 from .special import HELPERS
 from .target import CodegenTarget
@@ -28,7 +28,7 @@ MANY_NODES = 150  # of a body whose arithmetic, not memory, takes the time: one 
 INT32_ELEMENTS = 2**31 - 2**21  # offsets up to here, and one block beyond, fit int32
 
 
-def elementwise_launch(e: Expression, ins: Sequence[Spec], targets: Sequence[StoreTarget], full: Shape, name: str,
+def elementwise_launch(e: Expression, ins: Specs, targets: Sequence[StoreTarget], full: Shape, name: str,
                        codegen: CodegenTarget, source: ArrayRef | None = None) -> KernelLaunch:
     """Print the kernel that stores targets, all of the full shape.
 

@@ -17,7 +17,7 @@ from ..ir.coalesce import full_shape
 from ..ir.expr import LOAD, REDUCE, Expr, cast, load, topological
 from ..ir.rows import lies_along, whole_rows
 from ..kernel import Kernel
-from ..op import Expression, Req, Shape, Spec
+from ..op import Expression, Req, Reqs, Shape, Specs
 from .body import KernelLaunch, LaunchPlan, StoreTarget, kernel_name, typed_root
 from .elementwise import elementwise_launch
 from .reduction import reduction_launches
@@ -25,19 +25,17 @@ from .row import row_launch
 from .target import CodegenTarget, codegen_target
 
 
-def triton_kernel(e: Expression, ins: Sequence[Spec], outs: Sequence[Spec], reqs: Sequence[Req], *,
-                  name: str = "kernel") -> Kernel:
+def triton_kernel(e: Expression, ins: Specs, outs: Specs, reqs: Reqs, *, name: str = "kernel") -> Kernel:
     """Return the kernel: kernel(run, inputs, outputs, scalars=()). It is compiled when it first runs."""
     return Kernel(plan_launches(e, ins, outs, reqs, name=name).run)
 
 
-def triton_source(e: Expression, ins: Sequence[Spec], outs: Sequence[Spec], reqs: Sequence[Req], *,
-                  name: str = "kernel") -> str:
+def triton_source(e: Expression, ins: Specs, outs: Specs, reqs: Reqs, *, name: str = "kernel") -> str:
     """Return the text of the kernels, for reading."""
     return "\n\n".join(one.source for one in plan_launches(e, ins, outs, reqs, name=name).launches)
 
 
-def plan_launches(e: Expression, ins: Sequence[Spec], outs: Sequence[Spec], reqs: Sequence[Req], *,
+def plan_launches(e: Expression, ins: Specs, outs: Specs, reqs: Reqs, *,
                name: str = "kernel", codegen: CodegenTarget | None = None) -> LaunchPlan:
     """Return the launches of triton_kernel. codegen: default, the target of this thread's launches."""
     codegen = codegen or codegen_target()
@@ -70,7 +68,7 @@ def plan_launches(e: Expression, ins: Sequence[Spec], outs: Sequence[Spec], reqs
     return plan
 
 
-def _spans_columns(root: Expr, ins: Sequence[Spec]) -> bool:
+def _spans_columns(root: Expr, ins: Specs) -> bool:
     """Return True if a root has a value for every column of a row, and not one for the row."""
     spans: dict[int, bool] = {}
     for x in topological([root]):
@@ -88,7 +86,7 @@ def _copy_launch(source: StoreTarget, t: StoreTarget, name: str, codegen: Codege
     return elementwise_launch(copy, [spec], [moved], spec.shape, name, codegen, source=source.array)
 
 
-def _plan_rows(plan: LaunchPlan, e: Expression, ins: Sequence[Spec], targets: Sequence[StoreTarget], full: Shape, name: str,
+def _plan_rows(plan: LaunchPlan, e: Expression, ins: Specs, targets: Sequence[StoreTarget], full: Shape, name: str,
                codegen: CodegenTarget) -> LaunchPlan:
     """Plan the kernel of rows, and a reduction for each output that does not have all the rows."""
     if math.prod(full) == 0:

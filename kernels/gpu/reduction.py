@@ -18,7 +18,7 @@ from ..configs import active as active_configs
 from ..configs.key import Key, key
 from ..ir.coalesce import Layout, merge
 from ..ir.expr import BOOL, Expr, load, loads, topological
-from ..op import Expression, Shape, Spec
+from ..op import Expression, Shape, Spec, Specs
 from .body import (
     ArrayRef,
     KernelBody,
@@ -58,7 +58,7 @@ def identity(combine: str, dtype: np.dtype) -> Any:
     return int(info.min if low else info.max)
 
 
-def reduction_launches(plan: LaunchPlan, e: Expression, ins: Sequence[Spec], t: StoreTarget, full: Shape, name: str,
+def reduction_launches(plan: LaunchPlan, e: Expression, ins: Specs, t: StoreTarget, full: Shape, name: str,
                        codegen: CodegenTarget, source: ArrayRef | None = None, split: int | None = None) -> list[KernelLaunch]:
     """Print the kernel, or two, that reduce t.root over the axes that t's array does not have.
 
@@ -128,7 +128,7 @@ def _tile(m: int, r: int, inner: bool, codegen: CodegenTarget) -> tuple[int, int
 class _Reduction:
     """Prints one reduction kernel."""
 
-    def __init__(self, e: Expression, ins: Sequence[Spec], t: StoreTarget, used: Sequence[int], layout: Layout,
+    def __init__(self, e: Expression, ins: Specs, t: StoreTarget, used: Sequence[int], layout: Layout,
                  kept: Sequence[int], reduced: Sequence[int], extent: tuple[int, int, int], inner: bool,
                  accumulator: np.dtype):
         self.e, self.ins, self.t, self.used, self.layout = e, ins, t, used, layout

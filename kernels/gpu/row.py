@@ -16,7 +16,7 @@ from ..configs import active as active_configs
 from ..configs.key import alignment, key
 from ..ir.coalesce import Layout, merge
 from ..ir.expr import REDUCE, Expr, loads, topological
-from ..op import Expression, Shape, Spec
+from ..op import Expression, Shape, Specs
 from .body import KernelBody, KernelLaunch, StoreTarget, convert, indent, kernel_text, literal, size_parameter, store, tl_type
 from .elementwise import INT32_ELEMENTS
 from .reduction import identity
@@ -27,7 +27,7 @@ LOOP_BLOCK = 8192  # elements of a longer row taken at a time
 _COMBINE = {"sum": "add", "max": "maximum"}
 
 
-def row_launch(e: Expression, ins: Sequence[Spec], targets: Sequence[StoreTarget], full: Shape, name: str, codegen: CodegenTarget,
+def row_launch(e: Expression, ins: Specs, targets: Sequence[StoreTarget], full: Shape, name: str, codegen: CodegenTarget,
              longest: int | None = None) -> KernelLaunch:
     """Print the kernel that stores targets, each [rows, last] or [rows, 1] of the full shape.
 
@@ -39,7 +39,7 @@ def row_launch(e: Expression, ins: Sequence[Spec], targets: Sequence[StoreTarget
 class _Rows:
     """Prints one row kernel."""
 
-    def __init__(self, e: Expression, ins: Sequence[Spec], targets: Sequence[StoreTarget], full: Shape, longest: int,
+    def __init__(self, e: Expression, ins: Specs, targets: Sequence[StoreTarget], full: Shape, longest: int,
                  codegen: CodegenTarget):
         self.ins, self.targets, self.codegen = ins, targets, codegen
         roots = [t.root for t in targets]

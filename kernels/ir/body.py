@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from ...dtype import is_float
-from ..op import Expression, Formula, Refusal, Shape, Spec
+from ..op import Expression, Formula, Refusal, Shape, Specs
 from ..params import Params
 from .coalesce import full_shape
 from .expr import PARAM, REDUCE, Expr, const, substitute, topological
@@ -42,7 +42,7 @@ class Body:
         return bool(self.combine) and lacks and not (self.rows and self.outs[output] == by_row(self.shape))
 
 
-def expression_body(name: str, p: Params, e: Expression, views: Sequence[Shape], shapes: Sequence[Shape], outs: Sequence[Spec]
+def expression_body(name: str, p: Params, e: Expression, views: Sequence[Shape], shapes: Sequence[Shape], outs: Specs
                     ) -> Body | Refusal:
     """Return the body of an expression. views, shapes: what inputs and outputs are seen as, to broadcast to the full shape."""
     try:

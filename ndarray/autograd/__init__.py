@@ -220,8 +220,7 @@ def _accumulate(total: Any, g: Any) -> None:
     invoke(op, [total, g], op.parse({}), out=total)
 
 
-def _walk(heads: list[Any], grads: list[Any], retain: bool, wanted: list[Edge] | None, recorded: bool = False
-          ) -> list[Any]:
+def _walk(heads: list[Any], grads: list[Any], retain: bool, wanted: list[Edge] | None, recorded: bool = False) -> list[Any]:
     """Run backward from heads, the latest operation first. wanted: edges whose gradients to return; None: fill the buffers."""
     sums = _Sums(wanted is None, recorded)
     for h, g in zip(heads, grads):

@@ -31,7 +31,7 @@ from ...kernels.declare.operator_property import OperatorProperty as OperatorPro
 from ...kernels.declare.operator_property import assign as assign
 from ...kernels.declare.property_op import register_operator as register_operator
 from ...kernels.kernel import KernelFunction
-from ...kernels.op import Gradient, Op, Req, Shape, Spec, merge_shapes
+from ...kernels.op import Gradient, Op, Req, Reqs, Shape, Spec, Specs, merge_shapes
 from ...kernels.op import register as register_op
 from ...kernels.params import Param, Params
 from ..autograd import _Scope
@@ -152,7 +152,7 @@ class CustomOpType:
             _name(e, f"{self.op_type}: {name}")
             raise
 
-    def operator(self, handle: Any, ctx: Any, ins: Sequence[Spec] | None) -> CustomOp:
+    def operator(self, handle: Any, ctx: Any, ins: Specs | None) -> CustomOp:
         """Return the operator of a handle. ins: forward's inputs; None in backward, which uses the operator of forward."""
         address = handle.ctypes.data if isinstance(handle, np.ndarray) else handle.data_ptr()
         key = (ctx, address)
@@ -256,8 +256,7 @@ class _Custom(Op):
         needs = (*use.needs, ("y", len(use.outputs)), *(("x", n + i) for i in range(len(use.states))))
         return Gradient(self._backward, needs, tuple(range(n)))
 
-    def kernel(self, p: Params, ins: Sequence[Spec], outs: Sequence[Spec], reqs: Sequence[Req], target: str,
-               train: bool = False) -> KernelFunction:
+    def kernel(self, p: Params, ins: Specs, outs: Specs, reqs: Reqs, target: str, train: bool = False) -> KernelFunction:
         use = self.use(p)
         n, m = len(use.arguments), len(use.outputs)
         words = [_REQUESTS[r] for r in reqs[:m]]
@@ -297,8 +296,7 @@ class _CustomBackward(Op):
     def outputs(self, p: Params) -> tuple[str, ...]:
         return tuple(f"{n}_grad" for n in self.forward.use(p).arguments)
 
-    def kernel(self, p: Params, ins: Sequence[Spec], outs: Sequence[Spec], reqs: Sequence[Req], target: str,
-               train: bool = False) -> KernelFunction:
+    def kernel(self, p: Params, ins: Specs, outs: Specs, reqs: Reqs, target: str, train: bool = False) -> KernelFunction:
         use = self.forward.use(p)
         needs, words = use.needs, [_REQUESTS[r] for r in reqs]
         sizes = {"dy": len(use.outputs), "x": len(use.arguments), "y": len(use.outputs)}

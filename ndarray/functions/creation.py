@@ -101,8 +101,7 @@ def full(shape: Shape, val: Any, ctx: Context | None = None, dtype: Any = None, 
     return out
 
 
-def zeros(shape: Shape, ctx: Context | None = None, dtype: Any = None, stype: Any = None, out: Any = None,
-          **kwargs: Any) -> Any:
+def zeros(shape: Shape, ctx: Context | None = None, dtype: Any = None, stype: Any = None, out: Any = None, **kwargs: Any) -> Any:
     """Return an array of zeros."""
     return full(shape, 0, ctx, dtype, out)
 
@@ -121,8 +120,7 @@ def arange(start: float, stop: float | None = None, step: float = 1.0, repeat: i
     return array(np.repeat(values, repeat), ctx, as_dtype(dtype))
 
 
-def linspace(start: float, stop: float, num: int, endpoint: bool = True, ctx: Context | None = None,
-             dtype: Any = None) -> Any:
+def linspace(start: float, stop: float, num: int, endpoint: bool = True, ctx: Context | None = None, dtype: Any = None) -> Any:
     """Return num values evenly spaced from start to stop."""
     return array(np.linspace(start, stop, num, endpoint=endpoint), ctx, as_dtype(dtype))
 

@@ -89,14 +89,12 @@ def generalized_negative_binomial(mu: Any = 1, alpha: Any = 1, shape: Any = None
     return _draw("generalized_negative_binomial", shape, dtype, ctx, out, mu=mu, alpha=alpha)
 
 
-def randint(low: int, high: int, shape: Any = None, dtype: Any = None, ctx: Any = None, out: Any = None,
-            **kwargs: Any) -> Any:
+def randint(low: int, high: int, shape: Any = None, dtype: Any = None, ctx: Any = None, out: Any = None, **kwargs: Any) -> Any:
     """Draw integers in [low, high), by default as int32."""
     return _draw("randint", shape, dtype or "int32", ctx, out, low=low, high=high)
 
 
-def multinomial(data: Any, shape: Any = (), get_prob: bool = False, out: Any = None, dtype: Any = "int32",
-                **kwargs: Any) -> Any:
+def multinomial(data: Any, shape: Any = (), get_prob: bool = False, out: Any = None, dtype: Any = "int32", **kwargs: Any) -> Any:
     """Draw indices with the probabilities along data's last axis; with get_prob return their log probabilities too."""
     return call_op(builtin("_sample_multinomial"), (data,), {"shape": shape, "get_prob": get_prob, "dtype": dtype, "out": out})
 

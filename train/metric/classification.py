@@ -33,8 +33,7 @@ class Accuracy(EvalMetric):
 class TopKAccuracy(EvalMetric):
     """The share of labels among the k highest scores. Predictions are scores [n, classes]."""
 
-    def __init__(self, top_k: int = 1, name: str = "top_k_accuracy", output_names: Names = None,
-                 label_names: Names = None):
+    def __init__(self, top_k: int = 1, name: str = "top_k_accuracy", output_names: Names = None, label_names: Names = None):
         if top_k < 1:
             raise ParameterError(f"TopKAccuracy: top_k={top_k} must be at least 1.")
         super().__init__(name, output_names, label_names, top_k=top_k)

@@ -68,8 +68,7 @@ class PearsonCorrelation(EvalMetric):
     1.9.1 has no such sums for the epoch, and returns 0 too.
     """
 
-    def __init__(self, name: str = "pearsonr", output_names: Names = None, label_names: Names = None,
-                 average: str = "macro"):
+    def __init__(self, name: str = "pearsonr", output_names: Names = None, label_names: Names = None, average: str = "macro"):
         if average not in ("macro", "micro"):
             raise ParameterError(f"PearsonCorrelation: average={average!r} is not one of macro, micro.")
         self.average = average

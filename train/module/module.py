@@ -94,8 +94,7 @@ class Module(BaseModule):
             module._preload_opt_states = f"{prefix}-{epoch:04d}.states"
         return module
 
-    def save_checkpoint(self, prefix: str, epoch: int, save_optimizer_states: bool = False, remove_amp_cast: bool = True
-                        ) -> None:
+    def save_checkpoint(self, prefix: str, epoch: int, save_optimizer_states: bool = False, remove_amp_cast: bool = True) -> None:
         """Write PREFIX-symbol.json, PREFIX-0000.params and optionally PREFIX-0000.states, where 0000 is the epoch."""
         save_checkpoint(prefix, epoch, self._symbol, *self.get_params())
         if save_optimizer_states:

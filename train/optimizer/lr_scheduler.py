@@ -20,8 +20,7 @@ class LRScheduler:
     base_lr:  the rate after the warm-up. An optimizer with an explicit `learning_rate` replaces it (`rebase`).
     """
 
-    def __init__(self, base_lr: float = 0.01, warmup_steps: int = 0, warmup_begin_lr: float = 0,
-                 warmup_mode: str = "linear"):
+    def __init__(self, base_lr: float = 0.01, warmup_steps: int = 0, warmup_begin_lr: float = 0, warmup_mode: str = "linear"):
         name = type(self).__name__
         if not isinstance(warmup_steps, int) or warmup_steps < 0:
             raise ParameterError(f"{name}: warmup_steps={warmup_steps!r} is not an integer >= 0.")

@@ -5,7 +5,7 @@ uint8 results are clipped to 0 … 255. Computed on the host with NumPy; no deri
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from typing import Any, ClassVar
 
 import numpy as np
@@ -14,7 +14,7 @@ from ....errors import ParameterError
 from ...declare.host_op import HostOp
 from ...declare.operator_property import RANDOM, RandomNumbers, Shapes
 from ...declare.property_op import register_operator
-from ...op import Spec
+from ...op import Specs
 from .image import picture_axes
 
 GRAY = np.array([0.299, 0.587, 0.114], np.float32)
@@ -76,7 +76,7 @@ class Changed(HostOp):
     resources = (RANDOM,)
     gradient_arguments = ()
 
-    def num_random(self, outs: Sequence[Spec]) -> int:
+    def num_random(self, outs: Specs) -> int:
         return self.numbers
 
     def infer_shape(self, in_shape: Shapes, out_shape: Shapes) -> tuple[Shapes, Shapes, Shapes]:
@@ -192,7 +192,7 @@ class AdjustLighting(Changed):
         if len(self.alpha) != 3:
             raise ParameterError(f"{self.name}: alpha={self.alpha} must be three numbers.")
 
-    def num_random(self, outs: Sequence[Spec]) -> int:
+    def num_random(self, outs: Specs) -> int:
         return 0
 
     def compute(self, *arrays: np.ndarray) -> Any:

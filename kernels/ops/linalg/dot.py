@@ -15,7 +15,7 @@ from ...declare.composite import TracedValue, ops, vjp_rule
 from ...declare.operator_property import OperatorProperty, Shapes
 from ...declare.property_op import register_operator
 from ...kernel import KernelFunction
-from ...op import NumpyFunction, Product, Req, Shape, Spec
+from ...op import NumpyFunction, Product, Req, Reqs, Shape, Spec, Specs
 from .gemm import matrix, product, tuning_keys
 
 SMALL = 1 << 16  # multiplications, a microsecond of BLAS; below, making views and pieces costs more than the product
@@ -41,20 +41,18 @@ class MatrixProduct(OperatorProperty):
         batch, m, n, k = self.sizes(*shapes[:2])
         return (batch, m, n, k), (batch, m, k, n), (batch, k, n, m)
 
-    def tuning_keys(self, products: Sequence[Product], ins: Sequence[Spec], reqs: tuple[Req, ...], *, backward: bool
+    def tuning_keys(self, products: Sequence[Product], ins: Specs, reqs: tuple[Req, ...], *, backward: bool
                     ) -> list[tuple[Key, Config, tuple[Req, ...]]]:
         return tuning_keys(products, ins[0].dtype, reqs)
 
-    def forward_kernel(self, ins: Sequence[Spec], outs: Sequence[Spec], reqs: Sequence[Req], target: str,
-                       train: bool) -> KernelFunction:
+    def forward_kernel(self, ins: Specs, outs: Specs, reqs: Reqs, target: str, train: bool) -> KernelFunction:
         batch, m, n, k = self.sizes(ins[0].shape, ins[1].shape)
         a = matrix(0, (batch, k, m) if self.transpose_a else (batch, m, k), self.transpose_a)
         b = matrix(1, (batch, n, k) if self.transpose_b else (batch, k, n), self.transpose_b)
         multiply = product(a, b, matrix(2, (batch, m, n), False), reqs[0], target)
         return lambda run, inputs, outputs: multiply(run, [*inputs, *outputs])
 
-    def backward_kernel(self, ins: Sequence[Spec], outs: Sequence[Spec], reqs: Sequence[Req], target: str,
-                        train: bool) -> KernelFunction:
+    def backward_kernel(self, ins: Specs, outs: Specs, reqs: Reqs, target: str, train: bool) -> KernelFunction:
         batch, m, n, k = self.sizes(ins[1].shape, ins[2].shape)
         ta, tb = self.transpose_a, self.transpose_b
         a = matrix(1, (batch, k, m) if ta else (batch, m, k), ta)
@@ -94,20 +92,19 @@ class Dot(MatrixProduct):
         n = math.prod(b[:-1] if tb else b[1:])
         return 1, m, n, a[0] if ta else a[-1]
 
-    def _is_small(self, ins: Sequence[Spec], out: Spec) -> bool:
+    def _is_small(self, ins: Specs, out: Spec) -> bool:
         """Return True for matrices of one dtype, small enough to leave the product to one np.dot."""
         same = len({s.dtype for s in (*ins, out)}) == 1 and not is_half(out.dtype)
         few = out.size * ins[0].shape[0 if self.transpose_a else -1] <= SMALL
         return same and few and len(ins[0].shape) == len(ins[1].shape) == 2
 
-    def numpy_function(self, ins: Sequence[Spec], out: Spec) -> NumpyFunction | None:
+    def numpy_function(self, ins: Specs, out: Spec) -> NumpyFunction | None:
         if out.dtype.char not in "fd" or not self._is_small(ins, out) or not ins[0].size:
             return None
         ta, tb = self.transpose_a, self.transpose_b
         return (lambda a, b: np.dot(a.T if ta else a, b.T if tb else b)) if ta or tb else np.dot, (0, 1)
 
-    def forward_kernel(self, ins: Sequence[Spec], outs: Sequence[Spec], reqs: Sequence[Req], target: str,
-                       train: bool) -> KernelFunction:
+    def forward_kernel(self, ins: Specs, outs: Specs, reqs: Reqs, target: str, train: bool) -> KernelFunction:
         if target != "cpu" or reqs[0] != Req.WRITE or not self._is_small(ins, outs[0]):
             return super().forward_kernel(ins, outs, reqs, target, train)
         ta, tb = self.transpose_a, self.transpose_b

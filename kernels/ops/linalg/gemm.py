@@ -16,7 +16,7 @@ from ...configs.key import Config, Key, key
 from ...cpu.sum_tree import total
 from ...declare.operator_property import gpu_module, upcast
 from ...kernel import BoundKernel
-from ...op import Product, Req, Shape, only
+from ...op import Product, Req, Reqs, Shape, only
 
 # A product with a quarter of this many multiplications is cut into two pieces, larger ones into more, as the square root of their
 # size: BLAS packs one operand again for each piece, and 1024 cubed costs 5 % more in 4 pieces, 15 % in 8, 75 % in 64. The number
@@ -35,7 +35,7 @@ def gemm_key(batch: int, m: int, n: int, k: int, dtype: np.dtype) -> Key:
 MIN_PIECE = 1 << 20  # multiplications: smaller pieces are never tried
 
 
-def tuning_keys(products: Sequence[Product], dtype: np.dtype, reqs: Sequence[Req]) -> list[tuple[Key, Config, tuple[Req, ...]]]:
+def tuning_keys(products: Sequence[Product], dtype: np.dtype, reqs: Reqs) -> list[tuple[Key, Config, tuple[Req, ...]]]:
     """Return Op.tuning_keys of a layer whose outputs are these products: those that are wanted and large enough to cut."""
     return [(gemm_key(*sizes, dtype), DEFAULT, only(reqs, i)) for i, sizes in enumerate(products)
             if reqs[i] != Req.NULL and math.prod(sizes[1:]) >= 2 * MIN_PIECE]

@@ -6,7 +6,6 @@ Each operator selects indices of the flattened matrix, so one index table define
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
 from functools import lru_cache
 from typing import ClassVar
 
@@ -16,7 +15,7 @@ from ....errors import ShapeError
 from ...declare.operator_property import KnownShapes, OperatorProperty, Shapes
 from ...declare.property_op import register_operator
 from ...kernel import KernelFunction
-from ...op import Req, Shape, Spec
+from ...op import Req, Reqs, Shape, Spec, Specs
 from ..nn.resize import Taps, along_axes, taps_at
 
 
@@ -89,12 +88,10 @@ class Places(OperatorProperty):
         apply = along_axes(a, [(1, taps)], Spec(b, out.dtype), req, target)
         return lambda run, inputs, outputs: apply(run, [inputs[0].reshape(a)], [outputs[0].reshape(b)])
 
-    def forward_kernel(self, ins: Sequence[Spec], outs: Sequence[Spec], reqs: Sequence[Req], target: str,
-                       train: bool) -> KernelFunction:
+    def forward_kernel(self, ins: Specs, outs: Specs, reqs: Reqs, target: str, train: bool) -> KernelFunction:
         return self._kernel((ins if self.taken else outs)[0].shape, outs[0], reqs[0], target, self.taken)
 
-    def backward_kernel(self, ins: Sequence[Spec], outs: Sequence[Spec], reqs: Sequence[Req], target: str,
-                        train: bool) -> KernelFunction:
+    def backward_kernel(self, ins: Specs, outs: Specs, reqs: Reqs, target: str, train: bool) -> KernelFunction:
         return self._kernel((outs if self.taken else ins)[0].shape, outs[0], reqs[0], target, not self.taken)
 
 

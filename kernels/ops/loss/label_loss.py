@@ -14,7 +14,7 @@ from ...declare.property_op import register_operator
 from ...declare.row_kernel import row_kernel
 from ...ir.lang import exp, log, row_max, row_sum, trunc, where
 from ...kernel import KernelFunction
-from ...op import Req, Shape, Spec, merge_shapes
+from ...op import Req, Reqs, Shape, Spec, Specs, merge_shapes
 from ..tensor.data_movement import Move, move_kernel, whole
 
 
@@ -33,8 +33,8 @@ class LabelLoss(OperatorProperty):
             raise ShapeError(f"{self.name}: data {x} needs a batch and a class axis.")
         return merge_shapes(self.name, "label", label, x[:-1])
 
-    def label_kernel(self, body: Any, views: Sequence[Shape], result: Shape, kept: Shape, ins: Sequence[Spec],
-                     outs: Sequence[Spec], reqs: Sequence[Req], target: str) -> KernelFunction:
+    def label_kernel(self, body: Any, views: Sequence[Shape], result: Shape, kept: Shape, ins: Specs,
+                     outs: Specs, reqs: Reqs, target: str) -> KernelFunction:
         """Build the row kernel of a body whose last argument is the class index of each column."""
         classes = max(v[-1] for v in views)
         column = Spec((1, classes), np.dtype(np.int32))
@@ -67,12 +67,10 @@ class SVMOutput(LabelLoss):
         x = merge_shapes(self.name, "data and output", in_shape[0], out_shape[0])
         return [x, self.match(x, in_shape[1])], [x], []
 
-    def forward_kernel(self, ins: Sequence[Spec], outs: Sequence[Spec], reqs: Sequence[Req], target: str,
-                       train: bool) -> KernelFunction:
+    def forward_kernel(self, ins: Specs, outs: Specs, reqs: Reqs, target: str, train: bool) -> KernelFunction:
         return move_kernel([Move(0, whole, 0, whole)], ins, outs, reqs, target)
 
-    def backward_kernel(self, ins: Sequence[Spec], outs: Sequence[Spec], reqs: Sequence[Req], target: str,
-                        train: bool) -> KernelFunction:
+    def backward_kernel(self, ins: Specs, outs: Specs, reqs: Reqs, target: str, train: bool) -> KernelFunction:
         n, c = math.prod(outs[0].shape[:-1]), outs[0].shape[-1]
         margin, factor, linear = self.margin, self.regularization_coefficient, self.use_linear
 
@@ -99,8 +97,7 @@ class SoftmaxCrossEntropy(LabelLoss):
             raise ShapeError(f"{self.name}: data {x} must be [batch, classes].")
         return [x, self.match(x, in_shape[1])], [(1,)], []
 
-    def forward_kernel(self, ins: Sequence[Spec], outs: Sequence[Spec], reqs: Sequence[Req], target: str,
-                       train: bool) -> KernelFunction:
+    def forward_kernel(self, ins: Specs, outs: Specs, reqs: Reqs, target: str, train: bool) -> KernelFunction:
         n, c = ins[0].shape
 
         def body(x: Any, label: Any, k: Any) -> Any:
@@ -110,8 +107,7 @@ class SoftmaxCrossEntropy(LabelLoss):
 
         return self.label_kernel(body, [(n, c), (n, 1)], (1, 1), (n, 1), ins, outs, reqs, target)
 
-    def backward_kernel(self, ins: Sequence[Spec], outs: Sequence[Spec], reqs: Sequence[Req], target: str,
-                        train: bool) -> KernelFunction:
+    def backward_kernel(self, ins: Specs, outs: Specs, reqs: Reqs, target: str, train: bool) -> KernelFunction:
         n, c = outs[0].shape
 
         def body(dy: Any, x: Any, label: Any, k: Any) -> Any:
@@ -149,12 +145,10 @@ class IdentityAttachKLSparseReg(OperatorProperty):
             raise ShapeError(f"{self.name}: data {x} needs a batch and a unit axis.")
         return [x], [x], [(x[1],)]
 
-    def forward_kernel(self, ins: Sequence[Spec], outs: Sequence[Spec], reqs: Sequence[Req], target: str,
-                       train: bool) -> KernelFunction:
+    def forward_kernel(self, ins: Specs, outs: Specs, reqs: Reqs, target: str, train: bool) -> KernelFunction:
         return move_kernel([Move(0, whole, 0, whole)], ins, outs, reqs, target)
 
-    def backward_kernel(self, ins: Sequence[Spec], outs: Sequence[Spec], reqs: Sequence[Req], target: str,
-                        train: bool) -> KernelFunction:
+    def backward_kernel(self, ins: Specs, outs: Specs, reqs: Reqs, target: str, train: bool) -> KernelFunction:
         x, average = ins[1], ins[2]
         view, row = (x.shape[0], x.shape[1], math.prod(x.shape[2:])), (1, x.shape[1], 1)
         count, momentum, rho, penalty = max(1, view[0] * view[2]), self.momentum, self.sparseness_target, self.penalty

@@ -12,7 +12,7 @@ from ....errors import ShapeError
 from ...declare.operator_property import OperatorProperty, Shapes, assign, gpu_module, math_dtype
 from ...declare.property_op import register_operator
 from ...kernel import KernelFunction
-from ...op import Req, Spec, is_known, merge_shapes
+from ...op import Req, Reqs, Specs, is_known, merge_shapes
 from ..tensor.data_movement import Move, move_kernel, whole
 
 
@@ -45,8 +45,7 @@ class RegressionOutput(OperatorProperty):
                                 in_grad: list[int]) -> list[tuple[int, int]]:
         return [(out_data[0], in_grad[0])]
 
-    def forward_kernel(self, ins: Sequence[Spec], outs: Sequence[Spec], reqs: Sequence[Req], target: str,
-                       train: bool) -> KernelFunction:
+    def forward_kernel(self, ins: Specs, outs: Specs, reqs: Reqs, target: str, train: bool) -> KernelFunction:
         if self.kind != "logistic":
             return move_kernel([Move(0, whole, 0, whole)], ins, outs, reqs, target)
         req = reqs[0]
@@ -61,8 +60,7 @@ class RegressionOutput(OperatorProperty):
 
         return kernel
 
-    def backward_kernel(self, ins: Sequence[Spec], outs: Sequence[Spec], reqs: Sequence[Req], target: str,
-                        train: bool) -> KernelFunction:
+    def backward_kernel(self, ins: Specs, outs: Specs, reqs: Reqs, target: str, train: bool) -> KernelFunction:
         label, req, sign = ins[1].shape, reqs[0], self.kind == "absolute"
         scale = self.grad_scale / max(1, math.prod(label[1:]))
         if target == "gpu":
@@ -109,12 +107,10 @@ class Loss(OperatorProperty):
     def declare_backward_dependency(self, out_grad: list[int], in_data: list[int], out_data: list[int]) -> list[int]:
         return list(out_data)  # the output is the data; the head gradient is not needed
 
-    def forward_kernel(self, ins: Sequence[Spec], outs: Sequence[Spec], reqs: Sequence[Req], target: str,
-                       train: bool) -> KernelFunction:
+    def forward_kernel(self, ins: Specs, outs: Specs, reqs: Reqs, target: str, train: bool) -> KernelFunction:
         return move_kernel([Move(0, whole, 0, whole)], ins, outs, reqs, target)
 
-    def backward_kernel(self, ins: Sequence[Spec], outs: Sequence[Spec], reqs: Sequence[Req], target: str,
-                        train: bool) -> KernelFunction:
+    def backward_kernel(self, ins: Specs, outs: Specs, reqs: Reqs, target: str, train: bool) -> KernelFunction:
         (scale, normalization, threshold), req = self.constant(), reqs[0]
         valid = normalization == "valid"
         if normalization == "batch" and outs[0].shape:

@@ -13,7 +13,7 @@ from ...cpu.errstate import no_fp_warnings
 from ...declare.operator_property import OperatorProperty, Shapes, assign, gpu_module, math_dtype
 from ...declare.property_op import register_operator
 from ...kernel import BoundKernel, Kernel, KernelFunction
-from ...op import Req, Shape, Spec, is_known, merge_shapes
+from ...op import Req, Reqs, Shape, Spec, Specs, is_known, merge_shapes
 from ..nn.softmax import Rows, blocks, need_float, softmax_into
 
 _SMALL = 1 << 18  # bytes
@@ -95,8 +95,7 @@ class SoftmaxOutput(OperatorProperty):
         batch = (rows[0] if self.multi_output else labels) if self.normalization == "batch" else 1
         return self.grad_scale / max(1, rows[2] * batch)
 
-    def forward_kernel(self, ins: Sequence[Spec], outs: Sequence[Spec], reqs: Sequence[Req], target: str,
-                       train: bool) -> KernelFunction:
+    def forward_kernel(self, ins: Specs, outs: Specs, reqs: Reqs, target: str, train: bool) -> KernelFunction:
         need_float(self.name, ins[0])
         rows, req = self.rows(ins[0].shape), reqs[0]
         if target == "gpu":
@@ -126,8 +125,7 @@ class SoftmaxOutput(OperatorProperty):
 
         return Kernel(kernel, bind)
 
-    def backward_kernel(self, ins: Sequence[Spec], outs: Sequence[Spec], reqs: Sequence[Req], target: str,
-                        train: bool) -> KernelFunction:
+    def backward_kernel(self, ins: Specs, outs: Specs, reqs: Reqs, target: str, train: bool) -> KernelFunction:
         rows, req = self.rows(outs[0].shape), reqs[0]
         soft_label = ins[1].shape == outs[0].shape
         scale = self.grad_scale if soft_label else self.scale(rows, math.prod(ins[1].shape))

@@ -14,7 +14,7 @@ from ...cpu.sum_tree import total
 from ...declare.operator_property import Dtypes, OperatorProperty, Shapes, assign, gpu_module, math_dtype
 from ...declare.property_op import register_operator
 from ...kernel import KernelFunction
-from ...op import Req, Shape, Spec, merge_shapes
+from ...op import Req, Reqs, Shape, Specs, merge_shapes
 from ..tensor.reshape import check_axis
 from .batch_norm_fused import normalise
 from .norm_gradient import differentiable_gradient
@@ -92,8 +92,7 @@ class BatchNorm(OperatorProperty):
                                 in_grad: list[int]) -> list[tuple[int, int]]:
         return [(out_grad[0], in_grad[0]), (in_data[0], in_grad[0])]  # the sums are computed first, then each element by itself
 
-    def forward_kernel(self, ins: Sequence[Spec], outs: Sequence[Spec], reqs: Sequence[Req], target: str,
-                       train: bool) -> KernelFunction:
+    def forward_kernel(self, ins: Specs, outs: Specs, reqs: Reqs, target: str, train: bool) -> KernelFunction:
         rows = rows_along(ins[0].shape, check_axis(self.name, self.axis, len(ins[0].shape)))
         batch, eps, momentum, req = train and not self.use_global_stats, self.eps, self.momentum, reqs[0]
         if target == "gpu":
@@ -138,8 +137,7 @@ class BatchNorm(OperatorProperty):
 
         return kernel
 
-    def backward_kernel(self, ins: Sequence[Spec], outs: Sequence[Spec], reqs: Sequence[Req], target: str,
-                        train: bool) -> KernelFunction:
+    def backward_kernel(self, ins: Specs, outs: Specs, reqs: Reqs, target: str, train: bool) -> KernelFunction:
         rows = rows_along(ins[0].shape, check_axis(self.name, self.axis, len(ins[0].shape)))
         batch = train and not self.use_global_stats
         if target == "gpu":

@@ -16,7 +16,7 @@ from ...declare.traced import TracedOp
 from ...ir.expr import Expr
 from ...ir.lang import sqrt
 from ...kernel import Kernel, KernelFunction
-from ...op import Op, Req, Shape, Spec, builtin
+from ...op import Op, Req, Reqs, Shape, Spec, Specs, builtin
 from ...params import Params
 from ..tensor.reshape import check_axis
 from .softmax import Rows, rows_along
@@ -48,8 +48,7 @@ class NormaliseOp(TracedOp):
     def inplace(self, p: Params) -> tuple[tuple[int, int], ...]:
         return ((0, 0),)
 
-    def kernel(self, p: Params, ins: Sequence[Spec], outs: Sequence[Spec], reqs: Sequence[Req], target: str,
-               train: bool = False) -> Kernel:
+    def kernel(self, p: Params, ins: Specs, outs: Specs, reqs: Reqs, target: str, train: bool = False) -> Kernel:
         views, _ = self.views(p, [s.shape for s in ins], ())
         return super().kernel(p, [Spec(v, s.dtype) for v, s in zip(views, ins)], outs, reqs, target, train)
 
@@ -96,8 +95,7 @@ class NormTail(NormTailOp):
     def inplace(self, p: Params) -> tuple[tuple[int, int], ...]:
         return ((0, 0), (3, 0)) if self.plus else ((0, 0),)  # the sums are computed first, then each element by itself
 
-    def kernel(self, p: Params, ins: Sequence[Spec], outs: Sequence[Spec], reqs: Sequence[Req], target: str,
-               train: bool = False) -> KernelFunction:
+    def kernel(self, p: Params, ins: Specs, outs: Specs, reqs: Reqs, target: str, train: bool = False) -> KernelFunction:
         assert target == "gpu", target
         (norm, rows, batch), gpu = self._norm(p, ins[0], train), gpu_module("nn.triton_norm")
 
@@ -123,8 +121,7 @@ class NormTailBackward(NormTailOp):
     def inplace(self, p: Params) -> tuple[tuple[int, int], ...]:
         return ((0, 0), (1, 0), *(((0, 3),) if self.plus else ()))
 
-    def kernel(self, p: Params, ins: Sequence[Spec], outs: Sequence[Spec], reqs: Sequence[Req], target: str,
-               train: bool = False) -> KernelFunction:
+    def kernel(self, p: Params, ins: Specs, outs: Specs, reqs: Reqs, target: str, train: bool = False) -> KernelFunction:
         assert target == "gpu" and (not self.plus or reqs[0] != Req.NULL), (target, reqs)
         (norm, rows, batch), gpu = self._norm(p, ins[1], train), gpu_module("nn.triton_norm")
         other = self.plus and reqs[3] != Req.NULL

@@ -11,7 +11,7 @@ from ...configs.key import Config, Key
 from ...declare.operator_property import OperatorProperty, Shapes, gpu_module, math_dtype
 from ...declare.property_op import register_operator
 from ...kernel import KernelFunction
-from ...op import Product, Req, Shape, Spec, merge_shapes
+from ...op import Product, Req, Reqs, Shape, Spec, Specs, merge_shapes
 from .convolution_cpu import DEFAULT, Geometry, backward, conv_key, forward
 
 
@@ -137,15 +137,14 @@ class Convolution(OperatorProperty):
         positions = g.n * math.prod(g.out)
         return (1, positions, g.f, g.depth), (1, positions, g.depth, g.f), (1, g.f, g.depth, positions)
 
-    def tuning_keys(self, products: Sequence[Product], ins: Sequence[Spec], reqs: tuple[Req, ...], *, backward: bool
+    def tuning_keys(self, products: Sequence[Product], ins: Specs, reqs: tuple[Req, ...], *, backward: bool
                     ) -> list[tuple[Key, Config, tuple[Req, ...]]]:
         if not math.prod(products[0]) or all(r == Req.NULL for r in reqs):
             return []
         key = conv_key(self.geometry(ins[backward].shape), "backward" if backward else "forward", math_dtype(ins[0].dtype))
         return [(key, DEFAULT, reqs)]
 
-    def forward_kernel(self, ins: Sequence[Spec], outs: Sequence[Spec], reqs: Sequence[Req], target: str,
-                       train: bool) -> KernelFunction:
+    def forward_kernel(self, ins: Specs, outs: Specs, reqs: Reqs, target: str, train: bool) -> KernelFunction:
         g, req, bias = self.geometry(ins[0].shape), reqs[0], not self.no_bias
         if target == "gpu":
             whole = self.gpu_kernel(ins, outs[0], req)
@@ -153,8 +152,7 @@ class Convolution(OperatorProperty):
         return lambda run, inputs, outputs: forward(run, g, inputs[0], inputs[1], inputs[2] if bias else None,
                                                     outputs[0], req)
 
-    def gpu_kernel(self, ins: Sequence[Spec], out: Spec, req: Req,
-                   epilogue: Any = None) -> Callable[[Any, Sequence[Any], Any], None]:
+    def gpu_kernel(self, ins: Specs, out: Spec, req: Req, epilogue: Any = None) -> Callable[[Any, Sequence[Any], Any], None]:
         """Return the GPU function f(run, inputs, output). The arrays of an Epilogue (gpu/epilogue.py) follow the inputs."""
         g, bias, conv = self.geometry(ins[0].shape), not self.no_bias, gpu_module("nn.triton_conv")
         if req == Req.NULL or not out.size:
@@ -163,8 +161,7 @@ class Convolution(OperatorProperty):
             run, g, inputs[0], inputs[1], inputs[2] if bias else None, output, add=req == Req.ADD, epilogue=epilogue,
             others=inputs[2 + bias:])
 
-    def backward_kernel(self, ins: Sequence[Spec], outs: Sequence[Spec], reqs: Sequence[Req], target: str,
-                        train: bool) -> KernelFunction:
+    def backward_kernel(self, ins: Specs, outs: Specs, reqs: Reqs, target: str, train: bool) -> KernelFunction:
         g = self.geometry(ins[1].shape)
         compute: Any = gpu_module("nn.triton_conv").backward if target == "gpu" else backward
 

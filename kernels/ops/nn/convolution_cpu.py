@@ -18,7 +18,7 @@ from ....integers import cdiv
 from ...configs import active as active_configs
 from ...configs.key import Config, Key, key
 from ...declare.operator_property import assign, math_dtype
-from ...op import Req, Shape
+from ...op import Req, Reqs, Shape
 
 _CACHE = 1 << 20  # bytes of the window matrix
 _SLOTS, _PARTIAL = 16, 1 << 26  # number of partial sums of a weight derivative, and their total bytes
@@ -120,8 +120,7 @@ def _flat_weight(g: Geometry, weight: np.ndarray, dtype: np.dtype) -> np.ndarray
     return np.ascontiguousarray(channels_second(g, weight), dtype=dtype).reshape(g.groups, g.f // g.groups, g.depth)
 
 
-def forward(run: Any, g: Geometry, x: np.ndarray, weight: np.ndarray, bias: np.ndarray | None, y: np.ndarray,
-            req: Req) -> None:
+def forward(run: Any, g: Geometry, x: np.ndarray, weight: np.ndarray, bias: np.ndarray | None, y: np.ndarray, req: Req) -> None:
     """Compute y = (or +=) convolution of x with weight, plus bias."""
     dtype = math_dtype(y.dtype)
     w, xs, ys = _flat_weight(g, weight, dtype), channels_second(g, x), channels_second(g, y)
@@ -151,7 +150,7 @@ def forward(run: Any, g: Geometry, x: np.ndarray, weight: np.ndarray, bias: np.n
 
 
 def backward(run: Any, g: Geometry, dy: np.ndarray, x: np.ndarray, weight: np.ndarray, grads: Sequence[np.ndarray],
-             reqs: Sequence[Req]) -> None:
+             reqs: Reqs) -> None:
     """Compute the derivatives by data, weight and, if grads has a third array, bias."""
     dtype = math_dtype(dy.dtype)
     xs, dys = channels_second(g, x), channels_second(g, dy)

@@ -12,7 +12,7 @@ from ...declare.operator_property import OperatorProperty, Shapes, gpu_module
 from ...declare.property_op import register_operator
 from ...declare.row_kernel import row_kernel
 from ...kernel import KernelFunction
-from ...op import Req, Shape, Spec, merge_shapes
+from ...op import Req, Reqs, Shape, Specs, merge_shapes
 from .convolution import per_axis
 from .convolution_cpu import Geometry, backward, forward
 
@@ -115,8 +115,7 @@ class Deconvolution(OperatorProperty):
         return Geometry(x[0], self.num_filter, x[1], self.num_group, y[2:], x[2:], self.kernel, self._axes("stride", 1),
                         self._axes("dilate", 1), self.padding(x[2:])[0], False)
 
-    def forward_kernel(self, ins: Sequence[Spec], outs: Sequence[Spec], reqs: Sequence[Req], target: str,
-                       train: bool) -> KernelFunction:
+    def forward_kernel(self, ins: Specs, outs: Specs, reqs: Reqs, target: str, train: bool) -> KernelFunction:
         g, req, y = self.geometry(ins[0].shape, outs[0].shape), reqs[0], outs[0]
         spread: Any = gpu_module("nn.triton_conv").backward if target == "gpu" else backward
         add_bias: Any = None
@@ -131,8 +130,7 @@ class Deconvolution(OperatorProperty):
 
         return kernel
 
-    def backward_kernel(self, ins: Sequence[Spec], outs: Sequence[Spec], reqs: Sequence[Req], target: str,
-                        train: bool) -> KernelFunction:
+    def backward_kernel(self, ins: Specs, outs: Specs, reqs: Reqs, target: str, train: bool) -> KernelFunction:
         y, x = ins[0], ins[1]
         g, full = self.geometry(x.shape, y.shape), (y.shape[0], y.shape[1], math.prod(y.shape[2:]))
         conv: Any = gpu_module("nn.triton_conv") if target == "gpu" else None

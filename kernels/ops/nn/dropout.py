@@ -12,7 +12,7 @@ from ....integers import cdiv
 from ...declare.operator_property import RANDOM, OperatorProperty, Shapes, assign, gpu_module, math_dtype
 from ...declare.property_op import register_operator
 from ...kernel import KernelFunction
-from ...op import Req, Spec
+from ...op import Req, Reqs, Specs
 from ...philox import words
 from ..tensor.reshape import check_axis
 
@@ -47,7 +47,7 @@ class Dropout(OperatorProperty):
     def is_identity_at_inference(self) -> bool:
         return self.mode == "training" or self.p == 0
 
-    def num_random(self, outs: Sequence[Spec]) -> int:
+    def num_random(self, outs: Specs) -> int:
         return outs[1].size if self.p > 0 else 0
 
     def infer_shape(self, in_shape: Shapes, out_shape: Shapes) -> tuple[Shapes, Shapes, Shapes]:
@@ -66,15 +66,13 @@ class Dropout(OperatorProperty):
         """Return the factor of kept elements."""
         return 1 / (1 - self.p) if self.p < 1 else 0.0
 
-    def forward_kernel(self, ins: Sequence[Spec], outs: Sequence[Spec], reqs: Sequence[Req], target: str,
-                       train: bool) -> KernelFunction:
+    def forward_kernel(self, ins: Specs, outs: Specs, reqs: Reqs, target: str, train: bool) -> KernelFunction:
         active = self.p > 0 and (train or self.mode == "always")
         threshold, factor, n, req = min(round(self.p * 2**32), 2**32), self.factor, outs[1].size, reqs[0]
         if target == "gpu":
             module, shapes = gpu_module("random.triton_random"), (outs[0].shape, outs[1].shape)
 
-            def kernel_gpu(run: Any, inputs: Sequence[Any], outputs: Sequence[Any],
-                           random: tuple[int, int] = (0, 0)) -> None:
+            def kernel_gpu(run: Any, inputs: Sequence[Any], outputs: Sequence[Any], random: tuple[int, int] = (0, 0)) -> None:
                 module.mask(run, outputs[1], *random, threshold if active else -1)
                 module.apply_mask(run, shapes, inputs[0], outputs[1], outputs[0], factor, req)
 
@@ -94,8 +92,7 @@ class Dropout(OperatorProperty):
 
         return kernel
 
-    def backward_kernel(self, ins: Sequence[Spec], outs: Sequence[Spec], reqs: Sequence[Req], target: str,
-                        train: bool) -> KernelFunction:
+    def backward_kernel(self, ins: Specs, outs: Specs, reqs: Reqs, target: str, train: bool) -> KernelFunction:
         factor, req = self.factor, reqs[0]
         if target == "gpu":
             module, shapes = gpu_module("random.triton_random"), (outs[0].shape, ins[1].shape)

@@ -14,7 +14,7 @@ from ...configs.key import Config, Key
 from ...declare.operator_property import OperatorProperty, Shapes, gpu_module, upcast
 from ...declare.property_op import register_operator
 from ...kernel import BoundKernel, Kernel, KernelFunction
-from ...op import Product, Req, Shape, Spec, merge_shapes
+from ...op import Product, Req, Reqs, Shape, Spec, Specs, merge_shapes
 from ..linalg.gemm import gemm, matrix, product, sum_rows, together, tuning_keys, view
 
 
@@ -84,12 +84,11 @@ class FullyConnected(OperatorProperty):
         (n, k), h = self._sizes(shapes[0]), self.num_hidden
         return (1, n, h, k), (1, n, k, h), (1, h, k, n)
 
-    def tuning_keys(self, products: Sequence[Product], ins: Sequence[Spec], reqs: tuple[Req, ...], *, backward: bool
+    def tuning_keys(self, products: Sequence[Product], ins: Specs, reqs: tuple[Req, ...], *, backward: bool
                     ) -> list[tuple[Key, Config, tuple[Req, ...]]]:
         return tuning_keys(products, ins[0].dtype, reqs)
 
-    def forward_kernel(self, ins: Sequence[Spec], outs: Sequence[Spec], reqs: Sequence[Req], target: str,
-                       train: bool) -> KernelFunction:
+    def forward_kernel(self, ins: Specs, outs: Specs, reqs: Reqs, target: str, train: bool) -> KernelFunction:
         (n, k), h, bias, req = self._sizes(ins[0].shape), self.num_hidden, not self.no_bias, reqs[0]
         x, w, y = matrix(0, (1, n, k), False), matrix(1, (1, h, k), True), matrix(-1, (1, n, h), False)
         if target == "gpu":
@@ -114,8 +113,7 @@ class FullyConnected(OperatorProperty):
 
         return Kernel(bind=bind)
 
-    def gpu_kernel(self, ins: Sequence[Spec], out: Spec, req: Req,
-                   epilogue: Any = None) -> Callable[[Any, Sequence[Any], Any], None]:
+    def gpu_kernel(self, ins: Specs, out: Spec, req: Req, epilogue: Any = None) -> Callable[[Any, Sequence[Any], Any], None]:
         """Return the GPU function f(run, inputs, output). The arrays of an Epilogue (gpu/epilogue.py) follow the inputs."""
         (n, k), h, bias, gemm = self._sizes(ins[0].shape), self.num_hidden, not self.no_bias, gpu_module("linalg.triton_gemm")
         x, w, y = matrix(0, (1, n, k), False), matrix(1, (1, h, k), True), matrix(-1, (1, n, h), False)
@@ -123,8 +121,7 @@ class FullyConnected(OperatorProperty):
             run, inputs[0], x[1:], inputs[1], w[1:], output, y[1:], bias=inputs[2] if bias else None,
             add=req == Req.ADD, epilogue=epilogue, others=inputs[2 + bias:])
 
-    def backward_kernel(self, ins: Sequence[Spec], outs: Sequence[Spec], reqs: Sequence[Req], target: str,
-                        train: bool) -> KernelFunction:
+    def backward_kernel(self, ins: Specs, outs: Specs, reqs: Reqs, target: str, train: bool) -> KernelFunction:
         (n, k), h = self._sizes(ins[1].shape), self.num_hidden
         dweight = (matrix(0, (1, n, h), True), matrix(1, (1, n, k), False), matrix(4, (1, h, k), False), reqs[1])
         dx = (matrix(0, (1, n, h), False), matrix(2, (1, h, k), False), matrix(3, (1, n, k), False), reqs[0])

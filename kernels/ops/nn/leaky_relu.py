@@ -14,7 +14,7 @@ from ...declare.row_kernel import row_kernel
 from ...declare.simple_op import Float, SimpleOp
 from ...ir.lang import erf, exp, expm1, where
 from ...kernel import KernelFunction
-from ...op import Op, Req, Shape, Spec, is_known, merge_shapes, register
+from ...op import Op, Reqs, Shape, Specs, is_known, merge_shapes, register
 from ...params import Param, Params
 from ..random.uniform import fill_uniform
 
@@ -80,13 +80,11 @@ class Prelu(OperatorProperty):
             return x or (1,), gamma
         return (x[0], x[1], math.prod(x[2:])), (gamma[0], 1)
 
-    def forward_kernel(self, ins: Sequence[Spec], outs: Sequence[Spec], reqs: Sequence[Req], target: str,
-                       train: bool) -> KernelFunction:
+    def forward_kernel(self, ins: Specs, outs: Specs, reqs: Reqs, target: str, train: bool) -> KernelFunction:
         full, row = self.views(ins[0].shape, ins[1].shape)
         return row_kernel(lambda x, g: where(x > 0, x, g * x), [full, row], [full], full, ins, outs, reqs, target, "prelu")
 
-    def backward_kernel(self, ins: Sequence[Spec], outs: Sequence[Spec], reqs: Sequence[Req], target: str,
-                        train: bool) -> KernelFunction:
+    def backward_kernel(self, ins: Specs, outs: Specs, reqs: Reqs, target: str, train: bool) -> KernelFunction:
         full, row = self.views(ins[1].shape, ins[2].shape)
 
         def body(dy: Any, x: Any, g: Any) -> Any:
@@ -110,11 +108,10 @@ class Rrelu(OperatorProperty):
             raise ParameterError(f"{self.name}: lower_bound={self.lower_bound} and upper_bound={self.upper_bound} must "
                                  f"satisfy 0 <= lower_bound <= upper_bound <= 1.")
 
-    def num_random(self, outs: Sequence[Spec]) -> int:
+    def num_random(self, outs: Specs) -> int:
         return outs[1].size
 
-    def forward_kernel(self, ins: Sequence[Spec], outs: Sequence[Spec], reqs: Sequence[Req], target: str,
-                       train: bool) -> KernelFunction:
+    def forward_kernel(self, ins: Specs, outs: Specs, reqs: Reqs, target: str, train: bool) -> KernelFunction:
         shape, low, span = ins[0].shape, self.lower_bound, self.upper_bound - self.lower_bound
         if not train:
             low, span = low + span / 2, 0.0
@@ -127,8 +124,7 @@ class Rrelu(OperatorProperty):
 
         return kernel
 
-    def backward_kernel(self, ins: Sequence[Spec], outs: Sequence[Spec], reqs: Sequence[Req], target: str,
-                        train: bool) -> KernelFunction:
+    def backward_kernel(self, ins: Specs, outs: Specs, reqs: Reqs, target: str, train: bool) -> KernelFunction:
         shape = outs[0].shape
         return row_kernel(lambda dy, x, s: where(x > 0, dy, s * dy), [shape] * 3, [shape], shape, ins, outs, reqs, target,
                           "rrelu_backward")

@@ -12,7 +12,7 @@ from ....errors import ParameterError, ShapeError
 from ...declare.operator_property import OperatorProperty, Shapes, assign, gpu_module, math_dtype
 from ...declare.property_op import register_operator
 from ...kernel import KernelFunction
-from ...op import Req, Shape, Spec
+from ...op import Req, Reqs, Shape, Specs
 
 
 @register_operator("LRN")
@@ -39,8 +39,7 @@ class LRN(OperatorProperty):
             raise ShapeError(f"{self.name}: data {x} needs a batch and channels.")
         return found
 
-    def forward_kernel(self, ins: Sequence[Spec], outs: Sequence[Spec], reqs: Sequence[Req], target: str,
-                       train: bool) -> KernelFunction:
+    def forward_kernel(self, ins: Specs, outs: Specs, reqs: Reqs, target: str, train: bool) -> KernelFunction:
         rows, req = _rows(outs[0].shape), reqs[0]
         if target == "gpu":
             lrn, p = gpu_module("nn.triton_lrn"), self
@@ -58,8 +57,7 @@ class LRN(OperatorProperty):
 
         return kernel
 
-    def backward_kernel(self, ins: Sequence[Spec], outs: Sequence[Spec], reqs: Sequence[Req], target: str,
-                        train: bool) -> KernelFunction:
+    def backward_kernel(self, ins: Specs, outs: Specs, reqs: Reqs, target: str, train: bool) -> KernelFunction:
         rows, req = _rows(outs[0].shape), reqs[0]
         if target == "gpu":
             lrn, p = gpu_module("nn.triton_lrn"), self

@@ -6,7 +6,7 @@ Each is a body on a view of the data. backward computes the statistics again fro
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from typing import Any, Literal
 
 from ....errors import ParameterError, ShapeError
@@ -16,7 +16,7 @@ from ...declare.row_kernel import row_kernel
 from ...ir.expr import load
 from ...ir.lang import row_sum, sqrt
 from ...kernel import KernelFunction
-from ...op import Formula, Req, Shape, Spec, is_known, merge_shapes
+from ...op import Formula, Reqs, Shape, Specs, is_known, merge_shapes
 from ..tensor.reshape import check_axis
 from .norm_gradient import differentiable_gradient
 
@@ -64,8 +64,7 @@ class Normalized(OperatorProperty):
             outs += [self.statistics(x)] * 2
         return [x, c, c], outs, []
 
-    def forward_kernel(self, ins: Sequence[Spec], outs: Sequence[Spec], reqs: Sequence[Req], target: str,
-                       train: bool) -> KernelFunction:
+    def forward_kernel(self, ins: Specs, outs: Specs, reqs: Reqs, target: str, train: bool) -> KernelFunction:
         full, kept, row = self.view(ins[0].shape)
         return row_kernel(self.body(_count(full, kept)), [full, row, row], [full, kept, kept][:len(outs)], kept, ins, outs,
                           reqs, target, self.name)
@@ -83,8 +82,7 @@ class Normalized(OperatorProperty):
 
         return body
 
-    def backward_kernel(self, ins: Sequence[Spec], outs: Sequence[Spec], reqs: Sequence[Req], target: str,
-                        train: bool) -> KernelFunction:
+    def backward_kernel(self, ins: Specs, outs: Specs, reqs: Reqs, target: str, train: bool) -> KernelFunction:
         full, kept, row = self.view(ins[1].shape)
         return row_kernel(self.backward_body(_count(full, kept)), [full, full, row], [full, row, row], kept, ins, outs, reqs,
                           target, f"{self.name}_backward")
@@ -135,7 +133,7 @@ class LayerNorm(Normalized):
             return (outer, n), (outer, 1), (n,)
         return (outer, n, inner), (outer, 1, inner), (n, 1)
 
-    def formula(self, ins: Sequence[Spec], outs: Sequence[Spec]) -> Formula | None:
+    def formula(self, ins: Specs, outs: Specs) -> Formula | None:
         full = ins[0].shape
         if check_axis(self.name, self.axis, len(full)) != len(full) - 1 or {s.dtype for s in ins} != {outs[0].dtype}:
             return None
@@ -143,7 +141,7 @@ class LayerNorm(Normalized):
         statistics = (*full[:-1], 1)
         return Formula(roots, (full, full[-1:], full[-1:]), (full, statistics, statistics)[:len(outs)])
 
-    def backward_formula(self, ins: Sequence[Spec], outs: Sequence[Spec]) -> Formula | None:
+    def backward_formula(self, ins: Specs, outs: Specs) -> Formula | None:
         full = ins[1].shape
         if check_axis(self.name, self.axis, len(full)) != len(full) - 1 or {s.dtype for s in ins} != {outs[0].dtype}:
             return None
@@ -226,13 +224,11 @@ class L2Normalization(OperatorProperty):
             self.view(x)
         return found
 
-    def forward_kernel(self, ins: Sequence[Spec], outs: Sequence[Spec], reqs: Sequence[Req], target: str,
-                       train: bool) -> KernelFunction:
+    def forward_kernel(self, ins: Specs, outs: Specs, reqs: Reqs, target: str, train: bool) -> KernelFunction:
         (full, kept), eps = self.view(ins[0].shape), self.eps
         return row_kernel(lambda x: x / sqrt(row_sum(x * x) + eps), [full], [full], kept, ins, outs, reqs, target, self.name)
 
-    def backward_kernel(self, ins: Sequence[Spec], outs: Sequence[Spec], reqs: Sequence[Req], target: str,
-                        train: bool) -> KernelFunction:
+    def backward_kernel(self, ins: Specs, outs: Specs, reqs: Reqs, target: str, train: bool) -> KernelFunction:
         (full, kept), eps = self.view(ins[1].shape), self.eps
 
         def body(dy: Any, x: Any) -> Any:
@@ -273,8 +269,7 @@ class Moments(OperatorProperty):
             kept = tuple(n for i, n in enumerate(kept) if i not in folded) or (1,)
         return [x], [kept, kept], []
 
-    def forward_kernel(self, ins: Sequence[Spec], outs: Sequence[Spec], reqs: Sequence[Req], target: str,
-                       train: bool) -> KernelFunction:
+    def forward_kernel(self, ins: Specs, outs: Specs, reqs: Reqs, target: str, train: bool) -> KernelFunction:
         full = ins[0].shape
         kept = self.kept(full)
         count = _count(full, kept)
@@ -286,8 +281,7 @@ class Moments(OperatorProperty):
 
         return row_kernel(body, [full], [kept, kept], kept, ins, outs, reqs, target, self.name)
 
-    def backward_kernel(self, ins: Sequence[Spec], outs: Sequence[Spec], reqs: Sequence[Req], target: str,
-                        train: bool) -> KernelFunction:
+    def backward_kernel(self, ins: Specs, outs: Specs, reqs: Reqs, target: str, train: bool) -> KernelFunction:
         full = ins[2].shape
         kept = self.kept(full)
         count = _count(full, kept)

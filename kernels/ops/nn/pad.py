@@ -11,7 +11,7 @@ from ....errors import ParameterError, ShapeError
 from ...declare.operator_property import Shapes, assign, gpu_module
 from ...declare.property_op import register_operator
 from ...kernel import KernelFunction
-from ...op import Req, Shape, Spec, is_known
+from ...op import Req, Reqs, Shape, Specs, is_known
 from ..tensor.data_movement import Move, layout, move_kernel, whole
 from .resize import Resampled, Taps, taps_at
 
@@ -75,8 +75,7 @@ class Pad(Resampled):
             outer.append(slice(max(before, 0), max(before, 0) + max(d + min(after, 0) - max(-before, 0), 0)))
         return Move(0, lambda a: a[tuple(inner)], 0, lambda a: a[tuple(outer)])
 
-    def forward_kernel(self, ins: Sequence[Spec], outs: Sequence[Spec], reqs: Sequence[Req], target: str,
-                       train: bool) -> KernelFunction:
+    def forward_kernel(self, ins: Specs, outs: Specs, reqs: Reqs, target: str, train: bool) -> KernelFunction:
         if self.mode != "constant":
             return super().forward_kernel(ins, outs, reqs, target, train)
         value, y = self.constant_value, outs[0]
@@ -105,8 +104,7 @@ class Pad(Resampled):
 
         return kernel
 
-    def backward_kernel(self, ins: Sequence[Spec], outs: Sequence[Spec], reqs: Sequence[Req], target: str,
-                        train: bool) -> KernelFunction:
+    def backward_kernel(self, ins: Specs, outs: Specs, reqs: Reqs, target: str, train: bool) -> KernelFunction:
         if self.mode != "constant":
             return super().backward_kernel(ins, outs, reqs, target, train)
         move = self._window([outs[0].shape])

@@ -16,7 +16,7 @@ from ....integers import cdiv
 from ...declare.operator_property import OperatorProperty, Shapes, assign, gpu_module, math_dtype
 from ...declare.property_op import register_operator
 from ...kernel import KernelFunction
-from ...op import Req, Shape, Spec, merge_shapes
+from ...op import Req, Reqs, Shape, Specs, merge_shapes
 from .convolution import per_axis
 
 _CACHE = 1 << 22  # bytes of input per piece; with smaller pieces, waiting for the GIL costs more than the cache saves
@@ -145,8 +145,7 @@ class Pooling(OperatorProperty):
             total = np.multiply.outer(total, np.maximum(end - begin, 1))
         return total
 
-    def forward_kernel(self, ins: Sequence[Spec], outs: Sequence[Spec], reqs: Sequence[Req], target: str,
-                       train: bool) -> KernelFunction:
+    def forward_kernel(self, ins: Specs, outs: Specs, reqs: Reqs, target: str, train: bool) -> KernelFunction:
         g, req = self.geometry(ins[0].shape), reqs[0]
         if target == "gpu":
             pool, p = gpu_module("nn.triton_pool"), self
@@ -159,8 +158,7 @@ class Pooling(OperatorProperty):
 
         return kernel
 
-    def backward_kernel(self, ins: Sequence[Spec], outs: Sequence[Spec], reqs: Sequence[Req], target: str,
-                        train: bool) -> KernelFunction:
+    def backward_kernel(self, ins: Specs, outs: Specs, reqs: Reqs, target: str, train: bool) -> KernelFunction:
         g, req = self.geometry(outs[0].shape), reqs[0]
         if target == "gpu":
             pool, p = gpu_module("nn.triton_pool"), self

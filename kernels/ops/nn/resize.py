@@ -18,7 +18,7 @@ from ....errors import ParameterError, ShapeError
 from ...declare.operator_property import KnownShapes, OperatorProperty, Shapes, assign, gpu_module, math_dtype
 from ...declare.property_op import register_operator
 from ...kernel import NOTHING, KernelFunction
-from ...op import Req, Shape, Spec
+from ...op import Req, Reqs, Shape, Spec, Specs
 
 
 @dataclass(frozen=True, eq=False)
@@ -114,12 +114,10 @@ class Resampled(OperatorProperty):
         """Return (axis, matrix) for every axis that changes, at least one."""
         raise NotImplementedError(self.name)
 
-    def forward_kernel(self, ins: Sequence[Spec], outs: Sequence[Spec], reqs: Sequence[Req], target: str,
-                       train: bool) -> KernelFunction:
+    def forward_kernel(self, ins: Specs, outs: Specs, reqs: Reqs, target: str, train: bool) -> KernelFunction:
         return along_axes(ins[0].shape, self.taps(ins[0].shape, outs[0].shape), outs[0], reqs[0], target)
 
-    def backward_kernel(self, ins: Sequence[Spec], outs: Sequence[Spec], reqs: Sequence[Req], target: str,
-                        train: bool) -> KernelFunction:
+    def backward_kernel(self, ins: Specs, outs: Specs, reqs: Reqs, target: str, train: bool) -> KernelFunction:
         back = [(axis, t.transposed()) for axis, t in reversed(self.taps(outs[0].shape, ins[0].shape))]
         return along_axes(ins[0].shape, back, outs[0], reqs[0], target)
 

@@ -18,7 +18,7 @@ from ...declare.property_op import register_operator
 from ...ir.expr import load
 from ...ir.lang import exp, log, row_max, row_sum
 from ...kernel import KernelFunction
-from ...op import Formula, Req, Shape, Spec
+from ...op import Formula, Req, Reqs, Shape, Spec, Specs
 from ..tensor.reshape import check_axis
 
 Rows = tuple[int, int, int]  # an array seen as [outer, n, inner]; a row is along n
@@ -115,7 +115,7 @@ class SoftmaxLike(OperatorProperty):
                                 in_grad: list[int]) -> list[tuple[int, int]]:
         return [(out_grad[0], in_grad[0])] if self.options()[2] is None else []
 
-    def formula(self, ins: Sequence[Spec], outs: Sequence[Spec]) -> Formula | None:
+    def formula(self, ins: Specs, outs: Specs) -> Formula | None:
         scale, lengths, _ = self.options()
         plain = not lengths and outs[0].dtype == ins[0].dtype and is_float(ins[0].dtype)
         if not plain or not goes_last(self.axis_of(ins[0].shape), ins[0].shape):
@@ -126,7 +126,7 @@ class SoftmaxLike(OperatorProperty):
         root = z - log(row_sum(exp(z))) if self.log else exp(z) / row_sum(exp(z))
         return Formula((root,), (ins[0].shape,), (outs[0].shape,))
 
-    def backward_formula(self, ins: Sequence[Spec], outs: Sequence[Spec]) -> Formula | None:
+    def backward_formula(self, ins: Specs, outs: Specs) -> Formula | None:
         scale, lengths, _ = self.options()
         plain = not lengths and outs[0].dtype == ins[0].dtype and is_float(ins[0].dtype)
         if not plain or not goes_last(self.backward_axis_of(outs[0].shape), outs[0].shape):
@@ -135,8 +135,7 @@ class SoftmaxLike(OperatorProperty):
         root = dy - exp(y) * row_sum(dy) if self.log else y * (dy - row_sum(dy * y))
         return Formula((root * scale if scale != 1.0 else root,), (outs[0].shape,) * 2, (outs[0].shape,))
 
-    def forward_kernel(self, ins: Sequence[Spec], outs: Sequence[Spec], reqs: Sequence[Req], target: str,
-                       train: bool) -> KernelFunction:
+    def forward_kernel(self, ins: Specs, outs: Specs, reqs: Reqs, target: str, train: bool) -> KernelFunction:
         need_float(self.name, ins[0])
         rows, (scale, lengths, _), log, req = self.axis_of(ins[0].shape), self.options(), self.log, reqs[0]
         halves = ins[0].dtype == np.float16 and outs[0].dtype != np.float16
@@ -158,8 +157,7 @@ class SoftmaxLike(OperatorProperty):
 
         return kernel
 
-    def backward_kernel(self, ins: Sequence[Spec], outs: Sequence[Spec], reqs: Sequence[Req], target: str,
-                        train: bool) -> KernelFunction:
+    def backward_kernel(self, ins: Specs, outs: Specs, reqs: Reqs, target: str, train: bool) -> KernelFunction:
         rows, (scale, _, _), log, req = self.backward_axis_of(outs[0].shape), self.options(), self.log, reqs[0]
         if target == "gpu":
             soft = gpu_module("nn.triton_softmax")

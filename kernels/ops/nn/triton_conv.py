@@ -17,7 +17,7 @@ from ...gpu.epilogue import Epilogue, epilogue, with_epilogue
 from ...gpu.launch import launch
 from ...gpu.source import tl, triton
 from ...gpu.target import interpreting, tile_size
-from ...op import Req
+from ...op import Req, Reqs
 from ..tensor.triton_copy import turn
 from ..tensor.triton_reduce import sum_into
 from . import triton_conv_nhwc as inside
@@ -222,7 +222,7 @@ def forward(run: Any, g: Any, x: Any, weight: Any, bias: Any, y: Any, *, add: bo
            **inside.numbers(y), BM=bm, BN=bn, BK=bk, num_warps=8)
 
 
-def backward(run: Any, g: Any, dy: Any, x: Any, weight: Any, grads: Sequence[Any], reqs: Sequence[Req], *,
+def backward(run: Any, g: Any, dy: Any, x: Any, weight: Any, grads: Sequence[Any], reqs: Reqs, *,
              turned: bool | None = None) -> None:
     """Compute the derivatives by data, weight and, if grads has a third, bias. No atomics, so the bits are reproducible."""
     s = inside.sizes(g) if turned else _inside(g)
@@ -250,7 +250,7 @@ def backward(run: Any, g: Any, dy: Any, x: Any, weight: Any, grads: Sequence[Any
         sum_into(run, dy, shape, kept, grads[2], add=reqs[2] == Req.ADD)
 
 
-def _general_backward(run: Any, g: Any, dy: Any, x: Any, weight: Any, grads: Sequence[Any], reqs: Sequence[Req]) -> None:
+def _general_backward(run: Any, g: Any, dy: Any, x: Any, weight: Any, grads: Sequence[Any], reqs: Reqs) -> None:
     c, f, xs, ys, k, rest = _sizes(g)
     kernel, positions = {"KD": k[0], "KH": k[1], "KW": k[2]}, math.prod(ys)
     if reqs[0] != Req.NULL:

@@ -17,7 +17,7 @@ from ...gpu.launch import launch
 from ...gpu.sizes import wide_float
 from ...gpu.source import tl, triton
 from ...gpu.target import interpreting, multiprocessors, tile_size
-from ...op import Req
+from ...op import Req, Reqs
 
 
 @triton.jit
@@ -259,7 +259,7 @@ def _tiles(rows: int, columns: int) -> tuple[int, int]:
 
 
 def forward(run: Any, rows: tuple[int, int, int], p: Any, batch: bool, inputs: Sequence[Any], outputs: Sequence[Any],
-            reqs: Sequence[Req], *, other: Any = None, relu: bool = False) -> None:
+            reqs: Reqs, *, other: Any = None, relu: bool = False) -> None:
     """Compute output, mean and 1 / √(var + eps); batch: use the batch statistics and update the moving ones.
 
     other: an array added after normalizing; relu: then set negative values to 0.
@@ -290,7 +290,7 @@ def forward(run: Any, rows: tuple[int, int, int], p: Any, batch: bool, inputs: S
 
 
 def backward(run: Any, rows: tuple[int, int, int], p: Any, batch: bool, inputs: Sequence[Any], outputs: Sequence[Any],
-             reqs: Sequence[Req], *, y: Any = None, d_other: Any = None, add_other: bool = False) -> None:
+             reqs: Reqs, *, y: Any = None, d_other: Any = None, add_other: bool = False) -> None:
     """Compute the derivatives by data, gamma and beta. inputs: dy, x, gamma, mean, 1 / √(var + eps).
 
     y: the output, if a rectifier followed. d_other: receives the derivative by the added array, if that of data is requested;

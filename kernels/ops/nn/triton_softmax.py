@@ -218,8 +218,7 @@ def forward(run: Any, shape: tuple[int, int, int], x: Any, y: Any, *, scale: flo
            WIDE=wide_float(x), BR=br, BC=bc)
 
 
-def backward(run: Any, shape: tuple[int, int, int], dy: Any, y: Any, dx: Any, *, scale: float, log: bool,
-             add: bool) -> None:
+def backward(run: Any, shape: tuple[int, int, int], dy: Any, y: Any, dx: Any, *, scale: float, log: bool, add: bool) -> None:
     """dx = (or +=) the derivative by x of forward."""
     outer, n, inner = shape
     if inner == 1 and 0 < n <= _LONGEST:

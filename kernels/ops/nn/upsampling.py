@@ -14,7 +14,7 @@ from ...declare.operator_property import Shapes, gpu_module
 from ...declare.property_op import register_operator
 from ...ir.expr import load
 from ...kernel import KernelFunction
-from ...op import Expression, Op, Req, Shape, Spec, is_known
+from ...op import Expression, Op, Req, Reqs, Shape, Spec, Specs, is_known
 from ...params import Params
 from ..tensor.data_movement import Move, move_kernel, whole
 from ..tensor.split_concat import Variadic, window
@@ -101,8 +101,7 @@ class UpSampling(Variadic):
             at += 0 if self.multi_input_mode == "sum" else s[1]
         return found
 
-    def forward_kernel(self, ins: Sequence[Spec], outs: Sequence[Spec], reqs: Sequence[Req], target: str,
-                       train: bool) -> KernelFunction:
+    def forward_kernel(self, ins: Specs, outs: Specs, reqs: Reqs, target: str, train: bool) -> KernelFunction:
         if self.sample_type == "bilinear":
             op, p = self._layer()
             return op.kernel(p, ins, outs, reqs, target, train)
@@ -114,8 +113,7 @@ class UpSampling(Variadic):
                               lambda a, b=begin, e=end, k=blocks: a.reshape(*y[:2], *k)[:, b:e]))
         return move_kernel(moves, ins, outs, reqs, target, overlap=self.multi_input_mode == "sum" and len(ins) > 1)
 
-    def backward_kernel(self, ins: Sequence[Spec], outs: Sequence[Spec], reqs: Sequence[Req], target: str,
-                        train: bool) -> KernelFunction:
+    def backward_kernel(self, ins: Specs, outs: Specs, reqs: Reqs, target: str, train: bool) -> KernelFunction:
         if self.sample_type == "bilinear":
             op, p = self._layer()
             gradient = op.gradient_of(p)
@@ -145,7 +143,7 @@ class UpSampling(Variadic):
 
         return kernel
 
-    def _backward_gpu(self, y: Shape, outs: Sequence[Spec], reqs: Sequence[Req]) -> KernelFunction:
+    def _backward_gpu(self, y: Shape, outs: Specs, reqs: Reqs) -> KernelFunction:
         sums = gpu_module("tensor.triton_repeat").total
         calls = []
         for i, ((begin, _, blocks), dx, req) in enumerate(zip(self._split([s.shape for s in outs], y), outs, reqs)):

@@ -19,7 +19,7 @@ from ...declare.row_kernel import row_kernel
 from ...ir.expr import load
 from ...ir.lang import minimum, where
 from ...kernel import KernelFunction
-from ...op import Expression, Op, Req, Shape, Spec, merge_shapes, register
+from ...op import Expression, Op, Req, Reqs, Shape, Spec, Specs, merge_shapes, register
 from ...params import Param, Params
 
 
@@ -83,8 +83,7 @@ class MultiUpdate(Op):
         each = len(self.roles)
         return list(inputs), [inputs[i * each] for i in range(self.weights(p))]
 
-    def kernel(self, p: Params, ins: Sequence[Spec], outs: Sequence[Spec], reqs: Sequence[Req], target: str,
-               train: bool = False) -> KernelFunction:
+    def kernel(self, p: Params, ins: Specs, outs: Specs, reqs: Reqs, target: str, train: bool = False) -> KernelFunction:
         one, each, n = registry.builtin(self.one), len(self.roles), p.num_weights
         common = {d.name: p[d.name] for d in self.params if d.name not in ("lrs", "wds", "num_weights", "num_args")}
         q = one.parse({**common, "lr": 0.0, "wd": 0.0})
@@ -152,8 +151,7 @@ class MultiSumSq(OfArrays):
     def infer_shape(self, in_shape: Shapes, out_shape: Shapes) -> tuple[Shapes, Shapes, Shapes]:
         return list(in_shape), [(self.num_arrays,)], []
 
-    def forward_kernel(self, ins: Sequence[Spec], outs: Sequence[Spec], reqs: Sequence[Req], target: str,
-                       train: bool) -> KernelFunction:
+    def forward_kernel(self, ins: Specs, outs: Specs, reqs: Reqs, target: str, train: bool) -> KernelFunction:
         folds = [_folded(s, target, lambda x: x * x, "add", self.name) for s in ins]
         n = len(ins)
         store = row_kernel(lambda total: total, [(n,)], [(n,)], (n,), outs, outs, reqs, target, f"{self.name}_store")
@@ -172,8 +170,7 @@ class Finite(OfArrays):
 
     init_output: bool = True
 
-    def forward_kernel(self, ins: Sequence[Spec], outs: Sequence[Spec], reqs: Sequence[Req], target: str,
-                       train: bool) -> KernelFunction:
+    def forward_kernel(self, ins: Specs, outs: Specs, reqs: Reqs, target: str, train: bool) -> KernelFunction:
         finite = [_folded(s, target, lambda x: where(abs(x) < float("inf"), 1.0, 0.0), "minimum", self.name) for s in ins]
         n, one, spec = len(ins), Spec((1,), float32), Spec((len(ins),), float32)
         whole = _folded(spec, target, lambda x: minimum(x, 1.0), "minimum", self.name)  # an empty array gives infinity

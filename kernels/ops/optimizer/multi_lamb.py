@@ -17,7 +17,7 @@ from ...declare.row_kernel import row_kernel
 from ...declare.simple_op import Array, Scalar, simple_op
 from ...ir.lang import maximum, minimum, sqrt
 from ...kernel import KernelFunction
-from ...op import Op, Req, Spec, is_known, merge_shapes, register
+from ...op import Op, Req, Reqs, Spec, Specs, is_known, merge_shapes, register
 from ...params import Param, Params
 from .internal import _lamb_update
 from .multi import MultiUpdate
@@ -72,8 +72,7 @@ class MultiLamb(MultiUpdate):
         p.static = tuple((k, v) for k, v in p.static if k not in ("learning_rates", "wds", "step_count"))
         return p
 
-    def kernel(self, p: Params, ins: Sequence[Spec], outs: Sequence[Spec], reqs: Sequence[Req], target: str,
-               train: bool = False) -> KernelFunction:
+    def kernel(self, p: Params, ins: Specs, outs: Specs, reqs: Reqs, target: str, train: bool = False) -> KernelFunction:
         one, each, n = registry.builtin(self.one), len(self.roles), p.num_tensors
         q = one.parse({**{k: p[k] for k in _ALIKE}, "lr": 0.0, "wd": 0.0})
         names = [d.name for d in one.params if d.kind == "scalar"]
@@ -118,8 +117,7 @@ class GroupAdagrad(OperatorProperty):
             raise ShapeError(f"{self.name}: weight {x} has no rows.")
         return [x, x], [x], [None if x is None else (x[0], *(1,) * (len(x) - 1))]
 
-    def forward_kernel(self, ins: Sequence[Spec], outs: Sequence[Spec], reqs: Sequence[Req], target: str,
-                       train: bool) -> KernelFunction:
+    def forward_kernel(self, ins: Specs, outs: Specs, reqs: Reqs, target: str, train: bool) -> KernelFunction:
         w, g, history = ins
         n = w.shape[0]
         view, row = (n, math.prod(w.shape[1:])), (n, 1)

@@ -18,7 +18,7 @@ from ...declare.property_op import register_operator
 from ...declare.simple_op import SimpleOp
 from ...ir.expr import load
 from ...kernel import KernelFunction
-from ...op import Expression, Op, Req, Shape, Spec, register
+from ...op import Expression, Op, Req, Reqs, Shape, Spec, Specs, register
 from ...params import Param, Params
 from .multi import MultiUpdate
 
@@ -77,8 +77,7 @@ class Preloaded(Shared):
         self._count(p)
         return p
 
-    def kernel(self, p: Params, ins: Sequence[Spec], outs: Sequence[Spec], reqs: Sequence[Req], target: str,
-               train: bool = False) -> KernelFunction:
+    def kernel(self, p: Params, ins: Specs, outs: Specs, reqs: Reqs, target: str, train: bool = False) -> KernelFunction:
         one, each = cast(SimpleOp, registry.builtin(self.one)), len(self.roles)
         common = {d.name: p[d.name] for d in self.params if d.name not in ("num_weights", "num_args")}
         q = one.parse({**common, "lr": 0.0, "wd": 0.0})
@@ -134,8 +133,7 @@ class MultiAdamW(Shared):
         p.static = tuple((k, v) for k, v in p.static if k not in ("lrs", "wds", "etas"))
         return p
 
-    def kernel(self, p: Params, ins: Sequence[Spec], outs: Sequence[Spec], reqs: Sequence[Req], target: str,
-               train: bool = False) -> KernelFunction:
+    def kernel(self, p: Params, ins: Specs, outs: Specs, reqs: Reqs, target: str, train: bool = False) -> KernelFunction:
         one, each, n = registry.builtin(self.one), len(self.roles), p.num_weights
         common = {k: p[k] for k in ("beta1", "beta2", "epsilon", "clip_gradient")}
         q = one.parse({**common, "lr": 0.0, "wd": 0.0, "eta": 0.0})
@@ -181,8 +179,7 @@ class ResetArrays(OperatorProperty):
     def infer_type(self, in_type: Dtypes, out_type: Dtypes) -> tuple[Dtypes, Dtypes, Dtypes]:
         return [], [float32], [None] * self.num_arrays
 
-    def forward_kernel(self, ins: Sequence[Spec], outs: Sequence[Spec], reqs: Sequence[Req], target: str,
-                       train: bool) -> KernelFunction:
+    def forward_kernel(self, ins: Specs, outs: Specs, reqs: Reqs, target: str, train: bool) -> KernelFunction:
         fill = gpu_module("tensor.triton_copy").fill if target == "gpu" else None
 
         def kernel(run: Any, inputs: Sequence[Any], outputs: Sequence[Any]) -> None:

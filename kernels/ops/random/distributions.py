@@ -19,7 +19,7 @@ from ....errors import DTypeError, ParameterError
 from ...declare.row_kernel import row_kernel
 from ...ir.lang import cast_like, cos, exp, floor, log, log1p, maximum, minimum, power, sqrt, where
 from ...kernel import KernelFunction
-from ...op import Op, Req, Shape, Spec, merge_shapes, register
+from ...op import Op, Req, Reqs, Shape, Spec, Specs, merge_shapes, register
 from ...params import Param, Params
 from .uniform import fill_uniform
 
@@ -213,11 +213,10 @@ class SampleOp(Op):
         ins, _ = super().infer_dtype(p, inputs, None) if inputs else ([], [])
         return ins, [as_dtype(p.dtype) if p.dtype is not None else float32]
 
-    def num_random(self, p: Params, outs: Sequence[Spec]) -> int:
+    def num_random(self, p: Params, outs: Specs) -> int:
         return outs[0].size * (self.d.draws + self.d.counts * _POISSON_DRAWS)
 
-    def kernel(self, p: Params, ins: Sequence[Spec], outs: Sequence[Spec], reqs: Sequence[Req], target: str,
-               train: bool = False) -> KernelFunction:
+    def kernel(self, p: Params, ins: Specs, outs: Specs, reqs: Reqs, target: str, train: bool = False) -> KernelFunction:
         d, size = self.d, outs[0].size
         if reqs[0] == Req.NULL or not size:
             return lambda run, inputs, outputs, random: None
@@ -249,7 +248,7 @@ class SampleOp(Op):
         return kernel
 
 
-def _gamma_attempts(alpha: Callable[..., Any], given: Sequence[Spec], full: Shape, wide: np.dtype, target: str,
+def _gamma_attempts(alpha: Callable[..., Any], given: Specs, full: Shape, wide: np.dtype, target: str,
                     name: str) -> Callable[..., list[Any]]:
     """Return a kernel (run, parameters, uniform numbers [_GAMMA_DRAWS or more, size]) that computes the arguments of `_gamma`.
 
@@ -267,8 +266,7 @@ def _gamma_attempts(alpha: Callable[..., Any], given: Sequence[Spec], full: Shap
     return draw
 
 
-def _counting(size: int, wide: np.dtype, outs: Sequence[Spec], reqs: Sequence[Req], target: str,
-              name: str) -> Callable[..., None]:
+def _counting(size: int, wide: np.dtype, outs: Specs, reqs: Reqs, target: str, name: str) -> Callable[..., None]:
     """Return a kernel (run, mean [size], uniform numbers [_POISSON_DRAWS, size], outputs) that draws Poisson samples.
 
     One kernel makes all attempts, so its text holds the formula once.

@@ -15,7 +15,7 @@ from ...declare.property_op import register_operator
 from ...declare.row_kernel import row_kernel
 from ...ir.lang import row_sum, where
 from ...kernel import KernelFunction
-from ...op import Req, Spec, merge_shapes
+from ...op import Req, Reqs, Spec, Specs, merge_shapes
 from ...philox import words
 from .uniform import fill_uniform
 
@@ -45,7 +45,7 @@ class SampleMultinomial(OperatorProperty):
     def list_gradients(self) -> list[int]:
         return [0] if self.get_prob else []
 
-    def num_random(self, outs: Sequence[Spec]) -> int:
+    def num_random(self, outs: Specs) -> int:
         return outs[0].size
 
     def infer_shape(self, in_shape: Shapes, out_shape: Shapes) -> tuple[Shapes, Shapes, Shapes]:
@@ -64,8 +64,7 @@ class SampleMultinomial(OperatorProperty):
     def declare_backward_dependency(self, out_grad: list[int], in_data: list[int], out_data: list[int]) -> list[int]:
         return [out_grad[1], in_data[0], out_data[0]] if self.get_prob else []
 
-    def forward_kernel(self, ins: Sequence[Spec], outs: Sequence[Spec], reqs: Sequence[Req], target: str,
-                       train: bool) -> KernelFunction:
+    def forward_kernel(self, ins: Specs, outs: Specs, reqs: Reqs, target: str, train: bool) -> KernelFunction:
         k = ins[0].shape[-1]
         m = ins[0].size // k
         s = outs[0].size // max(1, m)
@@ -93,8 +92,7 @@ class SampleMultinomial(OperatorProperty):
 
         return kernel
 
-    def backward_kernel(self, ins: Sequence[Spec], outs: Sequence[Spec], reqs: Sequence[Req], target: str,
-                        train: bool) -> KernelFunction:
+    def backward_kernel(self, ins: Specs, outs: Specs, reqs: Reqs, target: str, train: bool) -> KernelFunction:
         k = outs[0].shape[-1]
         m = outs[0].size // k
         s, column = ins[0].size // max(1, m), Spec((k,), np.dtype(np.int32))
@@ -115,15 +113,14 @@ class Shuffle(OperatorProperty):
     gradient_arguments = ()
     resources = (RANDOM,)
 
-    def num_random(self, outs: Sequence[Spec]) -> int:
+    def num_random(self, outs: Specs) -> int:
         return outs[0].shape[0] if outs[0].shape else 1
 
     def infer_shape(self, in_shape: Shapes, out_shape: Shapes) -> tuple[Shapes, Shapes, Shapes]:
         x = merge_shapes(self.name, "data and output", in_shape[0], out_shape[0])
         return [x], [x], []
 
-    def forward_kernel(self, ins: Sequence[Spec], outs: Sequence[Spec], reqs: Sequence[Req], target: str,
-                       train: bool) -> KernelFunction:
+    def forward_kernel(self, ins: Specs, outs: Specs, reqs: Reqs, target: str, train: bool) -> KernelFunction:
         shape, req = ins[0].shape, reqs[0]
         n, inner = (shape[0], math.prod(shape[1:])) if shape else (1, 1)
         gpu = gpu_module("random.triton_multinomial") if target == "gpu" else None

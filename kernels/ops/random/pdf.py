@@ -26,8 +26,7 @@ def _spread(name: str, sample: TracedValue, parameter: TracedValue) -> TracedVal
     return parameter.reshape((*shape, *(1,) * (sample.ndim - len(shape)))) if sample.ndim > len(shape) else parameter
 
 
-def _density(name: str, names: tuple[str, ...], says: str, body: Callable[..., Any], integers: bool = False
-             ) -> None:
+def _density(name: str, names: tuple[str, ...], says: str, body: Callable[..., Any], integers: bool = False) -> None:
     """Declare random_pdf_<name> and the broadcasting log density that it uses. integers: samples are integers."""
     inner = f"_log_pdf_{name}"
     made = simple_op(body, name=inner, broadcast=True, doc=f"The logarithm of {says}")

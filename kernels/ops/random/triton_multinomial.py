@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -11,7 +10,7 @@ from ....integers import cdiv, next_power_of_2
 from ...gpu.launch import launch
 from ...gpu.source import tl, triton
 from ...gpu.target import block_for
-from ...op import Req
+from ...op import Req, Reqs
 from .triton_random import draw
 
 
@@ -75,7 +74,7 @@ def _place(x, rank, y, total: tl.int64, inner: tl.int64, ADD: tl.constexpr, BLOC
     tl.store(y + at, v, mask=live)
 
 
-def multinomial(run: Any, sizes: tuple[int, int, int], p: Any, u: Any, out: Any, logs: Any, reqs: Sequence[Req]) -> None:
+def multinomial(run: Any, sizes: tuple[int, int, int], p: Any, u: Any, out: Any, logs: Any, reqs: Reqs) -> None:
     """out [m, s] = class indices drawn from p [m, k] by u [m, s] in [0, 1); logs = the logarithm of their probability."""
     m, s, k = sizes
     n = m * s

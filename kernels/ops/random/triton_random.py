@@ -129,8 +129,7 @@ def _where(out: Any, seed: Any) -> tuple[Any, int, bool]:
     return (seed, 0, True) if hasattr(seed, "data_ptr") else (out, _signed(seed), False)
 
 
-def draw(run: Any, out: Any, seed: Any, offset: int, kind: str, a: float, b: float, dtype: np.dtype, *, add: bool
-         ) -> None:
+def draw(run: Any, out: Any, seed: Any, offset: int, kind: str, a: float, b: float, dtype: np.dtype, *, add: bool) -> None:
     """Fill out with a + b · uniform or normal numbers, or with a + integers below b, as philox.py does.
 
     seed: an integer, or a device array int64 [2]: the seed, and the number that is added to offset.

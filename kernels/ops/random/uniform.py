@@ -13,7 +13,7 @@ from ....integers import cdiv
 from ...declare.operator_property import RANDOM, Dtypes, OperatorProperty, Shapes, assign, gpu_module
 from ...declare.property_op import register_operator
 from ...kernel import KernelFunction
-from ...op import Req, Spec
+from ...op import Req, Reqs, Specs
 from ...philox import integers, normal, uniform
 
 _CHUNK = 1 << 16  # numbers per piece; even, because normal numbers are drawn in pairs
@@ -31,7 +31,7 @@ class Drawn(OperatorProperty):
     gradient_arguments = ()
     resources = (RANDOM,)
 
-    def num_random(self, outs: Sequence[Spec]) -> int:
+    def num_random(self, outs: Specs) -> int:
         return outs[0].size + outs[0].size % 2
 
     def infer_shape(self, in_shape: Shapes, out_shape: Shapes) -> tuple[Shapes, Shapes, Shapes]:
@@ -50,8 +50,7 @@ class Drawn(OperatorProperty):
         """Return the distribution of the GPU kernel and its two parameters."""
         raise NotImplementedError(self.name)
 
-    def forward_kernel(self, ins: Sequence[Spec], outs: Sequence[Spec], reqs: Sequence[Req], target: str,
-                       train: bool) -> KernelFunction:
+    def forward_kernel(self, ins: Specs, outs: Specs, reqs: Reqs, target: str, train: bool) -> KernelFunction:
         (n, dtype), req = (outs[0].size, outs[0].dtype), reqs[0]
         if req == Req.NULL or n == 0:
             return lambda run, inputs, outputs, random: None

@@ -12,7 +12,7 @@ from ... import op as registry
 from ...declare.operator_property import RANDOM, Dtypes, OperatorProperty, Shapes
 from ...declare.property_op import register_operator
 from ...kernel import KernelFunction
-from ...op import Req, Shape, Spec, is_known, merge_shapes
+from ...op import Req, Reqs, Shape, Spec, Specs, is_known, merge_shapes
 from ..tensor.data_movement import Move, View, move_kernel
 from .cells import cell
 from .layer import Layer, Weights, stacked
@@ -137,7 +137,7 @@ class RNN(OperatorProperty):
     def forward_resource(self) -> list[str]:
         return [RANDOM] if self._drops else []
 
-    def num_random(self, outs: Sequence[Spec]) -> int:
+    def num_random(self, outs: Specs) -> int:
         return outs[-1].size if self._drops else 0
 
     def declare_backward_dependency(self, out_grad: list[int], in_data: list[int], out_data: list[int]) -> list[int]:
@@ -202,8 +202,7 @@ class RNN(OperatorProperty):
                 lambda d, req: made(one, both, lambda a: a, within(d), req),
                 lambda d: made(both, one, within(d), lambda a: a, Req.WRITE))
 
-    def forward_kernel(self, ins: Sequence[Spec], outs: Sequence[Spec], reqs: Sequence[Req], target: str,
-                       train: bool) -> KernelFunction:
+    def forward_kernel(self, ins: Specs, outs: Specs, reqs: Reqs, target: str, train: bool) -> KernelFunction:
         x, dtype = ins[0].shape, ins[0].dtype
         step, visible, dirs = x[1] * self.state_size, self.num_visible_outputs(), self.directions
         layers = self._layers(x, dtype, target)
@@ -243,8 +242,7 @@ class RNN(OperatorProperty):
 
         return kernel
 
-    def backward_kernel(self, ins: Sequence[Spec], outs: Sequence[Spec], reqs: Sequence[Req], target: str,
-                        train: bool) -> KernelFunction:
+    def backward_kernel(self, ins: Specs, outs: Specs, reqs: Reqs, target: str, train: bool) -> KernelFunction:
         visible, dirs = self.num_visible_outputs(), self.directions
         x, dtype = ins[visible].shape, ins[visible].dtype
         step, size = x[1] * self.state_size, x[0] * x[1] * self.state_size * dirs

@@ -12,7 +12,7 @@ from ....errors import ParameterError, ShapeError
 from ...declare.operator_property import OperatorProperty, Shapes, assign, gpu_module
 from ...declare.property_op import register_operator
 from ...kernel import KernelFunction
-from ...op import Req, Shape, Spec, is_known
+from ...op import Req, Reqs, Shape, Specs, is_known
 from ..tensor.data_movement import Move, move_kernel, whole
 from ..tensor.pick import pick_kernel, put_kernel
 
@@ -82,14 +82,12 @@ class SequenceMask(Sequences):
 
         return kernel
 
-    def forward_kernel(self, ins: Sequence[Spec], outs: Sequence[Spec], reqs: Sequence[Req], target: str,
-                       train: bool) -> KernelFunction:
+    def forward_kernel(self, ins: Specs, outs: Specs, reqs: Reqs, target: str, train: bool) -> KernelFunction:
         if not self.use_sequence_length:
             return move_kernel([Move(0, whole, 0, whole)], ins, outs, reqs, target)
         return self._kernel(ins[0].shape, reqs[0], target, self.value)
 
-    def backward_kernel(self, ins: Sequence[Spec], outs: Sequence[Spec], reqs: Sequence[Req], target: str,
-                        train: bool) -> KernelFunction:
+    def backward_kernel(self, ins: Specs, outs: Specs, reqs: Reqs, target: str, train: bool) -> KernelFunction:
         if not self.use_sequence_length:
             return move_kernel([Move(0, whole, 0, whole)], ins, outs, reqs, target)
         return self._kernel(outs[0].shape, reqs[0], target, 0.0)
@@ -118,14 +116,12 @@ class SequenceLast(Sequences):
         cut = lambda a: a[last]
         return [Move(0, whole, 0, cut) if back else Move(0, cut, 0, whole)]
 
-    def forward_kernel(self, ins: Sequence[Spec], outs: Sequence[Spec], reqs: Sequence[Req], target: str,
-                       train: bool) -> KernelFunction:
+    def forward_kernel(self, ins: Specs, outs: Specs, reqs: Reqs, target: str, train: bool) -> KernelFunction:
         if not self.use_sequence_length:
             return move_kernel(self._moves(False), ins, outs, reqs, target)
         return pick_kernel(self._lines(ins[0].shape), "last", reqs[0], target)
 
-    def backward_kernel(self, ins: Sequence[Spec], outs: Sequence[Spec], reqs: Sequence[Req], target: str,
-                        train: bool) -> KernelFunction:
+    def backward_kernel(self, ins: Specs, outs: Specs, reqs: Reqs, target: str, train: bool) -> KernelFunction:
         if not self.use_sequence_length:
             return move_kernel(self._moves(True), ins, outs, reqs, target, clear=True)
         return put_kernel(self._lines(outs[0].shape), "last", reqs[0], target)
@@ -141,17 +137,14 @@ class SequenceReverse(Sequences):
         if self.axis != 0:
             raise ParameterError(f"{self.name}: axis={self.axis}: only axis 0 can be reversed. Use SwapAxis before and after.")
 
-    def _kernel(self, shape: Shape, ins: Sequence[Spec], outs: Sequence[Spec], reqs: Sequence[Req], target: str
-                ) -> KernelFunction:
+    def _kernel(self, shape: Shape, ins: Specs, outs: Specs, reqs: Reqs, target: str) -> KernelFunction:
         if not self.use_sequence_length:
             return move_kernel([Move(0, lambda a: a[::-1], 0, whole)], ins, outs, reqs, target)
         outer, steps, groups, rest = self.split(shape)
         return pick_kernel((outer, steps, steps, groups, rest), "reverse", reqs[0], target)
 
-    def forward_kernel(self, ins: Sequence[Spec], outs: Sequence[Spec], reqs: Sequence[Req], target: str,
-                       train: bool) -> KernelFunction:
+    def forward_kernel(self, ins: Specs, outs: Specs, reqs: Reqs, target: str, train: bool) -> KernelFunction:
         return self._kernel(ins[0].shape, ins, outs, reqs, target)
 
-    def backward_kernel(self, ins: Sequence[Spec], outs: Sequence[Spec], reqs: Sequence[Req], target: str,
-                        train: bool) -> KernelFunction:
+    def backward_kernel(self, ins: Specs, outs: Specs, reqs: Reqs, target: str, train: bool) -> KernelFunction:
         return self._kernel(outs[0].shape, ins, outs, reqs, target)  # reversing twice changes nothing

@@ -12,7 +12,7 @@ from ...declare.property_op import register_operator
 from ...declare.traced import GradientOp, TracedOp
 from ...ir.expr import Expr, load
 from ...kernel import KernelFunction
-from ...op import Expression, Gradient, Req, Shape, Spec, is_known, register
+from ...op import Expression, Gradient, Reqs, Shape, Spec, Specs, is_known, register
 from ...params import Param, Params
 from .split_concat import Variadic
 
@@ -65,8 +65,7 @@ class KhatriRao(Variadic):
             return list(in_shape), list(out_shape), []
         return list(in_shape), [(reduce(lambda a, b: a * b, (s[0] for s in known)), known[0][1])], []
 
-    def forward_kernel(self, ins: Sequence[Spec], outs: Sequence[Spec], reqs: Sequence[Req], target: str,
-                       train: bool) -> KernelFunction:
+    def forward_kernel(self, ins: Specs, outs: Specs, reqs: Reqs, target: str, train: bool) -> KernelFunction:
         rows, columns = [s.shape[0] for s in ins], ins[0].shape[1]
         views: list[Shape] = [tuple(r if i == j else 1 for j in range(len(ins))) + (columns,) for i, r in enumerate(rows)]
         body = Expression((reduce(lambda a, b: a * b, (load(i, s.dtype) for i, s in enumerate(ins))),))

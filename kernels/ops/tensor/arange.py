@@ -13,7 +13,7 @@ from ....errors import ParameterError, ShapeError
 from ...declare.operator_property import Dtypes, KnownShapes, OperatorProperty, Shapes, assign, gpu_module
 from ...declare.property_op import register_operator
 from ...kernel import KernelFunction
-from ...op import Req, Shape, Spec, merge_shapes
+from ...op import Req, Reqs, Shape, Specs, merge_shapes
 
 FLOAT32, INT64 = np.dtype(np.float32), np.dtype(np.int64)
 LARGEST = 2**40  # largest number of elements of an array without inputs
@@ -38,8 +38,7 @@ class Ramp(Made):
         """Return start, step and repeat."""
         raise NotImplementedError(self.name)
 
-    def forward_kernel(self, ins: Sequence[Spec], outs: Sequence[Spec], reqs: Sequence[Req], target: str,
-                       train: bool) -> KernelFunction:
+    def forward_kernel(self, ins: Specs, outs: Specs, reqs: Reqs, target: str, train: bool) -> KernelFunction:
         (start, step, repeat), n, req = self.line(), outs[0].size, reqs[0]
         if target == "gpu":
             module = gpu_module("tensor.triton_init")
@@ -132,8 +131,7 @@ class Eye(Made):
     def infer_shape(self, in_shape: Shapes, out_shape: Shapes) -> tuple[Shapes, Shapes, Shapes]:
         return [], [(self.N, self.M or self.N)], []
 
-    def forward_kernel(self, ins: Sequence[Spec], outs: Sequence[Spec], reqs: Sequence[Req], target: str,
-                       train: bool) -> KernelFunction:
+    def forward_kernel(self, ins: Specs, outs: Specs, reqs: Reqs, target: str, train: bool) -> KernelFunction:
         (n, m), k, req = outs[0].shape, self.k, reqs[0]
         if target == "gpu":
             module = gpu_module("tensor.triton_init")
@@ -171,8 +169,7 @@ class OneHot(OperatorProperty):
             x = y[:-1]
         return [x], [y], []
 
-    def forward_kernel(self, ins: Sequence[Spec], outs: Sequence[Spec], reqs: Sequence[Req], target: str,
-                       train: bool) -> KernelFunction:
+    def forward_kernel(self, ins: Specs, outs: Specs, reqs: Reqs, target: str, train: bool) -> KernelFunction:
         depth, req, on, off = self.depth, reqs[0], self.on_value, self.off_value
         if not is_float(self.dtype):
             on, off = float(to_integer(on, self.dtype)), float(to_integer(off, self.dtype))
@@ -210,8 +207,7 @@ class Measured(OperatorProperty):
             raise ShapeError(f"{self.name}: data {x} has an axis above 2**53.")
         return [(len(self.numbers(x)),)]
 
-    def forward_kernel(self, ins: Sequence[Spec], outs: Sequence[Spec], reqs: Sequence[Req], target: str,
-                       train: bool) -> KernelFunction:
+    def forward_kernel(self, ins: Specs, outs: Specs, reqs: Reqs, target: str, train: bool) -> KernelFunction:
         numbers, req = self.numbers(ins[0].shape), reqs[0]
         if target == "gpu":
             module = gpu_module("tensor.triton_init")

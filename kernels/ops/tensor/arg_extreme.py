@@ -11,7 +11,7 @@ from ....errors import ShapeError
 from ...declare.operator_property import OperatorProperty, Shapes, gpu_module
 from ...declare.property_op import register_operator
 from ...kernel import KernelFunction
-from ...op import Req, Shape, Spec, is_known
+from ...op import Req, Reqs, Shape, Specs, is_known
 from .data_movement import convert
 from .reshape import check_axis
 
@@ -42,8 +42,7 @@ class ArgExtreme(OperatorProperty):
         axis = check_axis(self.name, self.axis, len(x))
         return [x], [(*x[:axis], *([1] if self.keepdims else []), *x[axis + 1:]) or (1,)], []
 
-    def forward_kernel(self, ins: Sequence[Spec], outs: Sequence[Spec], reqs: Sequence[Req], target: str,
-                       train: bool) -> KernelFunction:
+    def forward_kernel(self, ins: Specs, outs: Specs, reqs: Reqs, target: str, train: bool) -> KernelFunction:
         lines, low, req = self.lines(ins[0].shape), self.low, reqs[0]
         if target == "gpu":
             module = gpu_module("tensor.triton_order")

@@ -13,7 +13,7 @@ from ...declare.operator_property import KnownShapes, OperatorProperty, Shapes
 from ...declare.property_op import register_operator
 from ...ir.expr import load
 from ...kernel import KernelFunction
-from ...op import Expression, Req, Shape, Spec
+from ...op import Expression, Req, Reqs, Shape, Specs
 from .data_movement import Move, move_kernel, whole
 from .reshape import check_axis
 
@@ -39,12 +39,10 @@ class Broadcast(OperatorProperty):
         known = [s for s in in_shape if s is not None]
         return [self.spread(known[0], self.target(known))]
 
-    def forward_kernel(self, ins: Sequence[Spec], outs: Sequence[Spec], reqs: Sequence[Req], target: str,
-                       train: bool) -> KernelFunction:
+    def forward_kernel(self, ins: Specs, outs: Specs, reqs: Reqs, target: str, train: bool) -> KernelFunction:
         return move_kernel([Move(0, lambda a: np.broadcast_to(a, outs[0].shape), 0, whole)], ins, outs, reqs, target)
 
-    def backward_kernel(self, ins: Sequence[Spec], outs: Sequence[Spec], reqs: Sequence[Req], target: str,
-                        train: bool) -> KernelFunction:
+    def backward_kernel(self, ins: Specs, outs: Specs, reqs: Reqs, target: str, train: bool) -> KernelFunction:
         if not ins[0].size:
             return _cleared(reqs[0])
         total = Expression((load(0, ins[0].dtype),), combine="add")

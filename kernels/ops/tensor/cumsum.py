@@ -11,7 +11,7 @@ import numpy as np
 from ...declare.operator_property import Dtypes, OperatorProperty, Shapes, assign, gpu_module, math_dtype
 from ...declare.property_op import register_operator
 from ...kernel import KernelFunction
-from ...op import Req, Shape, Spec, is_known
+from ...op import Req, Reqs, Shape, Spec, Specs, is_known
 from .reshape import check_axis
 
 
@@ -62,10 +62,8 @@ class Cumsum(OperatorProperty):
 
         return kernel
 
-    def forward_kernel(self, ins: Sequence[Spec], outs: Sequence[Spec], reqs: Sequence[Req], target: str,
-                       train: bool) -> KernelFunction:
+    def forward_kernel(self, ins: Specs, outs: Specs, reqs: Reqs, target: str, train: bool) -> KernelFunction:
         return self._kernel(ins[0].shape, outs[0], reqs[0], target, False)
 
-    def backward_kernel(self, ins: Sequence[Spec], outs: Sequence[Spec], reqs: Sequence[Req], target: str,
-                        train: bool) -> KernelFunction:
+    def backward_kernel(self, ins: Specs, outs: Specs, reqs: Reqs, target: str, train: bool) -> KernelFunction:
         return self._kernel(outs[0].shape, outs[0], reqs[0], target, True)

@@ -15,7 +15,7 @@ import numpy as np
 from ....integers import cdiv
 from ...declare.operator_property import OperatorProperty, gpu_module
 from ...kernel import BoundKernel, Kernel, KernelFunction
-from ...op import Req, Shape, Spec
+from ...op import Req, Reqs, Shape, Specs
 
 View = Callable[[np.ndarray], np.ndarray]
 AXES = 6  # largest number of axes of a move on a GPU, after merging
@@ -75,7 +75,7 @@ def convert(src: np.ndarray, dst: np.ndarray, add: bool) -> None:
             np.copyto(dst, src, casting="unsafe")
 
 
-def move_kernel(moves: Sequence[Move], ins: Sequence[Spec], outs: Sequence[Spec], reqs: Sequence[Req], target: str,
+def move_kernel(moves: Sequence[Move], ins: Specs, outs: Specs, reqs: Reqs, target: str,
                 *, clear: bool = False, overlap: bool = False) -> Kernel:
     """Build the kernel that makes all moves.
 
@@ -143,13 +143,11 @@ class MoveProperty(OperatorProperty):
                                 in_grad: list[int]) -> list[tuple[int, int]]:
         return [(out_grad[0], in_grad[0])] if self.is_reshape else []
 
-    def forward_kernel(self, ins: Sequence[Spec], outs: Sequence[Spec], reqs: Sequence[Req], target: str,
-                       train: bool) -> KernelFunction:
+    def forward_kernel(self, ins: Specs, outs: Specs, reqs: Reqs, target: str, train: bool) -> KernelFunction:
         moves = self.moves([s.shape for s in ins], [s.shape for s in outs])
         return move_kernel(moves, ins, outs, reqs, target)
 
-    def backward_kernel(self, ins: Sequence[Spec], outs: Sequence[Spec], reqs: Sequence[Req], target: str,
-                        train: bool) -> KernelFunction:
+    def backward_kernel(self, ins: Specs, outs: Specs, reqs: Reqs, target: str, train: bool) -> KernelFunction:
         given = self.list_gradients()
         inputs: list[Shape] = [()] * len(self.list_arguments())
         for i, s in zip(given, outs):

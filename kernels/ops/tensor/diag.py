@@ -11,7 +11,7 @@ from ....errors import ParameterError, ShapeError
 from ...declare.operator_property import KnownShapes, Shapes
 from ...declare.property_op import register_operator
 from ...kernel import KernelFunction
-from ...op import Req, Shape, Spec
+from ...op import Reqs, Shape, Specs
 from .data_movement import Move, MoveProperty, move_kernel, whole
 from .reshape import check_axis
 from .split_concat import Variadic
@@ -63,8 +63,7 @@ class Diag(MoveProperty):
         a1, a2 = self._axes(x)
         return [Move(0, lambda a: diagonal(a, self.k, a1, a2), 0, whole)]
 
-    def forward_kernel(self, ins: Sequence[Spec], outs: Sequence[Spec], reqs: Sequence[Req], target: str,
-                       train: bool) -> KernelFunction:
+    def forward_kernel(self, ins: Specs, outs: Specs, reqs: Reqs, target: str, train: bool) -> KernelFunction:
         moves = self.moves([ins[0].shape], [outs[0].shape])
         return move_kernel(moves, ins, outs, reqs, target, clear=len(ins[0].shape) == 1)
 

@@ -12,7 +12,7 @@ from ....errors import ParameterError, ShapeError
 from ...declare.operator_property import OperatorProperty, Shapes, assign, gpu_module, math_dtype
 from ...declare.property_op import register_operator
 from ...kernel import KernelFunction
-from ...op import Req, Shape, Spec, is_known
+from ...op import Req, Reqs, Shape, Specs, is_known
 
 INT64 = np.dtype(np.int64)
 AXES = 8  # largest number of axes of the GPU kernels
@@ -137,12 +137,10 @@ class GatherNd(AtPlaces):
             return [x, i], list(out_shape), []
         return [x, i], [(*i[1:], *x[self.axes_of(i, x):])], []
 
-    def forward_kernel(self, ins: Sequence[Spec], outs: Sequence[Spec], reqs: Sequence[Req], target: str,
-                       train: bool) -> KernelFunction:
+    def forward_kernel(self, ins: Specs, outs: Specs, reqs: Reqs, target: str, train: bool) -> KernelFunction:
         return self.gather(ins[0].shape, ins[1].shape, reqs[0], target)
 
-    def backward_kernel(self, ins: Sequence[Spec], outs: Sequence[Spec], reqs: Sequence[Req], target: str,
-                        train: bool) -> KernelFunction:
+    def backward_kernel(self, ins: Specs, outs: Specs, reqs: Reqs, target: str, train: bool) -> KernelFunction:
         return self.scatter(outs[0].shape, ins[1].shape, reqs[0], target, add_up=True)
 
 
@@ -169,12 +167,10 @@ class ScatterNd(AtPlaces):
             x = want
         return [x, i], [self.shape], []
 
-    def forward_kernel(self, ins: Sequence[Spec], outs: Sequence[Spec], reqs: Sequence[Req], target: str,
-                       train: bool) -> KernelFunction:
+    def forward_kernel(self, ins: Specs, outs: Specs, reqs: Reqs, target: str, train: bool) -> KernelFunction:
         return self.scatter(self.shape, ins[1].shape, reqs[0], target, add_up=self.add_up)
 
-    def backward_kernel(self, ins: Sequence[Spec], outs: Sequence[Spec], reqs: Sequence[Req], target: str,
-                        train: bool) -> KernelFunction:
+    def backward_kernel(self, ins: Specs, outs: Specs, reqs: Reqs, target: str, train: bool) -> KernelFunction:
         return self.gather(self.shape, ins[1].shape, reqs[0], target)
 
 
@@ -213,8 +209,7 @@ class RavelMultiIndex(Raveled):
             raise ShapeError(f"{self.name}: data {x} must be ({len(self.sizes())}, n): one index per axis of {self.shape}.")
         return [(len(self.sizes()), x[1])], [(x[1],)], []
 
-    def forward_kernel(self, ins: Sequence[Spec], outs: Sequence[Spec], reqs: Sequence[Req], target: str,
-                       train: bool) -> KernelFunction:
+    def forward_kernel(self, ins: Specs, outs: Specs, reqs: Reqs, target: str, train: bool) -> KernelFunction:
         dims, n, req = self.sizes(), outs[0].size, reqs[0]
         if target == "gpu":
             module = gpu_module("tensor.triton_gather_nd")
@@ -240,8 +235,7 @@ class UnravelIndex(Raveled):
             return [None if y is None else y[1:]], [y], []
         return [x], [(len(self.sizes()), *x)], []
 
-    def forward_kernel(self, ins: Sequence[Spec], outs: Sequence[Spec], reqs: Sequence[Req], target: str,
-                       train: bool) -> KernelFunction:
+    def forward_kernel(self, ins: Specs, outs: Specs, reqs: Reqs, target: str, train: bool) -> KernelFunction:
         dims, n, req = self.sizes(), ins[0].size, reqs[0]
         if target == "gpu":
             module = gpu_module("tensor.triton_gather_nd")

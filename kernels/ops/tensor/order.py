@@ -13,7 +13,7 @@ from ....errors import DTypeError, ShapeError
 from ...declare.operator_property import Dtypes, KnownShapes, OperatorProperty, Shapes, assign, gpu_module
 from ...declare.property_op import register_operator
 from ...kernel import NOTHING, KernelFunction
-from ...op import Req, Shape, Spec
+from ...op import Req, Reqs, Shape, Specs
 from ...params import Param, parse_value
 from .data_movement import convert, layout, whole
 from .pick import pick_kernel, put_kernel
@@ -96,8 +96,7 @@ class Ordered(OperatorProperty):
         y = (k,) if self.axis is None else tuple(k if i == self.axis % len(x) else d for i, d in enumerate(x))
         return [y] * len(self.list_outputs())
 
-    def forward_kernel(self, ins: Sequence[Spec], outs: Sequence[Spec], reqs: Sequence[Req], target: str,
-                       train: bool) -> KernelFunction:
+    def forward_kernel(self, ins: Specs, outs: Specs, reqs: Reqs, target: str, train: bool) -> KernelFunction:
         lines, what, down = self.lines(ins[0].shape), self.returned(), not self.is_ascend
         k = self.count(lines[1])
         if not math.prod(lines):
@@ -120,8 +119,7 @@ class Ordered(OperatorProperty):
 
         return kernel
 
-    def _gpu(self, lines: tuple[int, int, int], k: int, what: str, down: bool, outs: Sequence[Spec],
-             reqs: Sequence[Req]) -> KernelFunction:
+    def _gpu(self, lines: tuple[int, int, int], k: int, what: str, down: bool, outs: Specs, reqs: Reqs) -> KernelFunction:
         order, copy = gpu_module("tensor.triton_order"), gpu_module("tensor.triton_copy")
         outer, n, inner = lines
         dense = layout(outs[-1].shape, whole)
@@ -150,8 +148,7 @@ class Ordered(OperatorProperty):
 
         return kernel
 
-    def backward_kernel(self, ins: Sequence[Spec], outs: Sequence[Spec], reqs: Sequence[Req], target: str,
-                        train: bool) -> KernelFunction:
+    def backward_kernel(self, ins: Specs, outs: Specs, reqs: Reqs, target: str, train: bool) -> KernelFunction:
         outer, n, inner = self.lines(outs[0].shape)
         return put_kernel((outer, n, self.count(n), inner, 1), "clip", reqs[0], target)
 

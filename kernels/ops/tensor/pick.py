@@ -12,7 +12,7 @@ from ....errors import DTypeError, ShapeError
 from ...declare.operator_property import Dtypes, OperatorProperty, Shapes, assign, gpu_module
 from ...declare.property_op import register_operator
 from ...kernel import NOTHING, KernelFunction
-from ...op import Req, Shape, Spec, is_known, merge_shapes
+from ...op import Req, Reqs, Shape, Specs, is_known, merge_shapes
 from .reshape import check_axis
 
 INT32 = np.dtype(np.int32)
@@ -96,12 +96,10 @@ class PickedAlong(OperatorProperty):
     def declare_backward_dependency(self, out_grad: list[int], in_data: list[int], out_data: list[int]) -> list[int]:
         return [out_grad[0], *in_data[1:]]
 
-    def forward_kernel(self, ins: Sequence[Spec], outs: Sequence[Spec], reqs: Sequence[Req], target: str,
-                       train: bool) -> KernelFunction:
+    def forward_kernel(self, ins: Specs, outs: Specs, reqs: Reqs, target: str, train: bool) -> KernelFunction:
         return pick_kernel(self.lines(ins[0].shape), self.rule(), reqs[0], target)
 
-    def backward_kernel(self, ins: Sequence[Spec], outs: Sequence[Spec], reqs: Sequence[Req], target: str,
-                        train: bool) -> KernelFunction:
+    def backward_kernel(self, ins: Specs, outs: Specs, reqs: Reqs, target: str, train: bool) -> KernelFunction:
         return put_kernel(self.lines(outs[0].shape), self.rule(), reqs[0], target)
 
 

@@ -14,7 +14,7 @@ from ...declare.operator_property import Dtypes, KnownShapes, Shapes
 from ...declare.property_op import register_operator
 from ...ir.expr import cast, load
 from ...kernel import KernelFunction
-from ...op import Expression, Req, Shape, Spec, is_known, merge_shapes
+from ...op import Expression, Reqs, Shape, Specs, is_known, merge_shapes
 from .data_movement import Move, MoveProperty, shaped, whole
 
 
@@ -356,8 +356,7 @@ class Cast(MoveProperty):
     def moves(self, ins: Sequence[Shape], outs: Sequence[Shape]) -> list[Move]:
         return [Move(0, whole, 0, whole)]
 
-    def forward_kernel(self, ins: Sequence[Spec], outs: Sequence[Spec], reqs: Sequence[Req], target: str,
-                       train: bool) -> KernelFunction:
+    def forward_kernel(self, ins: Specs, outs: Specs, reqs: Reqs, target: str, train: bool) -> KernelFunction:
         value = load(0, ins[0].dtype)
         e = Expression((value if is_half(outs[0].dtype) else cast(value, outs[0].dtype),))
         if target == "gpu":

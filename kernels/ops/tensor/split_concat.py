@@ -15,7 +15,7 @@ from ...declare.property_op import register_operator
 from ...ir.coalesce import merge
 from ...ir.expr import load
 from ...kernel import KernelFunction
-from ...op import Expression, Req, Shape, Spec, is_known, merge_shapes
+from ...op import Expression, Req, Reqs, Shape, Spec, Specs, is_known, merge_shapes
 from .data_movement import AXES, Move, MoveProperty, View, shaped, whole
 from .reshape import check_axis
 
@@ -275,21 +275,19 @@ class Repeated(MoveProperty):
         part = lambda at: tuple(slice(i, i + 1) if r > 1 else slice(None) for i, r in zip(at, counts))
         return [Move(0, shaped(once), 0, lambda a, cut=part(at): a.reshape(often)[cut]) for at in np.ndindex(*counts)]
 
-    def forward_kernel(self, ins: Sequence[Spec], outs: Sequence[Spec], reqs: Sequence[Req], target: str,
-                       train: bool) -> KernelFunction:
+    def forward_kernel(self, ins: Specs, outs: Specs, reqs: Reqs, target: str, train: bool) -> KernelFunction:
         once, often = self.spread(ins[0].shape)
         if target != "gpu" or len(merge([once, often]).dims) <= AXES:
             return super().forward_kernel(ins, outs, reqs, target, train)
         return self._folded(Spec(once, ins[0].dtype), Spec(often, outs[0].dtype), reqs, target)
 
-    def backward_kernel(self, ins: Sequence[Spec], outs: Sequence[Spec], reqs: Sequence[Req], target: str,
-                        train: bool) -> KernelFunction:
+    def backward_kernel(self, ins: Specs, outs: Specs, reqs: Reqs, target: str, train: bool) -> KernelFunction:
         once, often = self.spread(outs[0].shape)
         if math.prod(often) <= _FEW * math.prod(once):
             return super().backward_kernel(ins, outs, reqs, target, train)
         return self._folded(Spec(often, ins[0].dtype), Spec(once, outs[0].dtype), reqs, target)
 
-    def _folded(self, x: Spec, y: Spec, reqs: Sequence[Req], target: str) -> KernelFunction:
+    def _folded(self, x: Spec, y: Spec, reqs: Reqs, target: str) -> KernelFunction:
         """Return the kernel that broadcasts x to y, or sums x to y."""
         if target == "gpu":
             from ...gpu.printer import triton_kernel as make  # optional dependency
@@ -349,8 +347,7 @@ class Repeat(Repeated):
         axis = len(x) if self.axis is None else self.axis % len(x) + 1
         return (*x[:axis], 1, *x[axis:]), (*x[:axis], self.repeats, *x[axis:])
 
-    def backward_kernel(self, ins: Sequence[Spec], outs: Sequence[Spec], reqs: Sequence[Req], target: str,
-                        train: bool) -> KernelFunction:
+    def backward_kernel(self, ins: Specs, outs: Specs, reqs: Reqs, target: str, train: bool) -> KernelFunction:
         if target != "gpu" or reqs[0] == Req.NULL or self.repeats > 2 * _FEW:
             return super().backward_kernel(ins, outs, reqs, target, train)
         x, axis = ((outs[0].size,), 0) if self.axis is None else (outs[0].shape, self.axis % len(outs[0].shape))

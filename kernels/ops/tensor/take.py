@@ -13,7 +13,7 @@ from ....errors import ParameterError, ShapeError
 from ...declare.operator_property import Dtypes, OperatorProperty, Shapes, assign, gpu_module, math_dtype
 from ...declare.property_op import register_operator
 from ...kernel import KernelFunction
-from ...op import Req, Shape, Spec, merge_shapes
+from ...op import Req, Reqs, Shape, Specs, merge_shapes
 from .reshape import check_axis
 
 
@@ -59,8 +59,7 @@ class Picked(OperatorProperty):
             raise ShapeError(f"{self.name}: index {wrong} is out of range for an axis of size {n}. Use mode='clip' or 'wrap'.")
         return np.clip(at, 0, n - 1)
 
-    def forward_kernel(self, ins: Sequence[Spec], outs: Sequence[Spec], reqs: Sequence[Req], target: str,
-                       train: bool) -> KernelFunction:
+    def forward_kernel(self, ins: Specs, outs: Specs, reqs: Reqs, target: str, train: bool) -> KernelFunction:
         s, req, k = self.source, reqs[0], ins[1 - self.source].size
         rows = self._rows(ins[s].shape)
         if target == "gpu":
@@ -79,8 +78,7 @@ class Picked(OperatorProperty):
 
         return kernel
 
-    def backward_kernel(self, ins: Sequence[Spec], outs: Sequence[Spec], reqs: Sequence[Req], target: str,
-                        train: bool) -> KernelFunction:
+    def backward_kernel(self, ins: Specs, outs: Specs, reqs: Reqs, target: str, train: bool) -> KernelFunction:
         rows, req, k = self._rows(outs[0].shape), reqs[0], ins[1].size
         if target == "gpu":
             module, wrap = gpu_module("tensor.triton_take"), self.how() == "wrap"

@@ -14,7 +14,7 @@ from ...declare.traced import TracedOp
 from ...ir.expr import Expr
 from ...ir.lang import where
 from ...kernel import KernelFunction
-from ...op import Expression, Formula, Gradient, Req, Shape, Spec, register
+from ...op import Expression, Formula, Gradient, Reqs, Shape, Spec, Specs, register
 from ...params import Params
 
 
@@ -23,8 +23,7 @@ def row_view(condition: Shape, rank: int) -> Shape:
     return (*condition, *(1,) * (rank - 1)) if len(condition) == 1 else condition
 
 
-def _printed(body: Expression, ins: list[Spec], outs: Sequence[Spec], reqs: Sequence[Req], target: str, at: int,
-             name: str) -> KernelFunction:
+def _printed(body: Expression, ins: list[Spec], outs: Specs, reqs: Reqs, target: str, at: int, name: str) -> KernelFunction:
     """Return the kernel of body. A condition (input `at`) with one axis has one value per row."""
     if target == "gpu":
         from ...gpu.printer import triton_kernel as make  # optional dependency
@@ -66,12 +65,11 @@ class WhereOp(SimpleOp):
     def expression(self, p: Params, dtypes: Sequence[np.dtype]) -> Any:
         return None
 
-    def kernel(self, p: Params, ins: Sequence[Spec], outs: Sequence[Spec], reqs: Sequence[Req], target: str,
-               train: bool = False) -> KernelFunction:
+    def kernel(self, p: Params, ins: Specs, outs: Specs, reqs: Reqs, target: str, train: bool = False) -> KernelFunction:
         body = TracedOp.expression(self, p, [s.dtype for s in ins])
         return _printed(body, list(ins), outs, reqs, target, 0, self.name)
 
-    def formula(self, p: Params, ins: Sequence[Spec], outs: Sequence[Spec]) -> Formula | None:
+    def formula(self, p: Params, ins: Specs, outs: Specs) -> Formula | None:
         e = TracedOp.expression(self, p, [s.dtype for s in ins])
         condition = row_view(ins[0].shape, len(outs[0].shape))
         return Formula(e.outputs, (condition, ins[1].shape, ins[2].shape), (outs[0].shape,))
@@ -107,12 +105,11 @@ class _WhereBackward(TracedOp):
     def expression(self, p: Params, dtypes: Sequence[np.dtype]) -> Any:
         return None
 
-    def kernel(self, p: Params, ins: Sequence[Spec], outs: Sequence[Spec], reqs: Sequence[Req], target: str,
-               train: bool = False) -> KernelFunction:
+    def kernel(self, p: Params, ins: Specs, outs: Specs, reqs: Reqs, target: str, train: bool = False) -> KernelFunction:
         body = TracedOp.expression(self, p, [s.dtype for s in ins])
         return _printed(body, list(ins), outs, reqs, target, 1, self.name)
 
-    def formula(self, p: Params, ins: Sequence[Spec], outs: Sequence[Spec]) -> Formula | None:
+    def formula(self, p: Params, ins: Specs, outs: Specs) -> Formula | None:
         if any(s.shape != ins[0].shape for s in outs):
             return None  # x or y was broadcast
         e = TracedOp.expression(self, p, [s.dtype for s in ins])

@@ -14,7 +14,7 @@ from ....errors import ShapeError
 from ...declare.operator_property import KnownShapes, OperatorProperty, Shapes, assign, gpu_module, upcast
 from ...declare.property_op import register_operator
 from ...kernel import KernelFunction
-from ...op import Req, Spec
+from ...op import Req, Reqs, Specs
 
 
 def _corners(y: np.ndarray, x: np.ndarray, h: int, w: int) -> Iterator[tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray,
@@ -84,8 +84,7 @@ class Points(OperatorProperty):
                              f"image {image} [groups].")
         return [(y[0], data[1], y[1])]
 
-    def forward_kernel(self, ins: Sequence[Spec], outs: Sequence[Spec], reqs: Sequence[Req], target: str,
-                       train: bool) -> KernelFunction:
+    def forward_kernel(self, ins: Specs, outs: Specs, reqs: Reqs, target: str, train: bool) -> KernelFunction:
         req = reqs[0]
         if target == "gpu":
             module = gpu_module("vision.triton_points")
@@ -103,8 +102,7 @@ class Points(OperatorProperty):
 
         return kernel
 
-    def backward_kernel(self, ins: Sequence[Spec], outs: Sequence[Spec], reqs: Sequence[Req], target: str,
-                        train: bool) -> KernelFunction:
+    def backward_kernel(self, ins: Specs, outs: Specs, reqs: Reqs, target: str, train: bool) -> KernelFunction:
         if target == "gpu":
             module = gpu_module("vision.triton_points")
             return lambda run, inputs, outputs: module.back(run, *inputs, outputs, [r == Req.ADD for r in reqs])

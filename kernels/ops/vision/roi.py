@@ -15,7 +15,7 @@ from ...declare.host_op import HostOp
 from ...declare.operator_property import KnownShapes, OperatorProperty, Shapes, assign, gpu_module, upcast
 from ...declare.property_op import register_operator
 from ...kernel import KernelFunction
-from ...op import Req, Shape, Spec
+from ...op import Req, Reqs, Shape, Specs
 from ..tensor.data_movement import layout, whole
 
 
@@ -75,8 +75,7 @@ class ROIPooling(Regions):
     own_dtypes = True
     output_dtypes = (None, np.dtype(np.int32))
 
-    def forward_kernel(self, ins: Sequence[Spec], outs: Sequence[Spec], reqs: Sequence[Req], target: str,
-                       train: bool) -> KernelFunction:
+    def forward_kernel(self, ins: Specs, outs: Specs, reqs: Reqs, target: str, train: bool) -> KernelFunction:
         scale = np.float32(self.spatial_scale)
         (n, c, h, w), (ph, pw) = ins[0].shape, self.pooled_size
         if target == "gpu":
@@ -109,8 +108,7 @@ class ROIPooling(Regions):
 
         return kernel
 
-    def backward_kernel(self, ins: Sequence[Spec], outs: Sequence[Spec], reqs: Sequence[Req], target: str,
-                        train: bool) -> KernelFunction:
+    def backward_kernel(self, ins: Specs, outs: Specs, reqs: Reqs, target: str, train: bool) -> KernelFunction:
         n, c, h, w = outs[0].shape
         if target == "gpu":
             module, dense, add = gpu_module("vision.triton_roi"), layout(outs[0].shape, whole), reqs[0] == Req.ADD

@@ -34,8 +34,7 @@ def operand(rng, batch, rows, columns, turned, dtype):
     return torch.from_numpy(values), view, values.swapaxes(1, 2) if turned else values
 
 
-def check(rng, batch, m, n, k, *, ta=False, tb=False, tc=False, dtype="float32", blocks=None, bias=False, add=False,
-          relu=False):
+def check(rng, batch, m, n, k, *, ta=False, tb=False, tc=False, dtype="float32", blocks=None, bias=False, add=False, relu=False):
     a, a_view, a_values = operand(rng, batch, m, k, ta, dtype)
     b, b_view, b_values = operand(rng, batch, k, n, tb, dtype)
     c, c_view, c_values = operand(rng, batch, m, n, tc, dtype)
