@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from functools import lru_cache
 
 from ..errors import GraphError
 from ..kernels.op import Spec
@@ -68,6 +69,7 @@ def _compile(request: CompileRequest, options: Options) -> tuple[Program, Memory
     naive = naive_bytes(program)
     fused = options.fuse and not request.monitored
 
+    @lru_cache(maxsize=2)  # the program chosen by its cost is merged once
     def merge(candidate: Program) -> Program:
         candidate = fuse(fuse_batch_norm(candidate) if fused else candidate, fused)
         if fused:

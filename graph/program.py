@@ -87,7 +87,7 @@ class Step:
         return Step(op, self.params, self.name, inputs, self.outputs[:1], (Req.WRITE,), ctx=self.ctx)
 
 
-@dataclass(slots=True)
+@dataclass(slots=True, eq=False)
 class Program:
     """Values and steps, steps in order of execution.
 

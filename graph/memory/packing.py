@@ -145,9 +145,7 @@ class _Spans:
             low, high = (first - (1 << k)) >> k, last >> k
             keys = range(low, high + 1) if high - low < len(cells) else [c for c in cells if low <= c <= high]
             for c in keys:
-                for f, l, a, b in cells.get(c, ()):
-                    if f <= last and l >= first:
-                        found.append((a, b))
+                found += [(a, b) for f, l, a, b in cells.get(c, ()) if f <= last and l >= first]
         return found
 
 
@@ -163,7 +161,8 @@ def _pack(items: Sequence[Piece]) -> tuple[dict[int, int], int]:
             gap = low - end
             if gap >= size and (tightest < 0 or gap < tightest):
                 place, tightest = end, gap
-            end = max(end, high)
+            if high > end:  # max() would take as long as the rest of the loop
+                end = high
         if place < 0:
             place = end
         at[g] = place

@@ -74,7 +74,8 @@ def fuse(program: Program, enabled: bool = True) -> Program:
         return program
     whole: dict[int, Step] = {}
     program = _split(program, whole)
-    bodies = bodies_of(program)
+    known: dict[tuple, Body | Refusal] = {}
+    bodies = [body_of(program, step, known) for step in program.steps]
     groups, refusals = _find_groups(program, bodies)
     last_of = {group.steps[-1]: group for group in groups}
     inside = {i for group in groups for i in group.steps}
@@ -97,20 +98,15 @@ def fused_operators(program: Program) -> int:
     return sum(len(s.members) for s in program.steps if len(s.members) > 1)
 
 
-def bodies_of(program: Program) -> list[Body | Refusal]:
-    """Return the body of every step, or why it has none."""
-    known: dict[tuple, Body | Refusal] = {}
-    bodies: list[Body | Refusal] = []
-    for step in program.steps:
-        if step.auxiliaries or not step.inputs or not step.outputs:
-            bodies.append(Refusal(f"{step.op.name} {'changes a state' if step.auxiliaries else 'has no inputs'}"))
-            continue
-        key = (step.op, step.params, program.value_specs(step.inputs), program.output_specs(step))
-        body = known.get(key)
-        if body is None:
-            body = known[key] = step.op.fusible_body(*key[1:])
-        bodies.append(body)
-    return bodies
+def body_of(program: Program, step: Step, known: dict[tuple, Body | Refusal]) -> Body | Refusal:
+    """Return the body of step, or why it has none. known: the bodies so far; equal steps share one."""
+    if step.auxiliaries or not step.inputs or not step.outputs:
+        return Refusal(f"{step.op.name} {'changes a state' if step.auxiliaries else 'has no inputs'}")
+    key = (step.op, step.params, program.value_specs(step.inputs), program.output_specs(step))
+    body = known.get(key)
+    if body is None:
+        body = known[key] = step.op.fusible_body(*key[1:])
+    return body
 
 
 def _split(program: Program, whole: dict[int, Step]) -> Program:

@@ -9,7 +9,7 @@ from ...kernels.ir.body import Body
 from ...kernels.op import Refusal, Req
 from ...kernels.params import Params
 from ..program import INNER, Program, Step
-from .fuse import bodies_of
+from .fuse import body_of
 
 NEAR = 8  # steps that may stand between: the head moves down to its epilogue, and its inputs live until there
 
@@ -19,9 +19,10 @@ _NONE = Params({})
 
 def add_epilogues(program: Program) -> Program:
     """Merge elementwise steps into the products and convolutions they read."""
-    if not any(s.op.role in HEADS for s in program.steps):
+    heads = {i for i, s in enumerate(program.steps) if s.op.role in HEADS}
+    if not heads:
         return program
-    bodies = bodies_of(program)
+    known: dict[tuple, Body | Refusal] = {}
     writers = Counter(v for s in program.steps for v in s.outputs if v >= 0)
     reads = Counter(v for s in program.steps for v in s.inputs)
     made_by = {v: i for i, s in enumerate(program.steps) for v in s.outputs if v >= 0}
@@ -29,15 +30,13 @@ def add_epilogues(program: Program) -> Program:
     taken: set[int] = set()
     refusals: dict[int, dict[int, str]] = {}
     for t, step in enumerate(program.steps):
-        for h in sorted({made_by[v] for v in step.inputs if v in made_by}, reverse=True):
-            if program.steps[h].op.role not in HEADS:
-                continue
+        for h in sorted({h for v in step.inputs if (h := made_by.get(v)) in heads}, reverse=True):
             if t in head_of:
                 refusal = f"{step.name} follows another product"
             elif h in taken:
                 refusal = f"another operator already follows {program.steps[h].name}"
             else:
-                refusal = _refusal(program, h, t, bodies[t], writers)
+                refusal = _refusal(program, h, t, body_of(program, step, known), writers)
             if refusal:
                 refusals.setdefault(t, dict(step.refusals)).update((v, refusal) for v in step.inputs if made_by.get(v) == h)
             else:
@@ -48,7 +47,7 @@ def add_epilogues(program: Program) -> Program:
         if i in refusals:
             step = step.with_refusals(refusals[i])
         if i in head_of:
-            body = bodies[i]
+            body = body_of(program, step, known)
             assert isinstance(body, Body)
             return [_join(program, program.steps[head_of[i]], step, body, reads)]
         return [] if i in taken else [step]
