@@ -9,12 +9,13 @@ from typing import Any
 import numpy as np
 
 from ....errors import ParameterError, ShapeError
-from ...declare.operator_property import OperatorProperty, Shapes, gpu_module, math_dtype
+from ...declare.operator_property import OperatorProperty, Shapes, math_dtype
 from ...declare.property_op import register_operator
 from ...declare.row_kernel import row_kernel
 from ...ir.lang import exp, log, row_max, row_sum, trunc, where
 from ...kernel import KernelFunction
 from ...op import Req, Reqs, Shape, Spec, Specs, merge_shapes
+from ..tensor.arange import indices
 from ..tensor.data_movement import Move, move_kernel, whole
 
 
@@ -39,13 +40,8 @@ class LabelLoss(OperatorProperty):
         classes = max(v[-1] for v in views)
         column = Spec((1, classes), np.dtype(np.int32))
         inner = row_kernel(body, [*views, column.shape], [result], kept, [*ins, column], outs, reqs, target, self.name)
-        if target == "gpu":
-            numbers = gpu_module("loss.triton_loss").numbers
-        else:
-            def numbers(run: Any, n: int) -> Any:
-                return np.arange(n, dtype=np.int32)
-
-        return lambda run, inputs, outputs: inner(run, [*inputs, numbers(run, classes)], outputs)
+        numbers = indices(classes, target)
+        return lambda run, inputs, outputs: inner(run, [*inputs, numbers(run)], outputs)
 
 
 @register_operator("SVMOutput")

@@ -3,16 +3,15 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
 from typing import Any, ClassVar, Literal
 
-import numpy as np
-
 from ....errors import ShapeError
-from ...declare.operator_property import OperatorProperty, Shapes, assign, gpu_module, math_dtype
+from ...declare.operator_property import OperatorProperty, Shapes
 from ...declare.property_op import register_operator
+from ...declare.row_kernel import row_kernel
+from ...ir.lang import exp, maximum, row_sum, sign, where
 from ...kernel import KernelFunction
-from ...op import Req, Reqs, Specs, is_known, merge_shapes
+from ...op import Reqs, Specs, is_known, merge_shapes
 from ..tensor.data_movement import Move, move_kernel, whole
 
 
@@ -48,32 +47,21 @@ class RegressionOutput(OperatorProperty):
     def forward_kernel(self, ins: Specs, outs: Specs, reqs: Reqs, target: str, train: bool) -> KernelFunction:
         if self.kind != "logistic":
             return move_kernel([Move(0, whole, 0, whole)], ins, outs, reqs, target)
-        req = reqs[0]
-        if target == "gpu":
-            loss = gpu_module("loss.triton_loss")
-            return lambda run, inputs, outputs: loss.sigmoid(run, inputs[0], outputs[0], add=req == Req.ADD)
-        dtype = math_dtype(outs[0].dtype)
+        full = outs[0].shape
 
-        def kernel(run: Any, inputs: Sequence[Any], outputs: Sequence[Any]) -> None:
-            e = np.exp(-np.abs(inputs[0].astype(dtype, copy=False)))
-            assign(outputs[0], req, np.where(inputs[0] >= 0, 1, e) / (1 + e))
+        def body(x: Any) -> Any:
+            e = exp(-abs(x))
+            return where(x >= 0, 1, e) / (1 + e)
 
-        return kernel
+        return row_kernel(body, [full], [full], full, ins[:1], outs, reqs, target, self.name)
 
     def backward_kernel(self, ins: Specs, outs: Specs, reqs: Reqs, target: str, train: bool) -> KernelFunction:
-        label, req, sign = ins[1].shape, reqs[0], self.kind == "absolute"
-        scale = self.grad_scale / max(1, math.prod(label[1:]))
-        if target == "gpu":
-            loss = gpu_module("loss.triton_loss")
-            return lambda run, inputs, outputs: loss.difference(run, *inputs, outputs[0], scale=scale, sign=sign,
-                                                                add=req == Req.ADD)
-        dtype = math_dtype(outs[0].dtype)
+        full, scale = outs[0].shape, self.grad_scale / max(1, math.prod(ins[1].shape[1:]))
 
-        def kernel(run: Any, inputs: Sequence[Any], outputs: Sequence[Any]) -> None:
-            d = inputs[0].astype(dtype, copy=False) - inputs[1].reshape(inputs[0].shape)
-            assign(outputs[0], req, (np.sign(d) if sign else d) * dtype.type(scale))
+        def body(y: Any, label: Any) -> Any:
+            return (sign(y - label) if self.kind == "absolute" else y - label) * scale
 
-        return kernel
+        return row_kernel(body, [full, full], [full], full, ins, outs, reqs, target, f"{self.name}_backward")
 
 
 @register_operator("LinearRegressionOutput")
@@ -95,40 +83,31 @@ class MAERegressionOutput(RegressionOutput):
     kind: ClassVar[str] = "absolute"
 
 
-class Loss(OperatorProperty):
+class ConstantLoss(OperatorProperty):
     """Base class: the data as a loss. The derivative is a constant; the head gradient is ignored."""
 
+    grad_scale = 1.0
+    valid_thresh = 0.0
+    normalization = "null"
+    backward_reads = ("y",)  # the output is the data; the head gradient is not needed
     forward_inplace = ((0, 0),)
-
-    def constant(self) -> tuple[float, str, float]:
-        """Return the constant, its normalization, and the threshold for "valid"."""
-        return 1.0, "null", 0.0
-
-    def declare_backward_dependency(self, out_grad: list[int], in_data: list[int], out_data: list[int]) -> list[int]:
-        return list(out_data)  # the output is the data; the head gradient is not needed
 
     def forward_kernel(self, ins: Specs, outs: Specs, reqs: Reqs, target: str, train: bool) -> KernelFunction:
         return move_kernel([Move(0, whole, 0, whole)], ins, outs, reqs, target)
 
     def backward_kernel(self, ins: Specs, outs: Specs, reqs: Reqs, target: str, train: bool) -> KernelFunction:
-        (scale, normalization, threshold), req = self.constant(), reqs[0]
-        valid = normalization == "valid"
-        if normalization == "batch" and outs[0].shape:
+        full, scale, above = (1, outs[0].size), self.grad_scale, self.valid_thresh
+        if self.normalization == "batch":
             scale /= max(1, math.prod(outs[0].shape[:-1]))
-        if target == "gpu":
-            loss = gpu_module("loss.triton_loss")
-            return lambda run, inputs, outputs: loss.constant(run, inputs[0] if valid else None, outputs[0],
-                                                              scale=scale, threshold=threshold, add=req == Req.ADD)
 
-        def kernel(run: Any, inputs: Sequence[Any], outputs: Sequence[Any]) -> None:
-            count = max(1, int((inputs[0] > threshold).sum())) if valid else 1
-            assign(outputs[0], req, np.asarray(scale / count, outputs[0].dtype))
+        def body(y: Any) -> Any:
+            return scale / maximum(row_sum(where(y > above, 1, 0)), 1) if self.normalization == "valid" else scale
 
-        return kernel
+        return row_kernel(body, [full], [full], (1, 1), ins, outs, reqs, target, f"{self.name}_backward")
 
 
 @register_operator("MakeLoss")
-class MakeLoss(Loss):
+class MakeLoss(ConstantLoss):
     """The data as a loss: its derivative is grad_scale, and the head gradient is ignored.
 
     normalization: "batch" divides by the batch (all axes but the last), "valid" by the number of elements above
@@ -139,12 +118,9 @@ class MakeLoss(Loss):
     valid_thresh: float = 0.0
     normalization: Literal["null", "batch", "valid"] = "null"
 
-    def constant(self) -> tuple[float, str, float]:
-        return self.grad_scale, self.normalization, self.valid_thresh
-
 
 @register_operator("make_loss")
-class MakeLossOfOnes(Loss):
+class MakeLossOfOnes(ConstantLoss):
     """The data as a loss: its derivative is 1, and the head gradient is ignored."""
 
     output_names = ("loss",)

@@ -17,6 +17,7 @@ from ...ir.lang import row_sum, where
 from ...kernel import KernelFunction
 from ...op import Req, Reqs, Spec, Specs, merge_shapes
 from ...philox import words
+from ..tensor.arange import indices
 from .uniform import fill_uniform
 
 
@@ -96,14 +97,14 @@ class SampleMultinomial(OperatorProperty):
         k = outs[0].shape[-1]
         m = outs[0].size // k
         s, column = ins[0].size // max(1, m), Spec((k,), np.dtype(np.int32))
-        numbers: Any = gpu_module("loss.triton_loss").numbers if target == "gpu" else lambda run, n: np.arange(n, dtype=np.int32)
+        numbers = indices(k, target)
 
         def body(dy: Any, x: Any, drawn: Any, number: Any) -> Any:
             return row_sum(where(drawn == number, dy / x, 0 * dy))
 
         inner = row_kernel(body, [(m, s, 1), (m, 1, k), (m, s, 1), (k,)], [(m, 1, k)], (m, 1, k), [*ins, column], outs, reqs,
                            target, f"{self.name}_backward")
-        return lambda run, inputs, outputs: inner(run, [*inputs, numbers(run, k)], outputs)
+        return lambda run, inputs, outputs: inner(run, [*inputs, numbers(run)], outputs)
 
 
 @register_operator("_shuffle", aliases=("shuffle",))

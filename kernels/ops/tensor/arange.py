@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
@@ -48,6 +48,20 @@ class Ramp(Made):
             assign(outputs[0], req, start + step * (np.arange(n) // repeat))
 
         return kernel
+
+
+def indices(n: int, target: str) -> Callable[[Any], Any]:
+    """Return f(run), which gives 0, 1, … n - 1 as int32: for bodies that compare with the index of an element."""
+    if target == "cpu":
+        found = np.arange(n, dtype=np.int32)
+        return lambda run: found
+
+    def made(run: Any) -> Any:
+        y = run.workspace((n,), np.int32)
+        gpu_module("tensor.triton_init").ramp(run, y, 0, 1, 1, add=False)
+        return y
+
+    return made
 
 
 @register_operator("_arange")
