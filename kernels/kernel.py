@@ -1,10 +1,33 @@
-"""Kernel: the compiled function of an operator for given layouts, and what binding it to arrays gives."""
+"""Kernel: the compiled function of an operator for given layouts, what it gets to run, and what binding it to arrays gives."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from functools import partial
-from typing import Any
+from typing import Any, Protocol
+
+from numpy.typing import DTypeLike
+
+
+class DeviceArray(Protocol):
+    """Dense, row-major memory of one device: a NumPy array on the CPU, a torch tensor on a GPU."""
+
+    @property
+    def shape(self) -> tuple[int, ...]: ...
+    @property
+    def dtype(self) -> Any: ...
+    def reshape(self, shape: tuple[int, ...], /) -> Any: ...
+    def __getitem__(self, key: Any, /) -> Any: ...
+
+
+class Run(Protocol):
+    """The engine's run context, as kernels use it. stream: the GPU stream to launch on; None on the CPU."""
+
+    @property
+    def stream(self) -> Any: ...
+    def parallel(self, fn: Callable[[int], Any], n: int) -> None: ...
+    def workspace(self, shape: tuple[int, ...], dtype: DTypeLike) -> Any: ...
+
 
 #: function(ctx, inputs, outputs) computes the outputs. It takes `scalars=` if its operator has run-time scalars, and
 #: `random=(seed, offset)` if it draws random numbers. A Kernel is one too.

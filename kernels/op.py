@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from enum import IntEnum
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Protocol
 
 import numpy as np
 
@@ -26,8 +26,20 @@ if TYPE_CHECKING:
 
 Shape = tuple[int, ...]  # in inference, None is a shape of unknown rank and -1 an unknown size (0 is a real size)
 Product = tuple[int, int, int, int]  # batch, m, n, k of [batch, m, k] @ [batch, k, n]
+Shapes = Sequence[Shape | None]
+Dtypes = Sequence[np.dtype | None]
+Need = tuple[str, int]  # an array of one use of an operator: ("x", i) input i | ("y", i) output i | ("dy", i) its derivative
 #: A function of two NumPy arrays, and its operands: the number of an input, or None for the scalar of the operator.
 NumpyFunction = tuple[Callable[..., np.ndarray], tuple[int | None, ...]]
+
+
+class Shaped(Protocol):
+    """An array, or a value that stands for one while a graph or a composite is built."""
+
+    @property
+    def shape(self) -> Shape: ...
+    @property
+    def dtype(self) -> Any: ...
 
 
 class Req(IntEnum):
@@ -121,7 +133,7 @@ class Gradient:
     """
 
     op: Op
-    needs: tuple[tuple[str, int], ...]
+    needs: tuple[Need, ...]
     gives: tuple[int, ...]
 
 
@@ -143,7 +155,7 @@ class Op:
     costly = False  # True if mirroring keeps its result instead of computing it again
     #: The elementwise operator that computes the first output from inputs and other outputs, with the same parameters, and
     #: its needs, ("x", i) or ("y", i) as in Gradient; None without such an operator.
-    final_part: tuple[Op, tuple[tuple[str, int], ...]] | None = None
+    final_part: tuple[Op, tuple[Need, ...]] | None = None
     prefers_channels_last = False  # True if on a GPU its input is worth transposing to channels last
     is_users = False  # True for a user's operator: its name says nothing about what it computes
 
@@ -178,8 +190,7 @@ class Op:
         return len(self.outputs(p))
 
     # ---- inference ----------------------------------------------------------------------------------------------
-    def infer_shape(self, p: Params, inputs: Sequence[Shape | None], outputs: Sequence[Shape | None] | None = None
-                    ) -> tuple[list[Shape | None], list[Shape | None]]:
+    def infer_shape(self, p: Params, inputs: Shapes, outputs: Shapes | None = None) -> tuple[Shapes, Shapes]:
         """Return the shapes of inputs and outputs as far as they follow from the known ones (unknown: None, or -1 for a size).
 
         outputs: the known shapes of outputs, for inference backwards.
@@ -187,8 +198,7 @@ class Op:
         """
         raise NotImplementedError(self.name)
 
-    def infer_dtype(self, p: Params, inputs: Sequence[np.dtype | None], outputs: Sequence[np.dtype | None] | None = None
-                    ) -> tuple[list[np.dtype | None], list[np.dtype | None]]:
+    def infer_dtype(self, p: Params, inputs: Dtypes, outputs: Dtypes | None = None) -> tuple[Dtypes, Dtypes]:
         """Return the dtypes of inputs and outputs as far as they follow. Default: all are the same."""
         known = [d for d in (*inputs, *(outputs or ())) if d is not None]
         d = known[0] if known else None

@@ -13,7 +13,7 @@ import numpy as np
 
 from ...errors import GraphError
 from ...kernels.kernel import KernelFunction
-from ...kernels.op import Gradient, Op, Req, Reqs, Shape, Specs, merge_shapes
+from ...kernels.op import Dtypes, Gradient, Op, Req, Reqs, Shape, Specs, merge_shapes
 from ...kernels.params import Param, Params
 from ..symbol.node import Entry, Node
 from .compiled_subgraph import BoundSubgraph, CompiledSubgraph
@@ -87,8 +87,7 @@ class ControlFlow(Op):
         return RESERVED if any(s.draws for s in p.subgraphs) else 0
 
     # ---- inference ----------------------------------------------------------------------------------------------------
-    def infer_dtype(self, p: Params, inputs: Sequence[np.dtype | None], outputs: Sequence[np.dtype | None] | None = None
-                    ) -> tuple[list[np.dtype | None], list[np.dtype | None]]:
+    def infer_dtype(self, p: Params, inputs: Dtypes, outputs: Dtypes | None = None) -> tuple[Dtypes, Dtypes]:
         ins, heads = list(inputs), []
         for sub, wires in zip(p.subgraphs, self.wiring(p)):
             found, heads = sub.dtypes([ins[i] for i in wires])

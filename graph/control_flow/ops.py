@@ -63,8 +63,7 @@ class Foreach(ControlFlow):
         n = len(p.in_data_locs)
         return tuple(range(n, n + len(p.in_state_locs)))
 
-    def infer_shape(self, p: Params, inputs: Sequence[Shape | None], outputs: Sequence[Shape | None] | None = None
-                    ) -> tuple[Shapes, Shapes]:
+    def infer_shape(self, p: Params, inputs: Shapes, outputs: Shapes | None = None) -> tuple[Shapes, Shapes]:
         known = list(outputs or [None] * len(self.outputs(p)))
         n, data = p.num_out_data, range(len(p.in_data_locs))
         lengths = [(s[0],) for s in (*(inputs[i] for i in data), *known[:n]) if s]
@@ -159,8 +158,7 @@ class WhileLoop(ControlFlow):
     def carried(self, p: Params) -> tuple[int, ...]:
         return tuple(p.func_input_locs[at] for at in p.func_var_locs)
 
-    def infer_shape(self, p: Params, inputs: Sequence[Shape | None], outputs: Sequence[Shape | None] | None = None
-                    ) -> tuple[Shapes, Shapes]:
+    def infer_shape(self, p: Params, inputs: Shapes, outputs: Shapes | None = None) -> tuple[Shapes, Shapes]:
         known = list(outputs or [None] * len(self.outputs(p)))
         shapes, n, n_rounds = list(inputs), p.num_out_data, p.max_iterations
         for k, (i, s) in enumerate(zip(self.carried(p), known[n:])):
@@ -270,8 +268,7 @@ class Cond(ControlFlow):
     def wiring(self, p: Params) -> tuple[tuple[int, ...], ...]:
         return p.cond_input_locs, p.then_input_locs, p.else_input_locs
 
-    def infer_shape(self, p: Params, inputs: Sequence[Shape | None], outputs: Sequence[Shape | None] | None = None
-                    ) -> tuple[Shapes, Shapes]:
+    def infer_shape(self, p: Params, inputs: Shapes, outputs: Shapes | None = None) -> tuple[Shapes, Shapes]:
         shapes, found = list(inputs), list(outputs or [None] * p.num_outputs)[:p.num_outputs]
         for k, (sub, wires) in enumerate(zip(p.subgraphs, self.wiring(p))):
             heads = self.through(sub, wires, shapes)

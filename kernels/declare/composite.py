@@ -23,7 +23,7 @@ from ...cache import Cache
 from ...errors import MXNetError, OperatorError
 from .. import op as registry
 from ..kernel import Kernel, KernelFunction
-from ..op import Gradient, Op, Req, Reqs, Shape, Spec, Specs, compiled, is_known, register
+from ..op import Dtypes, Gradient, Op, Req, Reqs, Shape, Shapes, Spec, Specs, compiled, is_known, register
 from ..params import Param, Params
 from .property_op import BackwardOp
 from .simple_op import signature as signature_of
@@ -327,13 +327,11 @@ class CompositeGradient(Composite):
         names = self.forward.arguments(p)
         return tuple(f"{names[i]}_grad" for i in self.forward.differentiable(p))
 
-    def infer_shape(self, p: Params, inputs: Sequence[Shape | None], outputs: Sequence[Shape | None] | None = None
-                    ) -> tuple[list[Shape | None], list[Shape | None]]:
+    def infer_shape(self, p: Params, inputs: Shapes, outputs: Shapes | None = None) -> tuple[Shapes, Shapes]:
         m = len(self.forward.outputs(p))
         return list(inputs), [inputs[m + i] for i in self.forward.differentiable(p)]
 
-    def infer_dtype(self, p: Params, inputs: Sequence[np.dtype | None], outputs: Sequence[np.dtype | None] | None = None
-                    ) -> tuple[list[np.dtype | None], list[np.dtype | None]]:
+    def infer_dtype(self, p: Params, inputs: Dtypes, outputs: Dtypes | None = None) -> tuple[Dtypes, Dtypes]:
         m = len(self.forward.outputs(p))
         return list(inputs), [inputs[m + i] for i in self.forward.differentiable(p)]
 
@@ -382,16 +380,14 @@ class DeclaredComposite(Composite):
         names = self.arguments(p)
         return tuple(i for i, n in enumerate(names) if self._gives is None or n in self._gives)
 
-    def infer_shape(self, p: Params, inputs: Sequence[Shape | None], outputs: Sequence[Shape | None] | None = None
-                    ) -> tuple[list[Shape | None], list[Shape | None]]:
+    def infer_shape(self, p: Params, inputs: Shapes, outputs: Shapes | None = None) -> tuple[Shapes, Shapes]:
         shapes = list(inputs if self._complete is None else self._complete(p, list(inputs)))
         known = [Spec(tuple(s), np.dtype(np.float32)) for s in shapes if s is not None and is_known(s)]
         if len(known) < len(shapes):
             return shapes, list(outputs or [None] * len(self.outputs(p)))
         return shapes, [r.shape for r in self.traced(p, known)[1]]
 
-    def infer_dtype(self, p: Params, inputs: Sequence[np.dtype | None], outputs: Sequence[np.dtype | None] | None = None
-                    ) -> tuple[list[np.dtype | None], list[np.dtype | None]]:
+    def infer_dtype(self, p: Params, inputs: Dtypes, outputs: Dtypes | None = None) -> tuple[Dtypes, Dtypes]:
         return super().infer_dtype(p, inputs, outputs) if self._dtypes is None else self._dtypes(p, inputs)
 
     def results(self, p: Params, parts: Sequence[TracedValue]) -> list[TracedValue]:

@@ -9,7 +9,7 @@ import numpy as np
 
 from ..ir.body import Body
 from ..kernel import KernelFunction
-from ..op import Expression, Gradient, Op, Refusal, Reqs, Shape, Specs
+from ..op import Dtypes, Expression, Gradient, Op, Refusal, Reqs, Shapes, Specs
 from ..params import Param, Params
 
 
@@ -32,12 +32,10 @@ class DispatchOp(Op):
     def visible_outputs(self, p: Params) -> int:
         return self.choose(p).visible_outputs(p)
 
-    def infer_shape(self, p: Params, inputs: Sequence[Shape | None], outputs: Sequence[Shape | None] | None = None
-                    ) -> tuple[list[Shape | None], list[Shape | None]]:
+    def infer_shape(self, p: Params, inputs: Shapes, outputs: Shapes | None = None) -> tuple[Shapes, Shapes]:
         return self.choose(p).infer_shape(p, inputs, outputs)
 
-    def infer_dtype(self, p: Params, inputs: Sequence[np.dtype | None], outputs: Sequence[np.dtype | None] | None = None
-                    ) -> tuple[list[np.dtype | None], list[np.dtype | None]]:
+    def infer_dtype(self, p: Params, inputs: Dtypes, outputs: Dtypes | None = None) -> tuple[Dtypes, Dtypes]:
         return self.choose(p).infer_dtype(p, inputs, outputs)
 
     def gradient_of(self, p: Params) -> Gradient | None:

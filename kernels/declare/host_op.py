@@ -46,8 +46,8 @@ class HostOp(OperatorProperty):
         """Return the output, or a tuple of them."""
         raise NotImplementedError(self.name)
 
-    def derivative(self, dy: list[Any], x: list[Any], y: list[Any]) -> Any:
-        """Return the derivatives by list_gradients(), one or a tuple. Arrays not in declare_backward_dependency are None."""
+    def derivative(self, dy: list[np.ndarray], x: list[np.ndarray], y: list[np.ndarray]) -> Any:
+        """Return the derivatives by list_gradients(), one or a tuple. Arrays that backward_reads does not name are empty."""
         raise NotImplementedError(self.name)
 
     def compute_random(self, random: RandomNumbers, *arrays: np.ndarray) -> Any:
@@ -67,7 +67,7 @@ class HostOp(OperatorProperty):
         sizes = {"dy": self.num_visible_outputs(), "x": len(self.list_arguments()), "y": len(self.list_outputs())}
 
         def kernel(run: Any, inputs: Sequence[Any], outputs: Sequence[Any], random: tuple[int, int] | None = None) -> None:
-            groups: dict[str, list[Any]] = {kind: [None] * n for kind, n in sizes.items()}
+            groups = {kind: [np.empty(0)] * n for kind, n in sizes.items()}
             for (kind, i), a in zip(needs, inputs):
                 groups[kind][i] = to_host(a)
             _store_all(outputs, reqs, self.derivative(groups["dy"], groups["x"], groups["y"]))

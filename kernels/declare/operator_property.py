@@ -24,14 +24,12 @@ from ...dtype import is_half
 from ...errors import OperatorError
 from ..configs.key import Config, Key
 from ..kernel import KernelFunction
-from ..op import Formula, NumpyFunction, Op, Product, Req, Reqs, Shape, Spec, Specs, merge_shapes
+from ..op import Dtypes, Formula, Need, NumpyFunction, Op, Product, Req, Reqs, Shape, Shaped, Shapes, Spec, Specs, merge_shapes
 from ..philox import uniform
 
 RANDOM, TEMP_SPACE = "random", "temp_space"  # the resources a layer may ask for
 
-Shapes = list[Shape | None]
 KnownShapes = list[Shape]
-Dtypes = list[np.dtype | None]
 
 
 class TBlob:
@@ -172,7 +170,7 @@ class OperatorProperty:
     on_host: ClassVar[bool] = False  # NumPy computes it, wherever its arrays are
     costly: ClassVar[bool] = False  # see Op
     prefers_channels_last: ClassVar[bool] = False  # see Op
-    final_part: ClassVar[tuple[Op, tuple[tuple[str, int], ...]] | None] = None  # see Op
+    final_part: ClassVar[tuple[Op, tuple[Need, ...]] | None] = None  # see Op
 
     def __init__(self, **params: Any):
         self.__dict__.update(params)
@@ -356,7 +354,7 @@ class OperatorProperty:
         """Return whether the layer is linear with these parameters."""
         return self.linear
 
-    def differentiable_gradient(self, read: Mapping[tuple[str, int], Any], train: bool) -> list[Any] | None:
+    def differentiable_gradient(self, read: Mapping[Need, Shaped], train: bool) -> list[Any] | None:
         """Return the derivatives as results of operators, which have derivatives themselves; None if that is not possible.
 
         read: the arrays that backward reads, by ("dy" | "x" | "y", number).
@@ -383,7 +381,7 @@ def entry_numbers(prop: OperatorProperty) -> tuple[list[int], list[int], list[in
     return list(range(dy)), list(range(dy, dy + x)), list(range(dy + x, dy + x + y))
 
 
-def backward_needs(prop: OperatorProperty) -> tuple[tuple[str, int], ...]:
+def backward_needs(prop: OperatorProperty) -> tuple[Need, ...]:
     dy, x, y = entry_numbers(prop)
     named = {n: (kind, i) for kind, group in (("dy", dy), ("x", x), ("y", y)) for i, n in enumerate(group)}
     return tuple(named[n] for n in dict.fromkeys(prop.declare_backward_dependency(dy, x, y)))

@@ -7,14 +7,12 @@ import typing
 from collections.abc import Callable, Sequence
 from typing import Any, ClassVar
 
-import numpy as np
-
 from ...cache import Cache
 from ...errors import ShapeError
 from ..configs.key import Config, Key
 from ..ir.body import Body, formula_body
 from ..kernel import NOTHING, KernelFunction
-from ..op import Gradient, NumpyFunction, Op, Product, Refusal, Req, Reqs, Shape, Spec, Specs, merge_shapes, register
+from ..op import Gradient, Need, NumpyFunction, Op, Product, Refusal, Req, Reqs, Spec, Specs, merge_shapes, register
 from ..params import REQUIRED, Param, Params, declared_param
 from .operator_property import RANDOM, Dtypes, OperatorProperty, Shapes, backward_needs, entry_numbers, is_idle
 
@@ -70,8 +68,7 @@ class PropertyOp(Op):
     def visible_outputs(self, p: Params) -> int:
         return self.property(p).num_visible_outputs()
 
-    def infer_shape(self, p: Params, inputs: Sequence[Shape | None], outputs: Sequence[Shape | None] | None = None
-                    ) -> tuple[Shapes, Shapes]:
+    def infer_shape(self, p: Params, inputs: Shapes, outputs: Shapes | None = None) -> tuple[Shapes, Shapes]:
         prop = self.property(p)
         n, n_out = len(prop.list_arguments()), len(prop.list_outputs())
         _check_count(self.name, (*prop.list_arguments(), *prop.list_auxiliary_states()), inputs)
@@ -83,8 +80,7 @@ class PropertyOp(Op):
         return merged, [merge_shapes(self.name, name, a, b)
                         for name, a, b in zip(prop.list_outputs(), known_out, outs)]
 
-    def infer_dtype(self, p: Params, inputs: Sequence[np.dtype | None], outputs: Sequence[np.dtype | None] | None = None
-                    ) -> tuple[Dtypes, Dtypes]:
+    def infer_dtype(self, p: Params, inputs: Dtypes, outputs: Dtypes | None = None) -> tuple[Dtypes, Dtypes]:
         prop = self.property(p)
         n, n_out = len(prop.list_arguments()), len(prop.list_outputs())
         known_out = list(outputs or ())
@@ -103,7 +99,7 @@ class PropertyOp(Op):
         return Gradient(self._backward, backward_needs(prop) + self._aux_needs(prop), gives) if gives else None
 
     @staticmethod
-    def _aux_needs(prop: OperatorProperty) -> tuple[tuple[str, int], ...]:
+    def _aux_needs(prop: OperatorProperty) -> tuple[Need, ...]:
         if not prop.backward_needs_aux:
             return ()
         n = len(prop.list_arguments())
@@ -180,26 +176,24 @@ class BackwardOp(Op):
         prop = self.property(p)
         return tuple(f"{prop.list_arguments()[i]}_grad" for i in prop.list_gradients())
 
-    def infer_shape(self, p: Params, inputs: Sequence[Shape | None], outputs: Sequence[Shape | None] | None = None
-                    ) -> tuple[Shapes, Shapes]:
+    def infer_shape(self, p: Params, inputs: Shapes, outputs: Shapes | None = None) -> tuple[Shapes, Shapes]:
         prop = self.property(p)
-        x: Shapes = [None] * len(prop.list_arguments())
-        y: Shapes = [None] * len(prop.list_outputs())
+        x: list[Any] = [None] * len(prop.list_arguments())
+        y: list[Any] = [None] * len(prop.list_outputs())
         gives, needs = prop.list_gradients(), backward_needs(prop)
         for (kind, i), s in zip(needs, inputs):
             group = x if kind == "x" else y
             group[i] = merge_shapes(self.name, "an array and its derivative", group[i], s)
         for i, s in zip(gives, outputs or ()):
             x[i] = merge_shapes(self.name, "an array and its derivative", x[i], s)
-        x, y, aux = prop.infer_shape(x, y)
-        ins = [(x if kind == "x" else y)[i] for kind, i in needs]
-        return [*ins, *(aux if prop.backward_needs_aux else ())], [x[i] for i in gives]
+        in_shapes, out_shapes, aux = prop.infer_shape(x, y)
+        ins = [(in_shapes if kind == "x" else out_shapes)[i] for kind, i in needs]
+        return [*ins, *(aux if prop.backward_needs_aux else ())], [in_shapes[i] for i in gives]
 
-    def infer_dtype(self, p: Params, inputs: Sequence[np.dtype | None], outputs: Sequence[np.dtype | None] | None = None
-                    ) -> tuple[Dtypes, Dtypes]:
+    def infer_dtype(self, p: Params, inputs: Dtypes, outputs: Dtypes | None = None) -> tuple[Dtypes, Dtypes]:
         prop = self.property(p)
-        x: Dtypes = [None] * len(prop.list_arguments())
-        y: Dtypes = [None] * len(prop.list_outputs())
+        x: list[Any] = [None] * len(prop.list_arguments())
+        y: list[Any] = [None] * len(prop.list_outputs())
         gives, needs = prop.list_gradients(), backward_needs(prop)
         for (kind, i), s in zip(needs, inputs):
             (x if kind == "x" else y)[i] = s

@@ -39,7 +39,7 @@ from ..ir.expr import (
 from ..ir.lang import where
 from ..ir.rows import by_row
 from ..kernel import Kernel
-from ..op import Expression, Gradient, Refusal, Req, Reqs, Shape, Spec, Specs
+from ..op import Expression, Gradient, Need, Refusal, Req, Reqs, Shape, Shapes, Spec, Specs
 from ..params import Param, Params
 from .simple_op import SimpleOp, array_names
 from .traced import TracedOp, printed
@@ -88,8 +88,7 @@ class ReductionOp(SimpleOp):
                   if d not in self._AXIS}
         return (as_expr(self.body(*inputs, **values)),)
 
-    def infer_shape(self, p: Params, inputs: Sequence[Shape | None], outputs: Sequence[Shape | None] | None = None
-                    ) -> tuple[list[Shape | None], list[Shape | None]]:
+    def infer_shape(self, p: Params, inputs: Shapes, outputs: Shapes | None = None) -> tuple[Shapes, Shapes]:
         (shape,) = inputs
         if shape is None:
             return [None], [None]
@@ -185,7 +184,7 @@ class ReductionGradOp(TracedOp):
 
     broadcast = True
 
-    def __init__(self, forward: ReductionOp, needs: tuple[tuple[str, int], ...], body: Callable[..., Any],
+    def __init__(self, forward: ReductionOp, needs: tuple[Need, ...], body: Callable[..., Any],
                  keywords: Sequence[str], folds: Sequence[FoldOp] = ()):
         super().__init__()
         self.name, self.is_users = f"_backward_{forward.name}", forward.is_users
@@ -264,7 +263,7 @@ def _derived_spread(op: ReductionOp, p: Params) -> Gradient | None:
     keywords = ["count", *(d.name for d in op.params if d not in op._AXIS)]
     places = [("dy", 0), ("x", 0), *(("fold", i) for i in range(len(folds)))]
 
-    def by_element(read: dict[tuple[str, int], Expr], count: int, values: dict[str, Any]) -> Expr | None:
+    def by_element(read: dict[Need, Expr], count: int, values: dict[str, Any]) -> Expr | None:
         dy = read["dy", 0]
         x, *folded = (read.get(place, node(LOAD, (), -1 - k, dy.dtype)) for k, place in enumerate(places[1:]))
         each = as_expr(op.body(x, **values))

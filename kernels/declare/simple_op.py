@@ -25,7 +25,7 @@ from ...errors import DTypeError, OperatorError
 from .. import op as registry
 from ..ir.expr import LOAD, PARAM, Expr, as_expr, caller, load, param
 from ..ir.primitives import PRIMITIVES
-from ..op import Gradient, NumpyFunction, Spec, Specs
+from ..op import Dtypes, Gradient, NumpyFunction, Spec, Specs
 from ..params import REQUIRED, Param, Params, declared_param
 from .traced import GradientOp, TracedOp
 
@@ -89,8 +89,7 @@ class SimpleOp(TracedOp):
         return function, tuple(x.value if x.op == LOAD else None for x in root.args)
 
     # ---- dtypes ----
-    def infer_dtype(self, p: Params, inputs: Sequence[np.dtype | None], outputs: Sequence[np.dtype | None] | None = None
-                    ) -> tuple[list[np.dtype | None], list[np.dtype | None]]:
+    def infer_dtype(self, p: Params, inputs: Dtypes, outputs: Dtypes | None = None) -> tuple[Dtypes, Dtypes]:
         if not self.free:
             return super().infer_dtype(p, inputs, outputs)
         bound = [i for i, n in enumerate(self.input_names) if n not in self.free]

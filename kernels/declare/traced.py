@@ -22,7 +22,7 @@ from ..ir.differentiate import derive, in_terms_of_output
 from ..ir.expr import LOAD, REDUCE, Expr, as_expr, cast, const, load, loads, node, resolve_weak_dtype, substitute, topological
 from ..ir.rows import by_row, lies_along, padded, row_total
 from ..kernel import Kernel
-from ..op import Expression, Formula, Gradient, Op, Refusal, Req, Reqs, Shape, Spec, Specs, merge_shapes
+from ..op import Expression, Formula, Gradient, Need, Op, Refusal, Req, Reqs, Shape, Shapes, Spec, Specs, merge_shapes
 from ..params import Params
 
 
@@ -54,8 +54,7 @@ class TracedOp(Op):
         return tuple((first + i, n + i) for i in range(len(self.auxiliaries(p))))
 
     # ---- inference ----
-    def infer_shape(self, p: Params, inputs: Sequence[Shape | None], outputs: Sequence[Shape | None] | None = None
-                    ) -> tuple[list[Shape | None], list[Shape | None]]:
+    def infer_shape(self, p: Params, inputs: Shapes, outputs: Shapes | None = None) -> tuple[Shapes, Shapes]:
         n_out = len(self.outputs(p))
         if self.broadcast and len(inputs) > 1:
             return list(inputs), [broadcast_shapes(self.name, self._named(p, inputs))] * n_out
@@ -166,7 +165,7 @@ class GradientOp(TracedOp):
 
     broadcast = True
 
-    def __init__(self, forward: TracedOp, needs: tuple[tuple[str, int], ...], gives: tuple[int, ...], make: Any):
+    def __init__(self, forward: TracedOp, needs: tuple[Need, ...], gives: tuple[int, ...], make: Any):
         super().__init__()
         self.name, self.is_users = f"_backward_{forward.name.lstrip('_')}", forward.is_users
         self.forward, self.needs, self.gives, self.make = forward, needs, gives, make

@@ -125,6 +125,9 @@ class Expr:
         return f"<{show(self)}: {self.dtype.name if self.dtype else 'weak'}>"
 
 
+Operand = Expr | float  # in a formula; a bool or an int is one too
+
+
 def caller() -> str:
     """`file.py:41`: the innermost line outside this folder's machinery, which is the body's."""
     here = __file__.rsplit("/", 1)[0]

@@ -31,7 +31,7 @@ from ...kernels.declare.operator_property import OperatorProperty as OperatorPro
 from ...kernels.declare.operator_property import assign as assign
 from ...kernels.declare.property_op import register_operator as register_operator
 from ...kernels.kernel import KernelFunction
-from ...kernels.op import Gradient, Op, Req, Reqs, Shape, Spec, Specs, merge_shapes
+from ...kernels.op import Dtypes, Gradient, Op, Req, Reqs, Shape, Shapes, Spec, Specs, merge_shapes
 from ...kernels.op import register as register_op
 from ...kernels.params import Param, Params
 from ..autograd import _Scope
@@ -218,8 +218,7 @@ class _Custom(Op):
     def visible_outputs(self, p: Params) -> int:
         return len(self.use(p).outputs)
 
-    def infer_shape(self, p: Params, inputs: Sequence[Shape | None], outputs: Sequence[Shape | None] | None = None
-                    ) -> tuple[list[Shape | None], list[Shape | None]]:
+    def infer_shape(self, p: Params, inputs: Shapes, outputs: Shapes | None = None) -> tuple[Shapes, Shapes]:
         use, n = self.use(p), len(self.use(p).arguments)
         unknown = [list(inputs), [*[None] * len(use.outputs), (1,)]]
         open_ = [s is None or -1 in s for s in inputs[:n]]
@@ -237,8 +236,7 @@ class _Custom(Op):
         merged = [merge_shapes(f"Custom: {use.op_type}", a, s, _known(t)) for a, s, t in zip(names, inputs, (*ins, *states))]
         return merged, [*[_known(s, scalar=not any(open_)) for s in outs], (1,)]
 
-    def infer_dtype(self, p: Params, inputs: Sequence[np.dtype | None], outputs: Sequence[np.dtype | None] | None = None
-                    ) -> tuple[list[np.dtype | None], list[np.dtype | None]]:
+    def infer_dtype(self, p: Params, inputs: Dtypes, outputs: Dtypes | None = None) -> tuple[Dtypes, Dtypes]:
         use, n = self.use(p), len(self.use(p).arguments)
         handle = np.dtype("uint8")
         known = next((d for d in inputs[:n] if d is not None), None)

@@ -15,7 +15,7 @@ from ....dtype import float32
 from ...declare.simple_op import Array, Scalar, SimpleOp, simple_op
 from ...ir.expr import Expr, as_expr, param
 from ...ir.lang import maximum, minimum, power, sign, sqrt, where
-from ...op import Shape, register
+from ...op import Dtypes, Shapes, register
 from ...params import Params
 from .update import clipped
 
@@ -134,8 +134,7 @@ def lamb_update_phase2(weight: Array, g: Array, r1: Array, r2: Array, *, lr: Sca
 class FloatResult(SimpleOp):
     """An update whose first result is float32 for every dtype of the weight."""
 
-    def infer_dtype(self, p: Params, inputs: Sequence[np.dtype | None], outputs: Sequence[np.dtype | None] | None = None
-                    ) -> tuple[list[np.dtype | None], list[np.dtype | None]]:
+    def infer_dtype(self, p: Params, inputs: Dtypes, outputs: Dtypes | None = None) -> tuple[Dtypes, Dtypes]:
         return super().infer_dtype(p, inputs, None)[0], [float32]
 
     def result_dtype(self, p: Params, dtypes: Sequence[np.dtype]) -> np.dtype:
@@ -160,8 +159,7 @@ class Rated(SimpleOp):
 
     singles: tuple[str, ...] = ()
 
-    def infer_shape(self, p: Params, inputs: Sequence[Shape | None], outputs: Sequence[Shape | None] | None = None
-                    ) -> tuple[list[Shape | None], list[Shape | None]]:
+    def infer_shape(self, p: Params, inputs: Shapes, outputs: Shapes | None = None) -> tuple[Shapes, Shapes]:
         single = [n in self.singles for n in self.input_names]
         (*rest,), outs = super().infer_shape(p, [s for s, one in zip(inputs, single) if not one], outputs)
         found = iter(rest)

@@ -8,8 +8,6 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-import numpy as np
-
 from ....dtype import float32
 from ....errors import ParameterError
 from ... import op as registry
@@ -19,7 +17,7 @@ from ...declare.row_kernel import row_kernel
 from ...ir.expr import load
 from ...ir.lang import minimum, where
 from ...kernel import KernelFunction
-from ...op import Expression, Op, Req, Reqs, Shape, Spec, Specs, merge_shapes, register
+from ...op import Expression, Op, Req, Reqs, Spec, Specs, merge_shapes, register
 from ...params import Param, Params
 
 
@@ -67,8 +65,7 @@ class MultiUpdate(Op):
     def outputs(self, p: Params) -> tuple[str, ...]:
         return tuple(f"output{i}" for i in range(self.weights(p)))
 
-    def infer_shape(self, p: Params, inputs: Sequence[Shape | None], outputs: Sequence[Shape | None] | None = None
-                    ) -> tuple[Shapes, Shapes]:
+    def infer_shape(self, p: Params, inputs: Shapes, outputs: Shapes | None = None) -> tuple[Shapes, Shapes]:
         each, ins, outs = len(self.roles), [], []
         for i in range(self.weights(p)):
             shape = None
@@ -78,8 +75,7 @@ class MultiUpdate(Op):
             outs.append(shape)
         return ins, outs
 
-    def infer_dtype(self, p: Params, inputs: Sequence[np.dtype | None], outputs: Sequence[np.dtype | None] | None = None
-                    ) -> tuple[Dtypes, Dtypes]:
+    def infer_dtype(self, p: Params, inputs: Dtypes, outputs: Dtypes | None = None) -> tuple[Dtypes, Dtypes]:
         each = len(self.roles)
         return list(inputs), [inputs[i * each] for i in range(self.weights(p))]
 

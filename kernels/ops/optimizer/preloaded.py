@@ -8,8 +8,6 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any, cast
 
-import numpy as np
-
 from ....dtype import float32
 from ....errors import ParameterError
 from ... import op as registry
@@ -18,7 +16,7 @@ from ...declare.property_op import register_operator
 from ...declare.simple_op import SimpleOp
 from ...ir.expr import load
 from ...kernel import KernelFunction
-from ...op import Expression, Op, Req, Reqs, Shape, Spec, Specs, register
+from ...op import Expression, Op, Req, Reqs, Spec, Specs, register
 from ...params import Param, Params
 from .multi import MultiUpdate
 
@@ -49,14 +47,12 @@ class Shared(MultiUpdate):
             raise ParameterError(f"{self.name}: num_weights={n} takes {n * each + len(self.shared)} arrays ("
                                  f"{', '.join(self.roles)} of each, then {last}), {p.num_args} were given.")
 
-    def infer_shape(self, p: Params, inputs: Sequence[Shape | None], outputs: Sequence[Shape | None] | None = None
-                    ) -> tuple[Shapes, Shapes]:
+    def infer_shape(self, p: Params, inputs: Shapes, outputs: Shapes | None = None) -> tuple[Shapes, Shapes]:
         n = p.num_weights * len(self.roles)
         ins, outs = super().infer_shape(p, inputs[:n], outputs)
         return [*ins, *((p.num_weights,) if every else (1,) for _, every in self.shared)], outs
 
-    def infer_dtype(self, p: Params, inputs: Sequence[np.dtype | None], outputs: Sequence[np.dtype | None] | None = None
-                    ) -> tuple[Dtypes, Dtypes]:
+    def infer_dtype(self, p: Params, inputs: Dtypes, outputs: Dtypes | None = None) -> tuple[Dtypes, Dtypes]:
         ins, outs = super().infer_dtype(p, inputs, outputs)
         return [*ins[:-len(self.shared)], *[float32] * len(self.shared)], outs
 

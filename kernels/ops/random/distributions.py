@@ -19,7 +19,7 @@ from ....errors import DTypeError, ParameterError
 from ...declare.row_kernel import row_kernel
 from ...ir.lang import cast_like, cos, exp, floor, log, log1p, maximum, minimum, power, sqrt, where
 from ...kernel import KernelFunction
-from ...op import Op, Req, Reqs, Shape, Spec, Specs, merge_shapes, register
+from ...op import Dtypes, Op, Req, Reqs, Shape, Shapes, Spec, Specs, merge_shapes, register
 from ...params import Param, Params
 from .uniform import fill_uniform
 
@@ -195,8 +195,7 @@ class SampleOp(Op):
             raise DTypeError(f"{self.name}: dtype {p.dtype} is not a floating dtype. Use float32, float64, float16 or bfloat16.")
         return p
 
-    def infer_shape(self, p: Params, inputs: Sequence[Shape | None], outputs: Sequence[Shape | None] | None = None
-                    ) -> tuple[list[Shape | None], list[Shape | None]]:
+    def infer_shape(self, p: Params, inputs: Shapes, outputs: Shapes | None = None) -> tuple[Shapes, Shapes]:
         if self.form == "random":
             known = outputs[0] if outputs else None
             return [], [known if not p.shape and known is not None else tuple(p.shape) or (1,)]
@@ -206,8 +205,7 @@ class SampleOp(Op):
         out = shape if self.form == "like" or shape is None else (*shape, *p.shape)
         return [shape] * len(inputs), [out]
 
-    def infer_dtype(self, p: Params, inputs: Sequence[np.dtype | None], outputs: Sequence[np.dtype | None] | None = None
-                    ) -> tuple[list[np.dtype | None], list[np.dtype | None]]:
+    def infer_dtype(self, p: Params, inputs: Dtypes, outputs: Dtypes | None = None) -> tuple[Dtypes, Dtypes]:
         if self.form == "like":
             return super().infer_dtype(p, inputs, outputs)
         ins, _ = super().infer_dtype(p, inputs, None) if inputs else ([], [])

@@ -4,12 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-import numpy as np
-
 from ....dtype import float32
 from ...declare.traced import TracedOp
 from ...ir.expr import Expr, const, param
-from ...op import Gradient, Shape, merge_shapes, register
+from ...op import Dtypes, Gradient, Shapes, merge_shapes, register
 from ...params import Param, Params
 
 
@@ -29,15 +27,13 @@ class FillOp(TracedOp):
     def trace(self, p: Params, inputs: Sequence[Expr]) -> tuple[Expr, ...]:
         return (param("value") if self.value is None else const(self.value),)
 
-    def infer_shape(self, p: Params, inputs: Sequence[Shape | None], outputs: Sequence[Shape | None] | None = None
-                    ) -> tuple[list[Shape | None], list[Shape | None]]:
+    def infer_shape(self, p: Params, inputs: Shapes, outputs: Shapes | None = None) -> tuple[Shapes, Shapes]:
         if outputs is None or p.shape is None:
             return [], [p.shape]
         said = tuple(-1 if n == 0 else n for n in p.shape)  # in a graph 0 means unknown, as in MXNet's first states
         return [], [merge_shapes(self.name, "the output", said, outputs[0])]
 
-    def infer_dtype(self, p: Params, inputs: Sequence[np.dtype | None], outputs: Sequence[np.dtype | None] | None = None
-                    ) -> tuple[list[np.dtype | None], list[np.dtype | None]]:
+    def infer_dtype(self, p: Params, inputs: Dtypes, outputs: Dtypes | None = None) -> tuple[Dtypes, Dtypes]:
         return [], [p.dtype]
 
     def make_gradient(self, p: Params) -> Gradient | None:

@@ -2,17 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from typing import Any
-
-import numpy as np
 
 from ....dtype import as_dtype
 from ...declare.dispatch_op import DispatchOp
 from ...declare.reduction import ReductionOp
 from ...declare.simple_op import Array
 from ...ir.lang import sign, sqrt
-from ...op import Op, register
+from ...op import Dtypes, Op, register
 from ...params import Param, Params
 
 
@@ -22,8 +20,7 @@ class Length(ReductionOp):
     def axes(self, p: Params, rank: int) -> tuple[int, ...]:
         return super().axes(Params({**p, "exclude": False}), rank)
 
-    def infer_dtype(self, p: Params, inputs: Sequence[np.dtype | None], outputs: Sequence[np.dtype | None] | None = None
-                    ) -> tuple[list[np.dtype | None], list[np.dtype | None]]:
+    def infer_dtype(self, p: Params, inputs: Dtypes, outputs: Dtypes | None = None) -> tuple[Dtypes, Dtypes]:
         (x,), (y,) = super().infer_dtype(p, inputs, None if p.out_dtype else outputs)
         return [x], [as_dtype(p.out_dtype) if p.out_dtype else y]
 

@@ -14,7 +14,7 @@ from ...declare.traced import TracedOp
 from ...ir.expr import Expr
 from ...ir.lang import where
 from ...kernel import KernelFunction
-from ...op import Expression, Formula, Gradient, Reqs, Shape, Spec, Specs, register
+from ...op import Dtypes, Expression, Formula, Gradient, Reqs, Shape, Shapes, Spec, Specs, register
 from ...params import Params
 
 
@@ -47,8 +47,7 @@ def _printed(body: Expression, ins: list[Spec], outs: Specs, reqs: Reqs, target:
 class WhereOp(SimpleOp):
     """The operator `where`. It cannot be fused if the condition has one axis, since that broadcasts from the left."""
 
-    def infer_shape(self, p: Params, inputs: Sequence[Shape | None], outputs: Sequence[Shape | None] | None = None
-                    ) -> tuple[list[Shape | None], list[Shape | None]]:
+    def infer_shape(self, p: Params, inputs: Shapes, outputs: Shapes | None = None) -> tuple[Shapes, Shapes]:
         c, x, y = inputs
         if c is None or x is None or y is None:
             known = x if x is not None else y if y is not None else (outputs or [None])[0]
@@ -89,13 +88,11 @@ class _WhereBackward(TracedOp):
     def outputs(self, p: Params) -> tuple[str, ...]:
         return ("dx", "dy")
 
-    def infer_shape(self, p: Params, inputs: Sequence[Shape | None], outputs: Sequence[Shape | None] | None = None
-                    ) -> tuple[list[Shape | None], list[Shape | None]]:
+    def infer_shape(self, p: Params, inputs: Shapes, outputs: Shapes | None = None) -> tuple[Shapes, Shapes]:
         given = list(outputs or (None, None))
         return list(inputs), [inputs[0] if s is None else s for s in given]
 
-    def infer_dtype(self, p: Params, inputs: Sequence[np.dtype | None], outputs: Sequence[np.dtype | None] | None = None
-                    ) -> tuple[list[np.dtype | None], list[np.dtype | None]]:
+    def infer_dtype(self, p: Params, inputs: Dtypes, outputs: Dtypes | None = None) -> tuple[Dtypes, Dtypes]:
         return list(inputs), [inputs[0]] * 2
 
     def trace(self, p: Params, inputs: Sequence[Expr]) -> tuple[Expr, ...]:
