@@ -42,6 +42,7 @@ CASES = [
     ("_sample_multinomial", [(4, 5)], {"get_prob": True, "shape": (6,)}), ("_random_gamma", [], {"shape": (99,)}),
     ("_random_poisson", [], {"shape": (99,)}), ("_random_normal", [], {"shape": (99,)}),
     ("_random_randint", [], {"shape": (99,), "low": 0, "high": 9}),
+    ("one_hot", [(5,)], {"depth": 3}), ("_eye", [], {"N": 4, "M": 3}),
 ]
 
 
