@@ -50,15 +50,16 @@ class _KeyState:
     place:   of the copy in shared memory.
     slices:  (server, start, stop) of each.
     round:   the last round that this worker has contributed to.
+    called:  the round of the last call of push, if no earlier one fails.
     fresh:   the copy is up to date, or will be when the pushed functions have completed.
     pushed:  async: variable of the pushes. If a push fails, later pulls fail with its error.
     """
 
-    __slots__ = ("fresh", "id", "place", "pushed", "residual", "round", "slices")
+    __slots__ = ("called", "fresh", "id", "place", "pushed", "residual", "round", "slices")
 
     def __init__(self, place: Place | None):
         self.place, self.pushed = place, Var()
-        self.id, self.round = -1, 0
+        self.id, self.round, self.called = -1, 0, 0
         self.slices: list[tuple[int, int, int]] = []
         self.fresh = False
         self.residual: NDArray | None = None
@@ -273,22 +274,33 @@ class DistKVStore(LocalKVStore):
                                f"update in this process.")
         todo = self._push_sparse(todo, priority)
         group: list[tuple[Key, Sequence[NDArray]]] = []
-        nbytes = 0
+        nbytes = round = 0
         for k, arrays in todo:
-            size = self._values[k].nbytes
+            size, n = self._values[k].nbytes, self._next_round(k)
             if size >= _SMALL:
                 self._push_group([(k, arrays)], priority)
                 continue
-            if nbytes + size > CHUNK:
+            if group and (nbytes + size > CHUNK or n != round):
                 self._push_group(group, priority)
                 group, nbytes = [], 0
             group.append((k, arrays))
-            nbytes += size
+            nbytes, round = nbytes + size, n
         if group:
             self._push_group(group, priority)
 
+    def _next_round(self, k: Key) -> int:
+        """Count a call of push for a key, and return the round that it will contribute to if no earlier call fails."""
+        state, var = self._keys[k], self._values[k].chunk.var
+        settled = var.held >= 0 and var.queue is None  # every earlier call has succeeded or failed
+        state.called = (state.round if settled else state.called) + 1
+        return state.called
+
     def _push_group(self, group: Sequence[tuple[Key, Sequence[NDArray]]], priority: int) -> None:
-        """Add up each key's arrays into memory of its own, then send the sums together."""
+        """Add up each key's arrays into memory of its own, then send the sums together.
+
+        The group ends when all of its keys have, so they contribute to rounds of one number. Otherwise two workers could wait for
+        each other: for a round of a key that the other one contributes to only when its own group has ended.
+        """
         buffer = SendBuffer(self._client, [a[0] for _, a in group])
         sums = buffer.arrays
         jobs = [(self._on_one_device(arrays, priority), total) for (_, arrays), total in zip(group, sums)]
@@ -301,6 +313,11 @@ class DistKVStore(LocalKVStore):
             self._keys[k].fresh = self._sync
 
         def send(_: Any, on_complete: Any) -> None:
+            if self._sync and len({self._keys[k].round for k, _ in group}) > 1:
+                keys = ", ".join(repr(k) for k, _ in group)
+                on_complete(KVStoreError(f"KVStore.push: keys {keys}: an earlier push of some of them has failed, so nothing was "
+                                         f"sent. Push each of them again."))
+                return
             pushes = [p for (k, _), total, codes, place in zip(group, sums, compressed, buffer.places)
                       for p in self._pushes(k, total, codes, place, buffer.release)]
             buffer.lend(len(pushes))
@@ -315,6 +332,7 @@ class DistKVStore(LocalKVStore):
 
     def _push_rows(self, key: Key, arrays: Sequence[RowSparseNDArray], priority: int) -> None:
         """Add up each device's rows, then send each server the rows of its slice."""
+        self._next_round(key)
         state, shape = self._keys[key], self._values[key].shape
         total = add_up_rows(arrays, cpu(), priority)
         if not splits_between_rows(state.slices, shape):

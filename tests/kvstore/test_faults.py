@@ -303,6 +303,22 @@ def test_a_worker_that_leaves_does_not_wait_and_the_error_names_it():
             pull(stores[0], "w", np.zeros(3, "f"))
 
 
+def test_a_list_of_which_a_key_has_failed_is_not_sent():
+    with workers(2) as (_, stores, each):
+        each(lambda kv: kv.init(["a", "b"], [mx.nd.zeros(3)] * 2))
+        each(lambda kv: (kv.push("b", mx.nd.ones(3)), pull(kv, "b", np.zeros(3, "f"))))
+        stores[0].push("a", mx.nd.ones(3))  # waits for worker 1
+        stores[0].push(["a", "b"], [mx.nd.ones(3)] * 2)
+        stores[1].close()
+        with pytest.raises(KVStoreError, match="push: keys 'a', 'b': an earlier push of some of them has failed, so nothing was"):
+            pull(stores[0], "b", np.zeros(3, "f"))
+        stores[0].push("b", mx.nd.ones(3))
+        with pytest.raises(DeadWorkerError, match="key 'b', round 2: worker 1 left"):
+            pull(stores[0], "b", np.zeros(3, "f"))
+        with pytest.raises(DeadWorkerError, match="key 'a', round 1: worker 1 left"):
+            mx.nd.waitall()
+
+
 def test_a_stopped_server_continues_and_a_long_wait_is_reported(caplog):
     """SIGSTOP: alive and unreachable. After `stall` seconds a warning names key and round. SIGCONT: everything continues."""
     with workers(2, snapshot_rounds=2) as (job, stores, each):

@@ -307,6 +307,7 @@ class SimulatedWorker:
             todo = [k for k, key in self.keys.items() if not key.busy and key.round < self.goal[k]]
             if todo and rng.random() < 0.7:
                 group = [k for k in small if k in todo] if rng.random() < 0.6 else []
+                group = [k for k in group if self.keys[k].round == self.keys[group[0]].round]  # as push in dist.py
                 group = group or [todo[int(rng.integers(len(todo)))]]
                 if rng.random() < 0.2 and "rows" not in group:
                     yield from self._pull(group)

@@ -95,6 +95,21 @@ def test_workers_push_keys_in_any_order(two):
     assert each(run) == [[2.0 * i for i in range(20)]] * 2
 
 
+def test_workers_push_keys_alone_and_in_lists_in_any_order(two):
+    """A list does not wait for a round that another worker contributes to only after its own list."""
+    _, _, each = two
+
+    def run(kv):
+        kv.init(["alone", "list"], [array([0.0]), array([0.0])])
+        mine, other = ("alone", "list") if kv.rank else ("list", "alone")
+        kv.push(mine, array([1.0]))
+        kv.push(["alone", "list"], [array([2.0]), array([2.0])])
+        kv.push(other, array([3.0]))
+        return [float(pull(kv, k, np.zeros(1, "f"))[0]) for k in ("alone", "list")]
+
+    assert each(run) == [[5.0, 5.0]] * 2
+
+
 def test_a_barrier_waits_for_all_workers_and_none_is_dead(two):
     _, stores, each = two
     assert sorted(s.rank for s in stores) == [0, 1] and {s.num_workers for s in stores} == {2}
