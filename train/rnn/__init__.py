@@ -8,18 +8,10 @@ from typing import Any
 
 from ..callback import every_epochs
 from ..checkpoint import load_checkpoint, save_checkpoint
-from .cells import BaseRNNCell, GRUCell, LSTMCell, RNNCell, RNNParams
+from .cells import BaseRNNCell, GRUCell, LSTMCell, RNNCell, RNNParams, packed
 from .conv_cells import BaseConvRNNCell, ConvGRUCell, ConvLSTMCell, ConvRNNCell
-from .modifiers import (
-    BidirectionalCell,
-    DropoutCell,
-    FusedRNNCell,
-    ModifierCell,
-    ResidualCell,
-    SequentialRNNCell,
-    ZoneoutCell,
-)
-from .sentences import BucketSentenceIter, encode_sentences, packed
+from .modifiers import BidirectionalCell, DropoutCell, FusedRNNCell, ModifierCell, ResidualCell, SequentialRNNCell, ZoneoutCell
+from .sentences import BucketSentenceIter, encode_sentences
 
 __all__ = [
     "BaseConvRNNCell", "BaseRNNCell", "BidirectionalCell", "BucketSentenceIter", "ConvGRUCell", "ConvLSTMCell", "ConvRNNCell",

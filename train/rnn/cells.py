@@ -39,6 +39,9 @@ class BaseRNNCell:
     params:  variables of another cell, to share.
     """
 
+    _cells: Sequence[BaseRNNCell] = ()  # that this one is made of
+    _gate_names: Sequence[str] = ()  # what the names of the gates' arrays add to that of the stacked one
+
     def __init__(self, prefix: str = "", params: RNNParams | None = None):
         self._own_params = params is None
         self._prefix = prefix
@@ -49,7 +52,7 @@ class BaseRNNCell:
     def reset(self) -> None:
         """Count steps from 0 again, before another unroll."""
         self._init_counter = self._counter = -1
-        for cell in getattr(self, "_cells", ()):
+        for cell in self._cells:
             cell.reset()
 
     def __call__(self, inputs: Symbol, states: States) -> tuple[Symbol, States]:
@@ -70,10 +73,6 @@ class BaseRNNCell:
     def state_shape(self) -> list[tuple[int, ...]]:
         """The shapes of the states."""
         return [info["shape"] for info in self.state_info]
-
-    @property
-    def _gate_names(self) -> tuple[str, ...]:
-        return ()
 
     def begin_state(self, func: Callable[..., Symbol] | None = None, **kwargs: Any) -> States:
         """Return symbols for the initial states: func(name=..., shape=...) for each, by default zeros.
@@ -107,7 +106,7 @@ class BaseRNNCell:
         for stacked_name, names in self._gate_arrays():
             stacked = args.pop(stacked_name)
             args.update({n: stacked[j * hidden:(j + 1) * hidden].copy() for j, n in enumerate(names)})
-        return args
+        return packed(self._cells, args, "unpack_weights")
 
     def pack_weights(self, args: Mapping[str, Any]) -> dict[str, Any]:
         """Return args with the arrays of unpack_weights stacked again."""
@@ -115,7 +114,7 @@ class BaseRNNCell:
         for stacked_name, names in self._gate_arrays():
             parts = [args.pop(n) for n in names]
             args[stacked_name] = parts[0] if len(parts) == 1 else nd.concat(*parts, dim=0)
-        return args
+        return packed(self._cells, args, "pack_weights")
 
     # ---- unrolling --------------------------------------------------------------------------------------------------
     def unroll(self, length: int, inputs: Any, begin_state: States | None = None, layout: str = "NTC",
@@ -126,10 +125,11 @@ class BaseRNNCell:
         Returns: (outputs, states after the last step).
         """
         self.reset()
-        steps = split_inputs(length, inputs, layout)
-        states = self.begin_state() if begin_state is None else begin_state
+        return self._unroll(length, inputs, self.begin_state() if begin_state is None else begin_state, layout, merge_outputs)
+
+    def _unroll(self, length: int, inputs: Any, states: States, layout: str, merge_outputs: bool | None) -> tuple[Any, States]:
         outputs = []
-        for step in steps:
+        for step in split_inputs(length, inputs, layout):
             output, states = self(step, states)
             outputs.append(output)
         return (stack_steps(outputs, layout) if merge_outputs else outputs), states
@@ -143,6 +143,13 @@ class BaseRNNCell:
     def _step_name(self) -> str:
         self._counter += 1
         return f"{self._prefix}t{self._counter}_"
+
+
+def packed(cells: Any, args: Mapping[str, Any], method: str) -> dict[str, Any]:
+    """Return args after pack_weights or unpack_weights (`method`) of every cell."""
+    for cell in cells if isinstance(cells, (list, tuple)) else [cells]:
+        args = getattr(cell, method)(args)
+    return dict(args)
 
 
 def split_inputs(length: int, inputs: Any, layout: str) -> list[Symbol]:
@@ -179,6 +186,7 @@ class RNNCell(BaseRNNCell):
     """h = activation(W x + R h + b)."""
 
     _num_states = 1
+    _gate_names = ("",)
     _bias_init: Any = None  # of i2h_bias
 
     def __init__(self, num_hidden: int, activation: str = "tanh", prefix: str = "rnn_", params: RNNParams | None = None):
@@ -190,14 +198,6 @@ class RNNCell(BaseRNNCell):
     @property
     def state_info(self) -> list[dict[str, Any]]:
         return [{"shape": (0, self._num_hidden), "__layout__": "NC"} for _ in range(self._num_states)]
-
-    @property
-    def _gate_names(self) -> tuple[str, ...]:
-        return ("",)
-
-    @property
-    def _num_gates(self) -> int:
-        return len(self._gate_names)
 
     def _both(self, inputs: Symbol, state: Symbol, name: str, gates: int) -> tuple[Symbol, Symbol]:
         """Return the contributions of the input and of the state to the gates."""
@@ -219,14 +219,11 @@ class LSTMCell(RNNCell):
     """
 
     _num_states = 2
+    _gate_names = ("_i", "_f", "_c", "_o")
 
     def __init__(self, num_hidden: int, prefix: str = "lstm_", params: RNNParams | None = None, forget_bias: float = 1.0):
         self._bias_init = LSTMBias(forget_bias=forget_bias)
         super().__init__(num_hidden, prefix=prefix, params=params)
-
-    @property
-    def _gate_names(self) -> tuple[str, ...]:
-        return "_i", "_f", "_c", "_o"
 
     def __call__(self, inputs: Symbol, states: States) -> tuple[Symbol, States]:
         name = self._step_name()
@@ -242,14 +239,11 @@ class LSTMCell(RNNCell):
 class GRUCell(RNNCell):
     """Gated recurrent unit; gates r, z, o. Source: Cho et al. 2014, arXiv:1406.1078."""
 
+    _gate_names = ("_r", "_z", "_o")
     _part = "_"  # MXNet names its products gru_t0__i2h, but those of other cells lstm_t0_i2h
 
     def __init__(self, num_hidden: int, prefix: str = "gru_", params: RNNParams | None = None):
         super().__init__(num_hidden, prefix=prefix, params=params)
-
-    @property
-    def _gate_names(self) -> tuple[str, ...]:
-        return "_r", "_z", "_o"
 
     def __call__(self, inputs: Symbol, states: States) -> tuple[Symbol, States]:
         name = self._step_name()

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from itertools import islice
 from typing import Any
 
@@ -16,16 +16,17 @@ from ..initializer import FusedRNN
 from .cells import BaseRNNCell, GRUCell, LSTMCell, RNNCell, RNNParams, States, is_single, joined_inputs, split_inputs, stack_steps
 
 
-class SequentialRNNCell(BaseRNNCell):
-    """A stack of cells; `add` them from the bottom up."""
+class CellGroup(BaseRNNCell):
+    """Base of cells made of other cells. It has their states and parameters."""
 
-    def __init__(self, params: RNNParams | None = None):
+    def __init__(self, cells: Sequence[BaseRNNCell], params: RNNParams | None):
         self._cells: list[BaseRNNCell] = []
         super().__init__("", params)
         self._override = params is not None
+        for c in cells:
+            self._add(c)
 
-    def add(self, cell: BaseRNNCell) -> None:
-        """Add a cell on top."""
+    def _add(self, cell: BaseRNNCell) -> None:
         self._cells.append(cell)
         if self._override:
             cell.params._params.update(self.params._params)
@@ -37,25 +38,23 @@ class SequentialRNNCell(BaseRNNCell):
 
     def begin_state(self, func: Any = None, **kwargs: Any) -> States:
         if self._modified:
-            raise MXNetError("SequentialRNNCell.begin_state: the cell is part of a modifier cell. Call begin_state of that.")
+            raise MXNetError(f"{type(self).__name__}.begin_state: the cell is part of a modifier cell. Call begin_state of that.")
         return [s for c in self._cells for s in c.begin_state(func, **kwargs)]
 
-    def unpack_weights(self, args: Mapping[str, Any]) -> dict[str, Any]:
-        for c in self._cells:
-            args = c.unpack_weights(args)
-        return dict(args)
 
-    def pack_weights(self, args: Mapping[str, Any]) -> dict[str, Any]:
-        for c in self._cells:
-            args = c.pack_weights(args)
-        return dict(args)
+class SequentialRNNCell(CellGroup):
+    """A stack of cells; `add` them from the bottom up."""
+
+    def __init__(self, params: RNNParams | None = None):
+        super().__init__((), params)
+
+    def add(self, cell: BaseRNNCell) -> None:
+        """Add a cell on top."""
+        self._add(cell)
 
     def __call__(self, inputs: Symbol, states: States) -> tuple[Symbol, States]:
-        self._counter += 1
         after: States = []
         for c, own in self._with_states(states):
-            if isinstance(c, BidirectionalCell):
-                raise MXNetError("SequentialRNNCell: a BidirectionalCell has no single step. Use unroll.")
             inputs, new = c(inputs, own)
             after += new
         return inputs, after
@@ -66,41 +65,26 @@ class SequentialRNNCell(BaseRNNCell):
         for c in self._cells:
             yield c, list(islice(rest, len(c.state_info)))
 
-    def unroll(self, length: int, inputs: Any, begin_state: States | None = None, layout: str = "NTC",
-               merge_outputs: bool | None = None) -> tuple[Any, States]:
-        self.reset()
+    def _unroll(self, length: int, inputs: Any, states: States, layout: str, merge_outputs: bool | None) -> tuple[Any, States]:
         after: States = []
-        for i, (c, own) in enumerate(self._with_states(self.begin_state() if begin_state is None else begin_state)):
-            inputs, new = c.unroll(length, inputs, own, layout, merge_outputs if i == len(self._cells) - 1 else None)
+        for c, own in self._with_states(states):
+            inputs, new = c.unroll(length, inputs, own, layout, merge_outputs if c is self._cells[-1] else None)
             after += new
         return inputs, after
 
 
-class BidirectionalCell(BaseRNNCell):
+class BidirectionalCell(CellGroup):
     """Two cells over the same inputs, one forwards and one backwards in time. Their outputs are concatenated."""
 
     def __init__(self, l_cell: BaseRNNCell, r_cell: BaseRNNCell, params: RNNParams | None = None, output_prefix: str = "bi_"):
-        self._cells = [l_cell, r_cell]
-        super().__init__("", params)
+        super().__init__((l_cell, r_cell), params)
         self._output_prefix = output_prefix
-        for c in self._cells:
-            if params is not None:
-                c.params._params.update(self.params._params)
-            self.params._params.update(c.params._params)
-
-    state_info = SequentialRNNCell.state_info
-    begin_state = SequentialRNNCell.begin_state
-    unpack_weights = SequentialRNNCell.unpack_weights
-    pack_weights = SequentialRNNCell.pack_weights
 
     def __call__(self, inputs: Symbol, states: States) -> tuple[Symbol, States]:
         raise MXNetError("BidirectionalCell: it cannot run a single step, because one direction starts at the end. Use unroll.")
 
-    def unroll(self, length: int, inputs: Any, begin_state: States | None = None, layout: str = "NTC",
-               merge_outputs: bool | None = None) -> tuple[Any, States]:
-        self.reset()
+    def _unroll(self, length: int, inputs: Any, states: States, layout: str, merge_outputs: bool | None) -> tuple[Any, States]:
         steps = split_inputs(length, inputs, layout)
-        states = self.begin_state() if begin_state is None else begin_state
         left, right = self._cells
         n = len(left.state_info)
         forth, l_states = left.unroll(length, steps, states[:n], layout, False)
@@ -116,41 +100,32 @@ class BidirectionalCell(BaseRNNCell):
 class DropoutCell(BaseRNNCell):
     """Dropout as a cell without states."""
 
+    state_info: list[dict[str, Any]] = []
+
     def __init__(self, dropout: float, prefix: str = "dropout_", params: RNNParams | None = None):
         super().__init__(prefix, params)
         self.dropout = dropout
 
-    @property
-    def state_info(self) -> list[dict[str, Any]]:
-        return []
-
     def __call__(self, inputs: Symbol, states: States) -> tuple[Symbol, States]:
         return symbol.Dropout(inputs, p=self.dropout) if self.dropout > 0 else inputs, states
 
-    def unroll(self, length: int, inputs: Any, begin_state: States | None = None, layout: str = "NTC",
-               merge_outputs: bool | None = None) -> tuple[Any, States]:
-        self.reset()
+    def _unroll(self, length: int, inputs: Any, states: States, layout: str, merge_outputs: bool | None) -> tuple[Any, States]:
         if merge_outputs or (merge_outputs is None and is_single(inputs)):
             return self(joined_inputs(length, inputs, layout), [])
-        return super().unroll(length, inputs, begin_state, layout, merge_outputs)
+        return super()._unroll(length, inputs, states, layout, merge_outputs)
 
 
-class ModifierCell(BaseRNNCell):
+class ModifierCell(CellGroup):
     """Base of cells that modify another cell and use its parameters."""
 
     def __init__(self, base_cell: BaseRNNCell):
-        base_cell._modified = True
-        self._cells = [base_cell]
-        super().__init__("", base_cell.params)
+        super().__init__((base_cell,), base_cell.params)
         self.base_cell = base_cell
+        base_cell._modified = True
 
     @property
     def params(self) -> RNNParams:
-        return self.base_cell.params if hasattr(self, "base_cell") else self._params
-
-    @property
-    def state_info(self) -> list[dict[str, Any]]:
-        return self.base_cell.state_info
+        return self._cells[0].params if self._cells else self._params
 
     def begin_state(self, func: Any = None, **kwargs: Any) -> States:
         self.base_cell._modified = False
@@ -158,12 +133,6 @@ class ModifierCell(BaseRNNCell):
             return self.base_cell.begin_state(func, **kwargs)
         finally:
             self.base_cell._modified = True
-
-    def unpack_weights(self, args: Mapping[str, Any]) -> dict[str, Any]:
-        return self.base_cell.unpack_weights(args)
-
-    def pack_weights(self, args: Mapping[str, Any]) -> dict[str, Any]:
-        return self.base_cell.pack_weights(args)
 
 
 class ZoneoutCell(ModifierCell):
@@ -198,14 +167,8 @@ class ResidualCell(ModifierCell):
         output, after = self.base_cell(inputs, states)
         return symbol.elemwise_add(output, inputs, name=f"{output.name}_plus_residual"), after
 
-    def unroll(self, length: int, inputs: Any, begin_state: States | None = None, layout: str = "NTC",
-               merge_outputs: bool | None = None) -> tuple[Any, States]:
-        self.reset()
-        self.base_cell._modified = False
-        try:
-            outputs, states = self.base_cell.unroll(length, inputs, begin_state, layout, merge_outputs)
-        finally:
-            self.base_cell._modified = True
+    def _unroll(self, length: int, inputs: Any, states: States, layout: str, merge_outputs: bool | None) -> tuple[Any, States]:
+        outputs, states = self.base_cell.unroll(length, inputs, states, layout, merge_outputs)
         if isinstance(outputs, Symbol):
             inputs = joined_inputs(length, inputs, layout)
             return symbol.elemwise_add(outputs, inputs, name=f"{outputs.name}_plus_residual"), states
@@ -231,6 +194,7 @@ class FusedRNNCell(BaseRNNCell):
         self._mode: Any = mode
         self._bidirectional, self._dropout, self._get_next_state = bidirectional, dropout, get_next_state
         self._forget_bias, self._fused = forget_bias, FusedRNNLayout(num_hidden, num_layers, mode, bidirectional)
+        self._gate_names = self._fused.gates
         init = FusedRNN(None, num_hidden, num_layers, mode, bidirectional, forget_bias)
         self._parameter = self.params.get("parameters", init=init)
         self._vector = f"{self.params._prefix}parameters"
@@ -240,10 +204,6 @@ class FusedRNNCell(BaseRNNCell):
         n = len(self._fused.directions) * self._num_layers
         count = 2 if self._mode == "lstm" else 1
         return [{"shape": (n, 0, self._num_hidden), "__layout__": "LNC"} for _ in range(count)]
-
-    @property
-    def _gate_names(self) -> tuple[str, ...]:
-        return self._fused.gates
 
     def unpack_weights(self, args: Mapping[str, Any]) -> dict[str, Any]:
         args = dict(args)
@@ -262,14 +222,11 @@ class FusedRNNCell(BaseRNNCell):
     def __call__(self, inputs: Symbol, states: States) -> tuple[Symbol, States]:
         raise MXNetError("FusedRNNCell: it cannot run a single step. Use unroll, or unfuse() for single cells.")
 
-    def unroll(self, length: int, inputs: Any, begin_state: States | None = None, layout: str = "NTC",
-               merge_outputs: bool | None = None) -> tuple[Any, States]:
-        self.reset()
+    def _unroll(self, length: int, inputs: Any, states: States, layout: str, merge_outputs: bool | None) -> tuple[Any, States]:
         axis = layout.find("T")
         inputs = joined_inputs(length, inputs, layout)
         if axis == 1:
             inputs = symbol.swapaxes(inputs, dim1=0, dim2=1)
-        states = self.begin_state() if begin_state is None else begin_state
         named = {"state": states[0], **({"state_cell": states[1]} if self._mode == "lstm" else {})}
         rnn = symbol.RNN(data=inputs, parameters=self._parameter, state_size=self._num_hidden, num_layers=self._num_layers,
                          bidirectional=self._bidirectional, p=self._dropout, state_outputs=self._get_next_state,

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import bisect
 import random
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -82,8 +82,7 @@ class BucketSentenceIter(DataIter):
         self.default_bucket_key = max(self.buckets)
         self.provide_data = [self._description(data_name, self.default_bucket_key)]
         self.provide_label = [self._description(label_name, self.default_bucket_key)]
-        self.idx = [(k, at) for k, rows_ in enumerate(self.data)
-                    for at in range(0, len(rows_) - batch_size + 1, batch_size)]
+        self.idx = [(k, at) for k, rows_ in enumerate(self.data) for at in range(0, len(rows_) - batch_size + 1, batch_size)]
         self.curr_idx = 0
         self.reset()
 
@@ -116,10 +115,3 @@ class BucketSentenceIter(DataIter):
         return DataBatch([array(data, dtype=self.dtype)], [array(label, dtype=self.dtype)], pad=0, bucket_key=length,
                          provide_data=[self._description(self.data_name, length)],
                          provide_label=[self._description(self.label_name, length)])
-
-
-def packed(cells: Any, args: Mapping[str, Any], method: str) -> dict[str, Any]:
-    """Return args after pack_weights or unpack_weights (`method`) of every cell."""
-    for cell in cells if isinstance(cells, (list, tuple)) else [cells]:
-        args = getattr(cell, method)(args)
-    return dict(args)
