@@ -2,25 +2,9 @@
 
 from __future__ import annotations
 
-from .base import (
-    CompositeEvalMetric,
-    CustomMetric,
-    EvalMetric,
-    check_label_shapes,
-    create,
-    register,
-)
+from .base import CompositeEvalMetric, CustomMetric, EvalMetric, check_label_shapes, create, register
 from .base import from_function as np
-from .classification import (
-    F1,
-    MCC,
-    PCC,
-    Accuracy,
-    CrossEntropy,
-    NegativeLogLikelihood,
-    Perplexity,
-    TopKAccuracy,
-)
+from .classification import F1, MCC, PCC, Accuracy, CrossEntropy, NegativeLogLikelihood, Perplexity, TopKAccuracy
 from .regression import MAE, MSE, RMSE, Caffe, Loss, PearsonCorrelation, Torch
 
 __all__ = [

@@ -41,10 +41,23 @@ def check_label_shapes(labels: Any, preds: Any, wrap: bool = False, shape: bool 
     return labels, preds
 
 
-class EvalMetric:
-    """Base of metrics. A subclass implements one of two methods:
+def _read(part: str, index: int) -> Any:
+    """Return a property: an element of the list that is the attribute `part`, read after all updates are counted."""
 
-    `count` gets the values on the host, calls `add`, and runs asynchronously.
+    def get(self: EvalMetric) -> Any:
+        self.wait()
+        return getattr(self, part)[index]
+
+    def put(self: EvalMetric, value: Any) -> None:
+        getattr(self, part)[index] = value
+
+    return property(get, put)
+
+
+class EvalMetric:
+    """Base of metrics. A subclass implements one of three methods:
+
+    `count_pair` gets the values of one output on the host, calls `add`, and runs asynchronously. `count` gets those of all.
     `update` changes sum_metric and num_inst, and may wait for the arrays. Such a class has no global sums, and the value of
     the epoch is that since the last reset_local, unless it changes global_* too and passes has_global_stats=True.
 
@@ -112,6 +125,11 @@ class EvalMetric:
 
     def count(self, labels: list[Any], preds: list[Any]) -> None:
         """Count a batch of host arrays. Runs on any thread, so it must not push or wait."""
+        for label, pred in zip(labels, preds):
+            self.count_pair(_host(label), self.as_host(pred))
+
+    def count_pair(self, label: np.ndarray, pred: np.ndarray) -> None:
+        """Count a batch of one output."""
         raise NotImplementedError(f"{type(self).__name__}.update")
 
     def update(self, labels: Any, preds: Any) -> None:
@@ -167,22 +185,11 @@ class EvalMetric:
         self.update(labels, preds)
 
     # ---- reading ------------------------------------------------------------------------------------------------
-    def _read(part: str, index: int) -> Any:  # type: ignore[misc]
-        def get(self: EvalMetric) -> Any:
-            self.wait()
-            return getattr(self, part)[index]
-
-        def put(self: EvalMetric, value: Any) -> None:
-            getattr(self, part)[index] = value
-
-        return property(get, put)
-
     #: The sum and the number of instances, local and of the epoch. A subclass with its own `update` changes them.
     sum_metric = _read("_sums", 0)
     num_inst = _read("_sums", 1)
     global_sum_metric = _read("_global", 0)
     global_num_inst = _read("_global", 1)
-    del _read
 
     def value(self, total: float, count: int) -> float:
         """Return the value of the metric from its sums."""
@@ -246,6 +253,19 @@ class PooledMetric(EvalMetric):
         return (self.name, self.score(self._all)) if self.pooled and self.global_num_inst else super().get_global()
 
 
+class AveragedMetric(PooledMetric):
+    """Base of metrics with a choice.
+
+    average:  "macro" is the mean of the scores of the updates, "micro" the score of all samples.
+    """
+
+    def __init__(self, name: str | None = None, output_names: Names = None, label_names: Names = None, average: str = "macro"):
+        if average not in ("macro", "micro"):
+            raise ParameterError(f"{name or self.default_name}: average={average!r} is not one of macro, micro.")
+        self.average, self.pooled = average, average == "micro"
+        super().__init__(name, output_names, label_names, **({} if average == "macro" else {"average": average}))
+
+
 @registry.alias("composite")
 class CompositeEvalMetric(EvalMetric):
     """Several metrics of the same outputs and labels."""
@@ -255,15 +275,14 @@ class CompositeEvalMetric(EvalMetric):
         self.metrics: list[EvalMetric] = [create(m) for m in metrics or ()]
         super().__init__(name, output_names, label_names)
 
-    def add(self, metric: Any) -> None:  # type: ignore[override]  # MXNet's name for it
+    def add(self, metric: Any) -> None:  # MXNet's name for it
         """Append a metric: an EvalMetric, or any argument of `create`."""
         self.metrics.append(create(metric))
 
     def get_metric(self, index: int) -> EvalMetric:
         """Return the metric at index. Raises ParameterError if the index is out of range."""
         if not 0 <= index < len(self.metrics):
-            raise ParameterError(f"CompositeEvalMetric.get_metric: index {index} is out of range: "
-                                 f"{len(self.metrics)} metrics.")
+            raise ParameterError(f"CompositeEvalMetric.get_metric: index {index} is out of range: {len(self.metrics)} metrics.")
         return self.metrics[index]
 
     def reset(self) -> None:
@@ -275,11 +294,11 @@ class CompositeEvalMetric(EvalMetric):
             m.reset_local()
 
     @property
-    def saw_nan(self) -> bool:  # type: ignore[override]
+    def saw_nan(self) -> bool:
         return any(m.saw_nan for m in self.metrics)
 
     @property
-    def nan_update(self) -> int:  # type: ignore[override]
+    def nan_update(self) -> int:
         return min((m.nan_update for m in self.metrics if m.saw_nan), default=-1)
 
     def wait(self) -> None:

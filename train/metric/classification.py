@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from ...errors import ParameterError, ShapeError
-from .base import EvalMetric, Names, PooledMetric, _host, register, registry
+from .base import AveragedMetric, EvalMetric, Names, PooledMetric, _host, register, registry
 
 
 @registry.alias("acc")
@@ -19,14 +19,10 @@ class Accuracy(EvalMetric):
         super().__init__(name, output_names, label_names, axis=axis)
         self.axis = axis
 
-    def count(self, labels: list[Any], preds: list[Any]) -> None:
-        for label, pred in zip(labels, preds):
-            label, pred = _host(label), self.as_host(pred)
-            if pred.shape != label.shape:
-                pred = pred.argmax(axis=self.axis)
-            predicted, truth = _classes(pred), _classes(label)
-            _same_count(self, truth, predicted)
-            self.add(int((predicted == truth).sum()), len(truth))
+    def count_pair(self, label: np.ndarray, pred: np.ndarray) -> None:
+        predicted, truth = _classes(pred if pred.shape == label.shape else pred.argmax(axis=self.axis)), _classes(label)
+        _same_count(self, truth, predicted)
+        self.add(int((predicted == truth).sum()), len(truth))
 
 
 @registry.alias("top_k_accuracy", "top_k_acc")
@@ -40,36 +36,24 @@ class TopKAccuracy(EvalMetric):
         self.top_k = top_k
         self.name = f"{name}_{top_k}"
 
-    def count(self, labels: list[Any], preds: list[Any]) -> None:
-        for label, pred in zip(labels, preds):
-            truth, pred = _classes(_host(label)), self.as_host(pred)
-            if pred.ndim == 1:
-                hits = _classes(pred) == truth
-            elif pred.ndim == 2:
-                _same_count(self, truth, pred)
-                k = min(self.top_k, pred.shape[1])
-                hits = (np.argpartition(pred, -k, axis=1)[:, -k:] == truth[:, None]).any(axis=1)
-            else:
-                raise ShapeError(f"{self.name}: predictions must be [n, classes]: {pred.shape}.")
-            self.add(int(hits.sum()), len(truth))
+    def count_pair(self, label: np.ndarray, pred: np.ndarray) -> None:
+        truth = _classes(label)
+        if pred.ndim == 1:
+            hits = _classes(pred) == truth
+        elif pred.ndim == 2:
+            _same_count(self, truth, pred)
+            k = min(self.top_k, pred.shape[1])
+            hits = (np.argpartition(pred, -k, axis=1)[:, -k:] == truth[:, None]).any(axis=1)
+        else:
+            raise ShapeError(f"{self.name}: predictions must be [n, classes]: {pred.shape}.")
+        self.add(int(hits.sum()), len(truth))
 
     def get_config(self) -> dict[str, Any]:
-        config = super().get_config()
-        config["name"] = self.name.removesuffix(f"_{self.top_k}")
-        return config
+        return {**super().get_config(), "name": self.name.removesuffix(f"_{self.top_k}")}
 
 
-class BinaryMetric(PooledMetric):
-    """Base of scores computed from the true and false positives and negatives of two classes.
-
-    average:  "macro" is the mean of the scores of the updates, "micro" the score of the counts of all updates.
-    """
-
-    def __init__(self, name: str | None = None, output_names: Names = None, label_names: Names = None, average: str = "macro"):
-        if average not in ("macro", "micro"):
-            raise ParameterError(f"{name or self.default_name}: average={average!r} is not one of macro, micro.")
-        self.average, self.pooled = average, average == "micro"
-        super().__init__(name, output_names, label_names, **({} if average == "macro" else {"average": average}))
+class BinaryMetric(AveragedMetric):
+    """Base of scores computed from the true and false positives and negatives of two classes."""
 
     def empty(self) -> np.ndarray:
         return np.zeros(4)  # true positives, false positives, true negatives, false negatives
@@ -128,13 +112,11 @@ class PCC(PooledMetric):
     def empty(self) -> np.ndarray:
         return np.zeros((0, 0))
 
-    def count(self, labels: list[Any], preds: list[Any]) -> None:
-        for label, pred in zip(labels, preds):
-            truth, pred = _classes(_host(label)), self.as_host(pred)
-            _same_count(self, truth, pred)
-            predicted = pred.argmax(axis=1)
-            self._local, self._all = (_add_to_confusion(m, predicted, truth) for m in (self._local, self._all))
-            self.add(0.0, len(truth))
+    def count_pair(self, label: np.ndarray, pred: np.ndarray) -> None:
+        truth = _classes(label)
+        _same_count(self, truth, pred)
+        self._local, self._all = (_add_to_confusion(m, pred.argmax(axis=1), truth) for m in (self._local, self._all))
+        self.add(0.0, len(truth))
 
     def score(self, statistics: np.ndarray) -> float:
         n, x, y = statistics.sum(), statistics.sum(axis=1), statistics.sum(axis=0)
@@ -152,12 +134,10 @@ class CrossEntropy(EvalMetric):
         super().__init__(name, output_names, label_names, eps=eps)
         self.eps = eps
 
-    def count(self, labels: list[Any], preds: list[Any]) -> None:
-        for label, pred in zip(labels, preds):
-            truth, pred = _classes(_host(label)), self.as_host(pred)
-            _same_count(self, truth, pred)
-            prob = _pick_rows(self, pred, truth)
-            self.add(float(-np.log(prob.astype(np.float64) + self.eps).sum()), len(truth))
+    def count_pair(self, label: np.ndarray, pred: np.ndarray) -> None:
+        truth = _classes(label)
+        _same_count(self, truth, pred)
+        self.add(float(-np.log(_pick_rows(self, pred, truth) + self.eps).sum()), len(truth))
 
 
 @registry.alias("nll_loss")
@@ -180,16 +160,14 @@ class Perplexity(EvalMetric):
         self.ignore_label = ignore_label
         self.axis = axis
 
-    def count(self, labels: list[Any], preds: list[Any]) -> None:
-        for label, pred in zip(labels, preds):
-            truth, pred = _classes(_host(label)), self.as_host(pred)
-            rows = np.moveaxis(pred, self.axis, -1).reshape(-1, pred.shape[self.axis])
-            _same_count(self, truth, rows)
-            if self.ignore_label is not None:
-                kept = truth != self.ignore_label
-                truth, rows = truth[kept], rows[kept]
-            prob = _pick_rows(self, rows, truth).astype(np.float64)
-            self.add(float(-np.log(np.maximum(prob, 1e-10)).sum()), len(truth))
+    def count_pair(self, label: np.ndarray, pred: np.ndarray) -> None:
+        truth = _classes(label)
+        rows = np.moveaxis(pred, self.axis, -1).reshape(-1, pred.shape[self.axis])
+        _same_count(self, truth, rows)
+        if self.ignore_label is not None:
+            kept = truth != self.ignore_label
+            truth, rows = truth[kept], rows[kept]
+        self.add(float(-np.log(np.maximum(_pick_rows(self, rows, truth), 1e-10)).sum()), len(truth))
 
     def value(self, total: float, count: int) -> float:
         return math.exp(total / count)
@@ -206,11 +184,12 @@ def _same_count(metric: EvalMetric, truth: np.ndarray, predicted: np.ndarray) ->
 
 
 def _pick_rows(metric: EvalMetric, pred: np.ndarray, truth: np.ndarray) -> np.ndarray:
+    """Return pred[i, truth[i]] for every row, float64[n]."""
     pred = pred.reshape(len(pred), -1)
     if truth.size and not 0 <= truth.min() <= truth.max() < pred.shape[1]:
         raise ParameterError(f"{metric.name}: a label is out of range: labels {truth.min()}..{truth.max()}, "
                              f"{pred.shape[1]} classes.")
-    return pred[np.arange(len(truth)), truth]
+    return pred[np.arange(len(truth)), truth].astype(np.float64)
 
 
 def _add_to_confusion(matrix: np.ndarray, predicted: np.ndarray, truth: np.ndarray) -> np.ndarray:

@@ -7,8 +7,8 @@ from typing import Any
 
 import numpy as np
 
-from ...errors import ParameterError, ShapeError
-from .base import EvalMetric, Names, _host, check_label_shapes, register, registry
+from ...errors import ShapeError
+from .base import AveragedMetric, EvalMetric, check_label_shapes, register, registry
 
 
 class BatchError(EvalMetric):
@@ -18,14 +18,12 @@ class BatchError(EvalMetric):
         """Return the error of a batch, from label minus prediction."""
         raise NotImplementedError
 
-    def count(self, labels: list[Any], preds: list[Any]) -> None:
-        for label, pred in zip(labels, preds):
-            label, pred = _host(label), self.as_host(pred)
-            label, pred = (x.reshape(-1, 1) if x.ndim == 1 else x for x in (label, pred))
-            if label.shape != pred.shape:
-                raise ShapeError(f"{self.name}: labels and predictions differ in shape: labels {label.shape}, "
-                                 f"predictions {pred.shape}.")
-            self.add(self.error(label.astype(np.float64) - pred.astype(np.float64)), 1)
+    def count_pair(self, label: np.ndarray, pred: np.ndarray) -> None:
+        label, pred = (x.reshape(-1, 1) if x.ndim == 1 else x for x in (label, pred))
+        if label.shape != pred.shape:
+            raise ShapeError(f"{self.name}: labels and predictions differ in shape: labels {label.shape}, predictions "
+                             f"{pred.shape}.")
+        self.add(self.error(label.astype(np.float64) - pred.astype(np.float64)), 1)
 
 
 @register
@@ -59,39 +57,26 @@ class RMSE(BatchError):
 
 
 @registry.alias("pearsonr")
-class PearsonCorrelation(EvalMetric):
+class PearsonCorrelation(AveragedMetric):
     """Pearson's correlation of labels and predictions.
-
-    average:  "macro" is the mean of the correlations of the updates, "micro" the correlation of all samples.
 
     With "micro", `get` covers the samples since the last `reset_local`, and `get_global` is 0 after the first update: MXNet
     1.9.1 has no such sums for the epoch, and returns 0 too.
     """
 
-    def __init__(self, name: str = "pearsonr", output_names: Names = None, label_names: Names = None, average: str = "macro"):
-        if average not in ("macro", "micro"):
-            raise ParameterError(f"PearsonCorrelation: average={average!r} is not one of macro, micro.")
-        self.average = average
-        super().__init__(name, output_names, label_names, **({} if average == "macro" else {"average": average}))
+    default_name = "pearsonr"
+    get_global = EvalMetric.get_global
 
-    def reset_local(self) -> None:
-        self._local = _Moments()
-        super().reset_local()
+    def empty(self) -> _Moments:
+        return _Moments()
 
-    def count(self, labels: list[Any], preds: list[Any]) -> None:
-        for label, pred in zip(labels, preds):
-            label, pred = _host(label), self.as_host(pred)
-            check_label_shapes(label, pred, shape=True)
-            if self.average == "macro":
-                self.add(_Moments().add(label, pred).correlation(), 1)
-            else:
-                self._local.add(label, pred)
-                self.add(0.0, 1)
+    def score(self, statistics: _Moments) -> float:
+        return statistics.correlation()
 
-    def get(self) -> tuple[str, float]:
-        if self.average == "micro" and self.num_inst:
-            return self.name, self._local.correlation()
-        return super().get()
+    def count_pair(self, label: np.ndarray, pred: np.ndarray) -> None:
+        check_label_shapes(label, pred, shape=True)
+        moments = (self._local if self.pooled else _Moments()).add(label, pred)
+        self.add(0.0 if self.pooled else moments.correlation(), 1)
 
 
 @register
