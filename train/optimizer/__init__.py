@@ -33,11 +33,6 @@ class SGD(MomentumOptimizer):
         super().__init__(momentum, **kwargs)
         self.lazy_update = lazy_update
 
-    def step(self, index: Index, weight: NDArray, grad: NDArray, state: Any) -> ParamUpdate:
-        if state is None:
-            return ParamUpdate("sgd_update", weight, grad, **self._common(index))
-        return ParamUpdate("sgd_mom_update", weight, grad, (state,), momentum=self.momentum, **self._common(index))
-
 
 @register
 class ccSGD(SGD):
@@ -51,10 +46,7 @@ class NAG(MomentumOptimizer):
     Source: Sutskever et al. 2013, proceedings.mlr.press/v28/sutskever13.
     """
 
-    def step(self, index: Index, weight: NDArray, grad: NDArray, state: Any) -> ParamUpdate:
-        if state is None:
-            return ParamUpdate("sgd_update", weight, grad, **self._common(index))
-        return ParamUpdate("nag_mom_update", weight, grad, (state,), momentum=self.momentum, **self._common(index))
+    operators = ("sgd_update", "nag_mom_update")
 
 
 @register

@@ -5,8 +5,8 @@ from __future__ import annotations
 import math
 from typing import Any
 
-from ...ndarray import NDArray
-from .base import Index, Optimizer, register, zeros_like
+from ...ndarray import NDArray, zeros_like
+from .base import Index, Optimizer, register
 from .update import ParamUpdate
 
 

@@ -12,7 +12,7 @@ import numpy as np
 
 from ...dtype import is_half
 from ...errors import MXNetError, ParameterError, ShapeError
-from ...ndarray import NDArray, RowSparseNDArray, array, zeros
+from ...ndarray import NDArray, RowSparseNDArray, array, zeros_like
 from ..registry import Registry
 from . import states as states_file
 from .lr_scheduler import LRScheduler
@@ -50,11 +50,8 @@ class Optimizer:
                  clip_gradient: float | None = None, learning_rate: float | None = None,
                  lr_scheduler: LRScheduler | None = None, sym: Any = None, begin_num_update: int = 0,
                  multi_precision: bool = False, param_dict: Mapping[int, Any] | None = None):
-        self.rescale_grad = rescale_grad
-        self.wd = wd
-        self.clip_gradient = clip_gradient
-        self.lr_scheduler = lr_scheduler
-        self.multi_precision = multi_precision
+        self.rescale_grad, self.wd, self.clip_gradient = rescale_grad, wd, clip_gradient
+        self.lr_scheduler, self.multi_precision = lr_scheduler, multi_precision
         self.lr = 0.01 if learning_rate is None else learning_rate
         if lr_scheduler is not None and learning_rate is not None:
             if isinstance(lr_scheduler, LRScheduler):
@@ -66,11 +63,8 @@ class Optimizer:
         self.idx2name: dict[Any, str] = dict(param_idx2name or {})
         self.sym_info = (sym.attr_dict(), sym.list_arguments()) if sym is not None else ()
         self.param_dict: dict[Any, Any] = dict(param_dict or {})
-        self.begin_num_update = begin_num_update
-        self.num_update = begin_num_update
+        self.begin_num_update = self.num_update = begin_num_update
         self._index_update_count: dict[Any, int] = {}
-        self.lr_mult: dict[Any, float] = {}
-        self.wd_mult: dict[Any, float] = {}
         self.set_lr_mult({})
         self.set_wd_mult({})
 
@@ -134,11 +128,6 @@ class Optimizer:
         master, inner = state if self.master_first else reversed(state)
         step = self.step(index, master, grad, inner)
         return None if step is None else step.with_master_weight(weight)
-
-    def _warn_if_half(self, weight: NDArray) -> None:
-        if is_half(np.dtype(weight.dtype)) and not self.multi_precision:
-            warnings.warn(f"{type(self).__name__}: small updates of {np.dtype(weight.dtype)} weights are lost in "
-                          f"rounding. multi_precision=True keeps a float32 copy.", stacklevel=4)
 
     def update_multi_precision(self, index: Index, weight: NDArray, grad: NDArray, state: Any) -> None:
         """Update the weight, or its float32 copy under multi_precision and the weight from that."""
@@ -205,12 +194,8 @@ class Optimizer:
     def _common(self, index: Index) -> dict[str, Any]:
         """Count the update, and return the settings that every update operator has. clip_gradient -1 does not clip."""
         self._update_count(index)
-        return {
-            "lr": self._get_lr(index),
-            "wd": self._get_wd(index),
-            "rescale_grad": self.rescale_grad,
-            "clip_gradient": -1.0 if self.clip_gradient is None else self.clip_gradient,
-        }
+        return {"lr": self._get_lr(index), "wd": self._get_wd(index), "rescale_grad": self.rescale_grad,
+                "clip_gradient": -1.0 if self.clip_gradient is None else self.clip_gradient}
 
     def create_updater(self) -> Updater:
         """Return an Updater of this optimizer. `KVStore.set_optimizer` calls this."""
@@ -221,14 +206,24 @@ class MomentumOptimizer(Optimizer):
     """Base of optimizers whose state is a momentum. momentum=0 keeps no state."""
 
     master_first = False
+    operators = ("sgd_update", "sgd_mom_update")  # without and with momentum
 
     def __init__(self, momentum: float = 0.0, **kwargs: Any):
         super().__init__(**kwargs)
         self.momentum = momentum
 
     @property
-    def num_states(self) -> int:  # type: ignore[override]
+    def num_states(self) -> int:
         return 1 if self.momentum else 0
+
+    def step(self, index: Index, weight: NDArray, grad: NDArray, state: Any) -> ParamUpdate | None:
+        return self.momentum_step(weight, grad, state, self.momentum, self._common(index))
+
+    def momentum_step(self, weight: NDArray, grad: NDArray, state: Any, momentum: float, settings: dict[str, Any]) -> ParamUpdate:
+        """Return the update by one of `operators`. state: the momentum, or None."""
+        if state is None:
+            return ParamUpdate(self.operators[0], weight, grad, **settings)
+        return ParamUpdate(self.operators[1], weight, grad, (state,), momentum=momentum, **settings)
 
 
 class Updater:
@@ -276,8 +271,11 @@ class Updater:
             target[grad.rows] = rows
 
     def _create_state(self, index: Any, weight: NDArray) -> Any:
-        self.optimizer._warn_if_half(weight)
-        state = self.optimizer.create_state_multi_precision(index, weight)
+        opt, dtype = self.optimizer, np.dtype(weight.dtype)
+        if is_half(dtype) and not opt.multi_precision:
+            warnings.warn(f"{type(opt).__name__}: small updates of {dtype} weights are lost in rounding. multi_precision=True "
+                          f"keeps a float32 copy.", stacklevel=3)
+        state = opt.create_state_multi_precision(index, weight)
         if index in self._loaded:
             state = _on_device(self._loaded.pop(index), state, weight, index)
         self.states[index] = state
@@ -286,11 +284,8 @@ class Updater:
     def get_states(self, dump_optimizer: bool = False) -> bytes:
         """Return all states and update counts as bytes, with dump_optimizer also the optimizer's numeric settings."""
         opt = self.optimizer
-        extra: dict[str, Any] = {
-            "optimizer": type(opt).__name__.lower(),
-            "num_update": opt.num_update,
-            "counts": list(opt._index_update_count.items()),
-        }
+        extra: dict[str, Any] = {"optimizer": type(opt).__name__.lower(), "num_update": opt.num_update,
+                                 "counts": list(opt._index_update_count.items())}
         if dump_optimizer:
             extra["settings"] = {k: v for k, v in vars(opt).items() if v is None or type(v) in (int, float, bool)}
         trees = {k: map_tree(NDArray.asnumpy, s) for k, s in self.states.items()} | self._loaded
@@ -339,11 +334,6 @@ def create(name: Any, **kwargs: Any) -> Optimizer:
 
 
 register = Optimizer.register
-
-
-def zeros_like(weight: NDArray) -> NDArray:
-    """Return zeros with the shape, dtype and context of weight."""
-    return zeros(weight.shape, ctx=weight.context, dtype=weight.dtype)
 
 
 def _on_device(saved: Any, state: Any, weight: NDArray, index: Index) -> Any:

@@ -6,8 +6,8 @@ import math
 from typing import Any
 
 from ...errors import ParameterError
-from ...ndarray import NDArray
-from .base import Index, MomentumOptimizer, Optimizer, register, zeros_like
+from ...ndarray import NDArray, zeros_like
+from .base import Index, MomentumOptimizer, Optimizer, register
 from .update import ParamUpdate
 
 
@@ -69,10 +69,8 @@ class LARS(MomentumOptimizer):
             assert self.cur_lr is not None
             momentum *= self.cur_lr / self.last_lr
         plain = str(self.idx2name.get(index, index)).endswith(("gamma", "beta", "bias"))
-        if plain and state is None:
-            return ParamUpdate("sgd_update", weight, grad, **settings)
         if plain:
-            return ParamUpdate("sgd_mom_update", weight, grad, (state,), momentum=momentum, **settings)
+            return self.momentum_step(weight, grad, state, momentum, settings)
         if state is None:  # the operator needs an array, but does not read it when momentum is 0
             state, momentum = zeros_like(weight), 0.0
         return ParamUpdate("_lars_update", weight, grad, (state,), flat=True, momentum=momentum, eta=self.eta, epsilon=self.eps,
@@ -117,9 +115,7 @@ class LBSGD(MomentumOptimizer):
             state = zeros_like(weight) if state is None else state
             return ParamUpdate("_lbsgd_update", weight, grad, (state,), flat=True, momentum=self.momentum, **settings)
         settings["lr"] *= self._warmup_factor(count)
-        if state is None:
-            return ParamUpdate("sgd_update", weight, grad, **settings)
-        return ParamUpdate("sgd_mom_update", weight, grad, (state,), momentum=self.momentum, **settings)
+        return self.momentum_step(weight, grad, state, self.momentum, settings)
 
     def _warmup_factor(self, count: int) -> float:
         total = self.warmup_epochs * self.updates_per_epoch
