@@ -5,8 +5,9 @@ from __future__ import annotations
 import contextlib
 import os
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from functools import wraps
+from functools import partial, wraps
 from typing import Any
+from unittest.mock import patch
 
 import numpy as np
 
@@ -91,8 +92,8 @@ def get_tolerance(dat: Any, tol: float | None, default_tol: Mapping[Any, float])
 
 def _tolerances(a: np.ndarray, b: np.ndarray, rtol: float | None, atol: float | None) -> tuple[float, float]:
     """Return (rtol, atol); None is replaced by the larger default of the two dtypes."""
-    return tuple(max(get_tolerance(x, tol, table) for x in (a, b))  # type: ignore[return-value]
-                 for tol, table in ((rtol, _RTOL), (atol, _ATOL)))
+    r, t = (max(get_tolerance(x, tol, table) for x in (a, b)) for tol, table in ((rtol, _RTOL), (atol, _ATOL)))
+    return r, t
 
 
 def same(a: Any, b: Any) -> bool:
@@ -255,21 +256,23 @@ def _slopes(value: Callable[[], float], at: np.ndarray, array: NDArray, eps: flo
     return slopes
 
 
+def _objective(executor: Any, aux_states: Mapping[str, Any] | None, head: Any, is_train: bool) -> float:
+    """Return the sum of the first output times head, computed from these auxiliary states."""
+    for name, state in (aux_states or {}).items():
+        executor.aux_dict[name][:] = state
+    return float((executor.forward(is_train=is_train)[0].asnumpy().astype(np.float64) * head).sum())
+
+
 def numeric_grad(executor: Any, location: Mapping[str, Any], aux_states: Any = None, eps: float = 1e-4,
                  use_forward_train: bool = True, dtype: Any = np.float32) -> dict[str, np.ndarray]:
     """Return the derivative of the sum of the first output by every element of location, by finite differences."""
-
-    def run() -> float:
-        for name, state in (aux_states or {}).items():
-            executor.aux_dict[name][:] = state
-        return float(executor.forward(is_train=use_forward_train)[0].asnumpy().astype(np.float64).sum())
-
+    value = partial(_objective, executor, aux_states, 1.0, use_forward_train)
     grads = {}
-    for name, value in location.items():
-        base = _numpy(value).astype(dtype)
+    for name, at in location.items():
+        base = _numpy(at).astype(dtype)
         grads[name] = np.zeros(base.shape, dtype)
         if base.dtype.kind == "f":
-            grads[name] = _slopes(run, base, executor.arg_dict[name], eps).astype(dtype)
+            grads[name] = _slopes(value, base, executor.arg_dict[name], eps).astype(dtype)
     return grads
 
 
@@ -298,13 +301,7 @@ def check_numeric_gradient(sym: Any, location: Any, aux_states: Any = None, nume
     outputs = executor.forward(is_train=True)
     executor.backward([array(head, ctx=ctx, dtype=dtype), *(nd.zeros_like(o) for o in outputs[1:])])
     computed = {n: g.asnumpy() for n, g in grads.items()}
-
-    def value() -> float:
-        for n, v in aux_values.items():
-            executor.aux_dict[n][:] = v
-        out = executor.forward(is_train=use_forward_train)[0].asnumpy()
-        return float((out.astype(np.float64) * head).sum())
-
+    value = partial(_objective, executor, aux_values, head, use_forward_train)
     for name, req in reqs.items():
         expected = _after(req, begin[name], _slopes(value, args[name].asnumpy(), executor.arg_dict[name], eps))
         assert_almost_equal(expected, computed[name], rtol, atol, (f"NUMERICAL_{name}", f"BACKWARD_{name}"))
@@ -364,15 +361,10 @@ def check_consistency(sym: Any, ctx_list: Sequence[Mapping[str, Any]], scale: fl
 @contextlib.contextmanager
 def environment(*args: Any) -> Iterator[None]:
     """Set environment variables for a block: `with environment("NAME", "value")`, or a dictionary. None removes one."""
-    variables = dict(args[0]) if len(args) == 1 else {args[0]: args[1]}
-    before = {k: os.environ.get(k) for k in variables}
-    try:
-        for k, v in variables.items():
+    with patch.dict(os.environ):
+        for k, v in (args[0] if len(args) == 1 else {args[0]: args[1]}).items():
             setenv(k, v)
         yield
-    finally:
-        for k, v in before.items():
-            setenv(k, v)
 
 
 def retry(n: int) -> Any:
