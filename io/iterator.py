@@ -11,7 +11,7 @@ import numpy as np
 from ..engine.profiler import Event
 from ..errors import MXNetError, ParameterError
 from ..ndarray import NDArray
-from .iterator_state import check_counts, check_identity, check_keys, integers, state_of
+from .iterator_state import check_counts, check_keys, integers, state_of
 
 
 class DataDesc(namedtuple("DataDesc", ["name", "shape"])):
@@ -189,8 +189,7 @@ class ResizeIter(CurrentBatchIter):
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
         """Continue from a state of an iterator of the same size."""
-        check_keys("ResizeIter", state, ("size", "cur", "inner"))
-        check_identity("ResizeIter", state, {"size": self.size})
+        check_keys("ResizeIter", state, ("size", "cur", "inner"), {"size": self.size})
         cur, = integers("ResizeIter", state, "cur")
         check_counts("ResizeIter", 0 <= cur <= self.size, cur=cur)
         self.data_iter.load_state_dict(state["inner"])

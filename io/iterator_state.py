@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from typing import Any
 
 from ..errors import ParameterError
@@ -17,16 +17,12 @@ def state_of(it: Any, name: str) -> dict[str, Any]:
     return it.state_dict()
 
 
-def check_keys(name: str, state: Any, keys: Iterable[str]) -> None:
-    """Raise ParameterError unless state is a dict with exactly these keys."""
+def check_keys(name: str, state: Any, keys: Iterable[str], own: Mapping[str, Any] | None = None) -> None:
+    """Raise ParameterError unless state is a dict with exactly these keys, and with the iterator's own values."""
     keys = list(keys)
     if not isinstance(state, dict) or set(state) != set(keys):
         raise ParameterError(f"{name}.load_state_dict: this is not a state of {name}: it must hold {', '.join(keys)}.")
-
-
-def check_identity(name: str, state: dict[str, Any], own: dict[str, Any]) -> None:
-    """Raise ParameterError unless state agrees with the iterator's own values."""
-    for key, value in own.items():
+    for key, value in (own or {}).items():
         if state[key] != value:
             raise ParameterError(f"{name}.load_state_dict: the state has {key} {state[key]!r}, this iterator has {value!r}.")
 

@@ -17,7 +17,7 @@ from ...dtype import as_dtype
 from ...errors import FileError, MXNetError, ParameterError, UnreachableError
 from ...ndarray import NDArray, array
 from ..iterator import DataBatch, DataDesc, DataIter
-from ..iterator_state import MAX_EPOCHS, check_counts, check_identity, check_keys, integer_pairs, integers
+from ..iterator_state import MAX_EPOCHS, check_counts, check_keys, integer_pairs, integers
 from ..loading.processes import ProcessPool
 from ..plan import BatchPlan
 from ..records.files import ByteSource, Closable
@@ -72,8 +72,7 @@ class ImageIter(Closable, DataIter):
         name = type(self).__name__
         self.check_data_shape(data_shape)
         if last_batch_handle not in ("pad", "discard", "roll_over"):
-            raise ParameterError(f"{name}: last_batch_handle={last_batch_handle!r} is not one of 'pad', 'discard', "
-                                 f"'roll_over'.")
+            raise ParameterError(f"{name}: last_batch_handle={last_batch_handle!r} is not one of 'pad', 'discard', 'roll_over'.")
         if on_error not in ("raise", "skip"):
             raise ParameterError(f"{name}: on_error={on_error!r} is not one of 'raise', 'skip'.")
         if workers < 0 or (workers and seed is None):
@@ -305,8 +304,7 @@ class ImageIter(Closable, DataIter):
     def load_state_dict(self, state: dict[str, Any]) -> None:
         """Continue with the batch after the one at which the state was saved. Refuses a state of another source or plan."""
         name = type(self).__name__
-        check_keys(name, state, self.state_dict())
-        check_identity(name, state, self._fixed_state())
+        check_keys(name, state, self.state_dict(), self._fixed_state())
         epoch, cur, batch = integers(name, state, "epoch", "cur", "given")
         rest = integer_pairs(name, state, "rest")
         known = set(self._keys)

@@ -66,8 +66,7 @@ class RecordAugmenter:
         for low, high in (("min_crop_size", "max_crop_size"), ("min_random_scale", "max_random_scale"),
                           ("min_random_area", "max_random_area"), ("min_img_size", "max_img_size")):
             if getattr(self, low) > getattr(self, high):
-                raise ParameterError(f"ImageRecordIter: {low}={getattr(self, low)} is more than {high}="
-                                     f"{getattr(self, high)}.")
+                raise ParameterError(f"ImageRecordIter: {low}={getattr(self, low)} is more than {high}={getattr(self, high)}.")
         if self.data_shape[0] != 3 and (self.random_h or self.random_s or self.random_l or self.brightness or self.contrast
                                         or self.saturation or self.pca_noise):
             raise ParameterError(f"ImageRecordIter: colours can be changed in images of 3 channels only; data_shape is "

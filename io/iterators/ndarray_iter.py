@@ -13,7 +13,7 @@ from ...ndarray import NDArray, array
 from ...ndarray.core.array_core import allocate
 from ...ndarray.core.chunk import layout_of
 from ..iterator import DataBatch, DataDesc, DataIter
-from ..iterator_state import check_counts, check_identity, check_keys, integers
+from ..iterator_state import check_counts, check_keys, integers
 
 _MAX_SHUFFLES = 1 << 20  # in a state; loading it repeats them
 _LAST = ("pad", "discard", "roll_over")
@@ -184,8 +184,7 @@ class NDArrayIter(DataIter):
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
         """Continue with the batch after the one at which the state was saved. Refuses a state of other sizes or seed."""
-        check_keys("NDArrayIter", state, self.state_dict())
-        check_identity("NDArrayIter", state, self._identity())
+        check_keys("NDArrayIter", state, self.state_dict(), self._identity())
         shuffles, cursor = integers("NDArrayIter", state, "shuffles", "cursor")
         rest, limit = state["rest"], self.num_data + self.batch_size
         valid = (0 <= shuffles <= _MAX_SHUFFLES and -limit <= cursor < limit and isinstance(rest, list)

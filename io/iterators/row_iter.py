@@ -12,7 +12,7 @@ from ...ndarray import NDArray
 from ...ndarray.core.array_core import allocate
 from ...ndarray.core.chunk import layout_of
 from ..iterator import DataDesc, DataIter
-from ..iterator_state import MAX_EPOCHS, check_counts, check_identity, check_keys, integers
+from ..iterator_state import MAX_EPOCHS, check_counts, check_keys, integers
 from ..plan import BatchPlan
 
 
@@ -46,8 +46,7 @@ class PlanIter(DataIter):
     def load_state_dict(self, state: dict[str, Any]) -> None:
         """Continue with the batch after the one at which the state was saved. Refuses a state of another source or plan."""
         name, own = type(self).__name__, self._identity()
-        check_keys(name, state, (*own, "epoch", "begin", "batch"))
-        check_identity(name, state, own)
+        check_keys(name, state, (*own, "epoch", "begin", "batch"), own)
         epoch, begin, batch = integers(name, state, "epoch", "begin", "batch")
         check_counts(name, 0 <= epoch < MAX_EPOCHS and 0 <= begin <= self.batch_size and -1 <= batch <= self.plan.batches(0),
                      epoch=epoch, begin=begin, batch=batch)

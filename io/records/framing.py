@@ -36,8 +36,7 @@ class Damage(NamedTuple):
 def frame(payload: bytes) -> bytes:
     """Return the bytes of one record in a file, equal to MXNet's. Raises FileError for 512 MiB and more."""
     if len(payload) > MAX_PART:
-        raise FileError(f"RecordIO: a record of {len(payload):,} bytes is too long: the format holds {MAX_PART:,}. "
-                        f"Split it.")
+        raise FileError(f"RecordIO: a record of {len(payload):,} bytes is too long: the format holds {MAX_PART:,}. Split it.")
     cuts, at = [], payload.find(MAGIC_BYTES)
     while at >= 0:
         if at % 4 == 0:

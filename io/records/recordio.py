@@ -342,8 +342,7 @@ class MXIndexedRecordIO(MXRecordIO):
                                 f"{self.uri}, where no record can begin (it has {self._size:,} bytes). "
                                 f"Delete the index to have it rebuilt.")
             if key in self.idx:
-                warnings.warn(f"{self.idx_path}: line {number}: key {key!r} is repeated; the last line counts.",
-                              stacklevel=5)
+                warnings.warn(f"{self.idx_path}: line {number}: key {key!r} is repeated; the last line counts.", stacklevel=5)
             self.idx[key] = offset
             self.keys.append(key)
 
@@ -419,8 +418,7 @@ def unpack(s: bytes, where: str = "recordio.unpack") -> tuple[IRHeader, bytes]:
     header, s = IRHeader(*_IR.unpack_from(s)), s[_IR.size:]
     if header.flag:
         if 4 * header.flag > len(s):
-            raise FileError(f"{where}: record {header.id} has {header.flag:,} labels, "
-                            f"but {len(s):,} bytes follow the header.")
+            raise FileError(f"{where}: record {header.id} has {header.flag:,} labels, but {len(s):,} bytes follow the header.")
         header = header._replace(label=np.frombuffer(s, "<f4", header.flag).astype(np.float32))
         s = s[4 * header.flag:]
     return header, s
