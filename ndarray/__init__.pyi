@@ -2536,7 +2536,7 @@ def mp_lamb_update_phase1(
     out: Any = None,
     name: str | None = None,
 ) -> NDArray:
-    """lamb_update_phase1 with the float32 copy of a half-precision weight. Returns: float32.
+    """lamb_update_phase1 on a float32 copy of a half-precision weight. Returns: float32.
 
     Arrays: weight, grad, mean (a state: changed in place), var (a state: changed in place), weight32 (a state: changed in
         place).
@@ -2565,7 +2565,7 @@ def mp_lamb_update_phase2(
     out: Any = None,
     name: str | None = None,
 ) -> NDArray:
-    """lamb_update_phase2 with the float32 copy of a half-precision weight.
+    """lamb_update_phase2 on a float32 copy of a half-precision weight.
 
     Arrays: weight, g, r1, r2, weight32 (a state: changed in place).
     lr: float, required.

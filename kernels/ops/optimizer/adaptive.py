@@ -6,17 +6,19 @@ wd · weight, as MXNet 1.x does: its trained models depend on that.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from typing import Any
 
-import numpy as np
-
-from ....dtype import float32
-from ...declare.simple_op import Array, Scalar, SimpleOp, simple_op
-from ...ir.expr import Expr, as_expr, param
+from ....errors import ShapeError
+from ...declare.operator_property import OperatorProperty, Shapes
+from ...declare.property_op import register_operator
+from ...declare.row_kernel import row_kernel
+from ...declare.simple_op import Array, Scalar, simple_op
 from ...ir.lang import maximum, minimum, power, sign, sqrt, where
-from ...op import Dtypes, Shapes, register
-from ...params import Params
+from ...kernel import KernelFunction
+from ...op import Req, Reqs, Specs, is_known, merge_shapes, register
+from .mixed_precision import Direction, Rated, declare_mixed
 from .update import clipped
 
 
@@ -85,7 +87,8 @@ def ftml_update(weight: Array, grad: Array, d: Array, v: Array, z: Array, *, lr:
     return -z / now, now, v, z
 
 
-@simple_op(name="_sparse_adagrad_update", aliases=("adagrad_update",), differentiable=False, states=("history",))
+@simple_op(name="_sparse_adagrad_update", aliases=("adagrad_update", "_adagrad_update"), differentiable=False,
+           states=("history",))
 def adagrad_update(weight: Array, grad: Array, history: Array, *, lr: Scalar, epsilon: Scalar = 1e-7, wd: Scalar = 0.0,
                    rescale_grad: Scalar = 1.0, clip_gradient: float = -1.0):
     """history ← history + g²; weight - lr (g / √(history + ε) + wd weight), on dense arrays.
@@ -98,8 +101,12 @@ def adagrad_update(weight: Array, grad: Array, history: Array, *, lr: Scalar, ep
 
 
 # ---- LAMB ------------------------------------------------------------------------------------------------------------
-def _lamb_direction(weight: Any, grad: Any, mean: Any, var: Any, *, t: Any, wd: Any, beta1: Any, beta2: Any, epsilon: Any,
-                    bias_correction: bool, rescale_grad: Any, clip_gradient: float) -> tuple[Any, Any, Any]:
+@simple_op(differentiable=False, states=("mean", "var"))
+def lamb_update_phase1(weight: Array, grad: Array, mean: Array, var: Array, *, t: Scalar, wd: Scalar, beta1: Scalar = 0.9,
+                       beta2: Scalar = 0.999, epsilon: Scalar = 1e-6, bias_correction: bool = True,
+                       rescale_grad: Scalar = 1.0, clip_gradient: float = -1.0):
+    """The direction of LAMB, Adam's with wd weight added. t: the update count, from 1. Source: You et al. 2019,
+    arXiv:1904.00962."""
     g = clipped(rescale_grad * grad, clip_gradient)
     mean = beta1 * mean + (1 - beta1) * g
     var = beta2 * var + (1 - beta2) * g * g
@@ -107,20 +114,7 @@ def _lamb_direction(weight: Any, grad: Any, mean: Any, var: Any, *, t: Any, wd: 
     return m / (sqrt(v) + epsilon) + wd * weight, mean, var
 
 
-@simple_op(differentiable=False, states=("mean", "var"))
-def lamb_update_phase1(weight: Array, grad: Array, mean: Array, var: Array, *, t: Scalar, wd: Scalar, beta1: Scalar = 0.9,
-                       beta2: Scalar = 0.999, epsilon: Scalar = 1e-6, bias_correction: bool = True,
-                       rescale_grad: Scalar = 1.0, clip_gradient: float = -1.0):
-    """The direction of LAMB, Adam's with wd weight added. t: the update count, from 1. Source: You et al. 2019,
-    arXiv:1904.00962."""
-    return _lamb_direction(weight, grad, mean, var, t=t, wd=wd, beta1=beta1, beta2=beta2, epsilon=epsilon,
-                           bias_correction=bias_correction, rescale_grad=rescale_grad, clip_gradient=clip_gradient)
-
-
-def _lamb_step(weight: Any, g: Any, r1: Any, r2: Any, lr: Any, lower_bound: float, upper_bound: float) -> Any:
-    r1 = maximum(r1, lower_bound) if lower_bound >= 0 else r1
-    r1 = minimum(r1, upper_bound) if upper_bound >= 0 else r1
-    return weight - lr * where((r1 == 0) | (r2 == 0), 1, r1 / r2) * g
+declare_mixed(lamb_update_phase1, "mp_lamb_update_phase1", kind=Direction)
 
 
 @simple_op(differentiable=False, broadcast=True)
@@ -128,73 +122,20 @@ def lamb_update_phase2(weight: Array, g: Array, r1: Array, r2: Array, *, lr: Sca
                        upper_bound: float = -1.0) -> Array:
     """weight - lr r1/r2 g: r1 [1] is the norm of the weight, clipped to the bounds that are not negative, r2 [1] that of g.
     If either is 0, their ratio is 1."""
-    return _lamb_step(weight, g, r1, r2, lr, lower_bound, upper_bound)
+    r1 = maximum(r1, lower_bound) if lower_bound >= 0 else r1
+    r1 = minimum(r1, upper_bound) if upper_bound >= 0 else r1
+    return weight - lr * where((r1 == 0) | (r2 == 0), 1, r1 / r2) * g
 
 
-class FloatResult(SimpleOp):
-    """An update whose first result is float32 for every dtype of the weight."""
-
-    def infer_dtype(self, p: Params, inputs: Dtypes, outputs: Dtypes | None = None) -> tuple[Dtypes, Dtypes]:
-        return super().infer_dtype(p, inputs, None)[0], [float32]
-
-    def result_dtype(self, p: Params, dtypes: Sequence[np.dtype]) -> np.dtype:
-        return float32
-
-
-def _mp_lamb_update_phase1(weight: Array, grad: Array, mean: Array, var: Array, weight32: Array, *, t: Scalar, wd: Scalar,
-                           beta1: Scalar = 0.9, beta2: Scalar = 0.999, epsilon: Scalar = 1e-6, bias_correction: bool = True,
-                           rescale_grad: Scalar = 1.0, clip_gradient: float = -1.0):
-    """lamb_update_phase1 with the float32 copy of a half-precision weight. Returns: float32."""
-    found = _lamb_direction(weight32, grad, mean, var, t=t, wd=wd, beta1=beta1, beta2=beta2, epsilon=epsilon,
-                            bias_correction=bias_correction, rescale_grad=rescale_grad, clip_gradient=clip_gradient)
-    return *found, weight32
-
-
-mp_lamb_update_phase1 = register(FloatResult(_mp_lamb_update_phase1, name="mp_lamb_update_phase1", differentiable=False,
-                                             states=("mean", "var", "weight32"), free=("mean", "var", "weight32")))
-
-
-class Rated(SimpleOp):
-    """An update with inputs of one element (r1, r2, rescale_grad); the states have the shape of the weight."""
-
-    singles: tuple[str, ...] = ()
-
-    def infer_shape(self, p: Params, inputs: Shapes, outputs: Shapes | None = None) -> tuple[Shapes, Shapes]:
-        single = [n in self.singles for n in self.input_names]
-        (*rest,), outs = super().infer_shape(p, [s for s, one in zip(inputs, single) if not one], outputs)
-        found = iter(rest)
-        return [(1,) if one else next(found) for one in single], outs
-
-    def states(self, p: Params) -> tuple[tuple[int, int], ...]:
-        at = [self.input_names.index(n) for n in self._states if n not in self.singles]
-        return tuple((1 + i, where_) for i, where_ in enumerate(at))
-
-    def trace(self, p: Params, inputs: Sequence[Expr]) -> tuple[Expr, ...]:
-        values = {d.name: param(d.name) if d.kind == "scalar" else p[d.name] for d in self.params}
-        return tuple(as_expr(r) for r in self.body(*inputs, **values))
-
-
-def _rated(body: Any, name: str, states: Sequence[str], free: Sequence[str], singles: Sequence[str]) -> Rated:
-    op = Rated(body, name=name, differentiable=False, states=states, free=free)
-    op.singles = tuple(singles)
-    register(op)
-    return op
-
-
-def _mp_lamb_update_phase2(weight: Array, g: Array, r1: Array, r2: Array, weight32: Array, *, lr: Scalar,
-                           lower_bound: float = -1.0, upper_bound: float = -1.0):
-    """lamb_update_phase2 with the float32 copy of a half-precision weight."""
-    w = _lamb_step(weight32, g, r1, r2, lr, lower_bound, upper_bound)
-    return w, w
-
-
-mp_lamb_update_phase2 = _rated(_mp_lamb_update_phase2, "mp_lamb_update_phase2", ("weight32",), ("g", "r1", "r2", "weight32"),
-                               ("r1", "r2"))
+declare_mixed(lamb_update_phase2, "mp_lamb_update_phase2", kind=Rated)
 
 
 # ---- AdamW -----------------------------------------------------------------------------------------------------------
-def _adamw(weight: Any, grad: Any, mean: Any, var: Any, rescale_grad: Any, *, lr: Any, eta: Any, beta1: Any, beta2: Any,
-           epsilon: Any, wd: Any, clip_gradient: float) -> tuple[Any, Any, Any]:
+def _adamw_update(weight: Array, grad: Array, mean: Array, var: Array, rescale_grad: Array, *, lr: Scalar, eta: Scalar,
+                  beta1: Scalar = 0.9, beta2: Scalar = 0.999, epsilon: Scalar = 1e-8, wd: Scalar = 0.0,
+                  clip_gradient: float = -1.0):
+    """weight - eta (lr mean / (√var + ε) + wd weight), mean and var as in adam_update. rescale_grad: [1]; the update is skipped
+    if it is 0, infinite or NaN. Source: Loshchilov, Hutter 2017, arXiv:1711.05101."""
     g = clipped(rescale_grad * grad, clip_gradient)
     usable = (abs(rescale_grad) < float("inf")) & (rescale_grad != 0)  # false for NaN
     new_mean = beta1 * mean + (1 - beta1) * g
@@ -203,27 +144,9 @@ def _adamw(weight: Any, grad: Any, mean: Any, var: Any, rescale_grad: Any, *, lr
     return where(usable, weight - step, weight), where(usable, new_mean, mean), where(usable, new_var, var)
 
 
-def _adamw_update(weight: Array, grad: Array, mean: Array, var: Array, rescale_grad: Array, *, lr: Scalar, eta: Scalar,
-                  beta1: Scalar = 0.9, beta2: Scalar = 0.999, epsilon: Scalar = 1e-8, wd: Scalar = 0.0,
-                  clip_gradient: float = -1.0):
-    """weight - eta (lr mean / (√var + ε) + wd weight), mean and var as in adam_update. rescale_grad: [1]; the update is skipped
-    if it is 0, infinite or NaN. Source: Loshchilov, Hutter 2017, arXiv:1711.05101."""
-    return _adamw(weight, grad, mean, var, rescale_grad, lr=lr, eta=eta, beta1=beta1, beta2=beta2, epsilon=epsilon, wd=wd,
-                  clip_gradient=clip_gradient)
-
-
-def _mp_adamw_update(weight: Array, grad: Array, mean: Array, var: Array, weight32: Array, rescale_grad: Array, *, lr: Scalar,
-                     eta: Scalar, beta1: Scalar = 0.9, beta2: Scalar = 0.999, epsilon: Scalar = 1e-8, wd: Scalar = 0.0,
-                     clip_gradient: float = -1.0):
-    """_adamw_update with the float32 copy of a half-precision weight."""
-    w, mean, var = _adamw(weight32, grad, mean, var, rescale_grad, lr=lr, eta=eta, beta1=beta1, beta2=beta2,
-                          epsilon=epsilon, wd=wd, clip_gradient=clip_gradient)
-    return w, mean, var, w
-
-
-_rated(_adamw_update, "_adamw_update", ("mean", "var", "rescale_grad"), ("rescale_grad",), ("rescale_grad",))
-_rated(_mp_adamw_update, "_mp_adamw_update", ("mean", "var", "weight32", "rescale_grad"),
-       ("mean", "var", "weight32", "rescale_grad"), ("rescale_grad",))
+_adamw = Rated(_adamw_update, differentiable=False, states=("mean", "var", "rescale_grad"), free=("rescale_grad",))
+register(_adamw)
+declare_mixed(_adamw, "_mp_adamw_update", "rescale_grad", kind=Rated)
 
 
 @simple_op(differentiable=False)
@@ -236,3 +159,44 @@ def multi_lars(lrs: Array, weights_sum_sq: Array, grads_sum_sq: Array, wds: Arra
     w = sqrt(weights_sum_sq)
     rate = lrs * eta * w / (sqrt(grads_sum_sq) * rescale_grad + wds * w + eps)
     return where((weights_sum_sq > 0) & (grads_sum_sq > 0), rate, lrs)
+
+
+@register_operator("_contrib_group_adagrad_update", aliases=("group_adagrad_update",))
+class GroupAdagrad(OperatorProperty):
+    """Adagrad with one history value per row: history ← history + mean of g² over the row; weight - lr g / √(history + ε).
+
+    weight, grad: [n, ...]; history: [n, 1, ...] or [n], one number per row, changed in place. Returns: the new weight.
+    """
+
+    lr: float
+    rescale_grad: float = 1.0
+    clip_gradient: float = -1.0
+    epsilon: float = 1e-5
+    argument_names = ("weight", "grad")
+    state_names = ("history",)
+    gradient_arguments = ()
+
+    def infer_shape(self, in_shape: Shapes, out_shape: Shapes) -> tuple[Shapes, Shapes, Shapes]:
+        x = merge_shapes(self.name, "weight and grad", in_shape[0], in_shape[1])
+        if x is not None and is_known(x) and not x:
+            raise ShapeError(f"{self.name}: weight {x} has no rows.")
+        return [x, x], [x], [None if x is None else (x[0], *(1,) * (len(x) - 1))]
+
+    def forward_kernel(self, ins: Specs, outs: Specs, reqs: Reqs, target: str, train: bool) -> KernelFunction:
+        w, g, history = ins
+        n = w.shape[0]
+        view, row = (n, math.prod(w.shape[1:])), (n, 1)
+
+        def slope(g: Any) -> Any:
+            return clipped(self.rescale_grad * g, self.clip_gradient)
+
+        grow = row_kernel(lambda g: slope(g) * slope(g) / max(1, view[1]), [view], [row], row, [g], [history], [Req.ADD], target,
+                          f"{self.name}_history")
+        step = row_kernel(lambda w, g, h: w - self.lr * slope(g) / sqrt(h + self.epsilon), [view, view, row], [view], view,
+                          [w, g, history], outs, reqs, target, self.name)
+
+        def kernel(run: Any, inputs: Sequence[Any], outputs: Sequence[Any]) -> None:
+            grow(run, [inputs[1]], [inputs[2]])
+            step(run, inputs, outputs)
+
+        return kernel

@@ -11,23 +11,12 @@ from typing import Any
 
 from ...declare.simple_op import Array, Scalar, simple_op
 from ...ir.lang import maximum, minimum, row_sum, sqrt, where
-
-
-def _clipped(g: Any, bound: float) -> Any:
-    return maximum(minimum(g, bound), -bound) if bound > 0 else g
+from .mixed_precision import declare_mixed
+from .update import clipped
 
 
 def _norm(x: Any) -> Any:
     return sqrt(row_sum(x * x))
-
-
-@simple_op(differentiable=False, states=("history",))
-def _adagrad_update(weight: Array, grad: Array, history: Array, *, lr: Scalar, epsilon: Scalar = 1e-7, wd: Scalar = 0.0,
-                    rescale_grad: Scalar = 1.0, clip_gradient: float = -1.0):
-    """history ← history + g²; weight - lr (g / √(history + ε) + wd weight). Source: Duchi et al. 2011."""
-    g = _clipped(rescale_grad * grad, clip_gradient)
-    history = history + g * g
-    return weight - lr * (g / sqrt(history + epsilon) + wd * weight), history
 
 
 @simple_op(differentiable=False, states=("acc_g", "acc_delta"))
@@ -37,7 +26,7 @@ def _adadelta_update(weight: Array, grad: Array, acc_g: Array, acc_delta: Array,
 
     lr is accepted and ignored, as in MXNet. Source: Zeiler 2012, arXiv:1212.5701.
     """
-    g = _clipped(rescale_grad * grad, clip_gradient)
+    g = clipped(rescale_grad * grad, clip_gradient)
     acc_g = rho * acc_g + (1 - rho) * g * g
     delta = sqrt(acc_delta + epsilon) / sqrt(acc_g + epsilon) * g
     acc_delta = rho * acc_delta + (1 - rho) * delta * delta
@@ -52,7 +41,7 @@ def _adamax_update(weight: Array, grad: Array, mean: Array, largest: Array, *, l
     lr includes the bias correction. Where largest is 0, the weight does not change.
     Source: Kingma and Ba 2015, arXiv:1412.6980, § 7.1.
     """
-    g = _clipped(rescale_grad * grad + wd * weight, clip_gradient)
+    g = clipped(rescale_grad * grad + wd * weight, clip_gradient)
     mean = beta1 * mean + (1 - beta1) * g
     largest = maximum(beta2 * largest, abs(g))
     return weight - where(largest > 0, lr * mean / largest, 0.0), mean, largest
@@ -66,7 +55,7 @@ def _nadam_update(weight: Array, grad: Array, mean: Array, var: Array, *, lr: Sc
 
     Source: Dozat 2016, "Incorporating Nesterov Momentum into Adam".
     """
-    g = _clipped(rescale_grad * grad + wd * weight, clip_gradient)
+    g = clipped(rescale_grad * grad + wd * weight, clip_gradient)
     mean = beta1 * mean + (1 - beta1) * g
     var = beta2 * var + (1 - beta2) * g * g
     return weight - lr * (by_grad * g + by_mean * mean) / (sqrt(by_var * var) + epsilon), mean, var
@@ -76,7 +65,7 @@ def _nadam_update(weight: Array, grad: Array, mean: Array, var: Array, *, lr: Sc
 def _sgld_update(weight: Array, grad: Array, noise: Array, *, lr: Scalar, wd: Scalar = 0.0, rescale_grad: Scalar = 1.0,
                  clip_gradient: float = -1.0) -> Array:
     """weight - lr/2 (g + wd weight) + √lr noise, noise being standard normal. Source: Welling and Teh 2011."""
-    g = _clipped(rescale_grad * grad, clip_gradient)
+    g = clipped(rescale_grad * grad, clip_gradient)
     return weight - lr / 2 * (g + wd * weight) + sqrt(lr) * noise
 
 
@@ -84,7 +73,7 @@ def _sgld_update(weight: Array, grad: Array, noise: Array, *, lr: Scalar, wd: Sc
 def _dcasgd_update(weight: Array, grad: Array, previous: Array, *, lr: Scalar, lamda: Scalar = 0.04, wd: Scalar = 0.0,
                    rescale_grad: Scalar = 1.0, clip_gradient: float = -1.0):
     """weight - lr (g + wd weight + λ g² (weight - previous)), and previous ← weight. Source: Zheng et al. 2017."""
-    g = _clipped(rescale_grad * grad, clip_gradient)
+    g = clipped(rescale_grad * grad, clip_gradient)
     return weight - lr * (g + wd * weight + lamda * g * g * (weight - previous)), weight
 
 
@@ -92,7 +81,7 @@ def _dcasgd_update(weight: Array, grad: Array, previous: Array, *, lr: Scalar, l
 def _dcasgd_mom_update(weight: Array, grad: Array, mom: Array, previous: Array, *, lr: Scalar, momentum: Scalar = 0.0,
                        lamda: Scalar = 0.04, wd: Scalar = 0.0, rescale_grad: Scalar = 1.0, clip_gradient: float = -1.0):
     """_dcasgd_update with momentum."""
-    g = _clipped(rescale_grad * grad, clip_gradient)
+    g = clipped(rescale_grad * grad, clip_gradient)
     mom = momentum * mom - lr * (g + wd * weight + lamda * g * g * (weight - previous))
     return weight + mom, mom, weight
 
@@ -107,7 +96,7 @@ def _lamb_update(weight: Array, grad: Array, mean: Array, var: Array, *, lr: Sca
 
     The arrays are [1, n]. If a norm is 0, the ratio is 1. Source: You et al. 2020, arXiv:1904.00962.
     """
-    g = _clipped(rescale_grad * grad, clip_gradient)
+    g = clipped(rescale_grad * grad, clip_gradient)
     mean = beta1 * mean + (1 - beta1) * g
     var = beta2 * var + (1 - beta2) * g * g
     d = by_mean * mean / (sqrt(by_var * var) + epsilon) + wd * weight
@@ -120,6 +109,9 @@ def _lamb_update(weight: Array, grad: Array, mean: Array, var: Array, *, lr: Sca
     return weight - lr * ratio * d, mean, var
 
 
+declare_mixed(_lamb_update, "_mp_lamb_update")
+
+
 @simple_op(differentiable=False, states=("mom",))
 def _lars_update(weight: Array, grad: Array, mom: Array, *, lr: Scalar, momentum: Scalar = 0.0, eta: Scalar = 0.001,
                  epsilon: Scalar = 0.0, wd: Scalar = 0.0, rescale_grad: Scalar = 1.0, clip_gradient: float = -1.0):
@@ -129,7 +121,7 @@ def _lars_update(weight: Array, grad: Array, mom: Array, *, lr: Scalar, momentum
     """
     length, slope = _norm(weight), _norm(rescale_grad * grad)
     rate = lr * where(length * slope > 0, eta * length / (slope + wd * length + epsilon), 1.0)
-    g = _clipped(rescale_grad * grad, clip_gradient)
+    g = clipped(rescale_grad * grad, clip_gradient)
     mom = momentum * mom - rate * wd * weight - rate * g
     return weight + mom, mom
 
@@ -141,6 +133,6 @@ def _lbsgd_update(weight: Array, grad: Array, mom: Array, *, lr: Scalar, momentu
     length = row_sum(weight * weight)
     factor = sqrt(length / (row_sum(grad * grad) + wd * length + 1e-18))
     rate = lr * minimum(maximum(factor, 0.01), 100.0)
-    g = _clipped(rescale_grad * grad, clip_gradient)
+    g = clipped(rescale_grad * grad, clip_gradient)
     mom = momentum * mom - rate * wd * weight - rate * g
     return weight + mom, mom

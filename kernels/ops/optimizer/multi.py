@@ -1,205 +1,199 @@
-"""Operators on several arrays at once: multi_sgd_update and its variants, multi_sum_sq, all_finite, multi_all_finite.
+"""Optimizer updates of several weights at once: multi_sgd_update and its variants, _multi_adamw_update, _multi_lamb_update.
 
-Inputs are interleaved as in MXNet: weight, gradient, states of the first array, then those of the next one.
+Inputs are interleaved as in MXNet: weight, gradient, states of the first array, then those of the next. Shared arrays come last.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import Any, ClassVar
 
 from ....dtype import float32
 from ....errors import ParameterError
 from ... import op as registry
-from ...declare.operator_property import Dtypes, OperatorProperty, Shapes
-from ...declare.property_op import register_operator
-from ...declare.row_kernel import row_kernel
+from ...declare.simple_op import SimpleOp
+from ...declare.traced import printed
 from ...ir.expr import load
-from ...ir.lang import minimum, where
 from ...kernel import KernelFunction
-from ...op import Expression, Op, Req, Reqs, Spec, Specs, merge_shapes, register
+from ...op import Dtypes, Expression, Op, Reqs, Shapes, Spec, Specs, merge_shapes, register
 from ...params import Param, Params
 
 
 class MultiUpdate(Op):
-    """One optimizer update of several weights. lrs and wds hold a number per weight; new values need no new kernel.
+    """One optimizer update of several weights. New values of the rates need no new kernel.
 
-    one:    name of the update of a single weight.
-    roles:  names of its inputs, in order.
+    one:     name of the update of a single weight.
+    roles:   names of its inputs, in order.
+    rates:   the parameters that hold a number for each weight. each: the parameters of `one` that differ between weights.
+    shared:  arrays after those of the weights -> True if they have one element per weight, False if they have one element.
+    flat:    `one` reads arrays as [1, n].
     """
 
-    def __init__(self, name: str, one: str, roles: tuple[str, ...], momentum: bool):
-        self.name, self.one, self.roles = name, one, roles
-        self.doc = (f"{one} of num_weights weights at once: inputs are {', '.join(roles)} of each in turn.\n\n"
-                    f"lrs, wds: a number for each weight. Returns: the new weights.")
-        self.params = (Param("lrs", "floats"), Param("wds", "floats"),
-                       *((Param("momentum", "float", 0.0),) if momentum else ()), Param("rescale_grad", "float", 1.0),
-                       Param("clip_gradient", "float", -1.0), Param("num_weights", "int", 1),
-                       Param("num_args", "int", None, doc="how many arrays are given"))
+    rates: ClassVar[tuple[str, ...]] = ("lrs", "wds")
+    each: ClassVar[tuple[str, ...]] = ("lr", "wd")
+    shared: ClassVar[Mapping[str, bool]] = {}
+    flat: ClassVar[bool] = False
+    count: ClassVar[str] = "num_weights"
+    text: ClassVar[str] = "lrs, wds: a number for each weight."
 
-    def parse(self, given: Mapping[str, Any]) -> Params:
-        p = super().parse(given)
-        n, each = p.num_weights, len(self.roles)
-        if n < 1 or len(p.lrs) != n or len(p.wds) != n:
-            raise ParameterError(f"{self.name}: num_weights={n}, but lrs has {len(p.lrs)} numbers and wds {len(p.wds)}.")
-        if p.num_args not in (None, n * each):
-            raise ParameterError(f"{self.name}: num_weights={n} takes {n * each} arrays ({', '.join(self.roles)} of each), "
-                                 f"{p.num_args} were given.")
-        p.scalars = (*p.lrs, *p.wds)
-        p.static = tuple((k, v) for k, v in p.static if k not in ("lrs", "wds"))
-        return p
+    def __init__(self, name: str, one: str, roles: tuple[str, ...], *params: Param):
+        self.name, self.one, self.roles = name, one, roles
+        inputs = f"{', '.join(roles)} of each in turn" + (f", then {' and '.join(self.shared)}" if self.shared else "")
+        self.doc = f"{one} of {self.count} weights at once: inputs are {inputs}.\n\n{self.text} Returns: the new weights."
+        self.params = (*params, Param(self.count, "int", 1), Param("num_args", "int", None, doc="how many arrays are given"))
 
     def weights(self, p: Params) -> int:
         """Return the number of weights."""
-        return p.num_weights
+        return p[self.count]
+
+    def numbers(self, p: Params) -> tuple[float, ...]:
+        """Return the values of `each` for all weights, one parameter after another."""
+        return tuple(v for rate in self.rates for v in p[rate])
+
+    def parse(self, given: Mapping[str, Any]) -> Params:
+        p = super().parse(given)
+        n = self.weights(p)
+        if n < 1 or any(len(p[rate]) != n for rate in self.rates):
+            rates = ", ".join(f"{rate}={p[rate]}" for rate in self.rates)
+            raise ParameterError(f"{self.name}: {self.count}={n}, but {rates}. Each must hold a number for each weight.")
+        total = n * len(self.roles) + len(self.shared)
+        if p.num_args not in (None, total):
+            last = ", ".join(("", *self.shared))
+            raise ParameterError(f"{self.name}: {self.count}={n} takes {total} arrays ({', '.join(self.roles)} of each{last}), "
+                                 f"{p.num_args} were given.")
+        p.scalars = self.numbers(p)
+        p.static = tuple((k, v) for k, v in p.static if k not in self.rates)
+        return p
 
     def _names(self, p: Params) -> tuple[str, ...]:
-        return tuple(f"{role}_{i}" for i in range(self.weights(p)) for role in self.roles)
+        return (*(f"{role}_{i}" for i in range(self.weights(p)) for role in self.roles), *self.shared)
+
+    def _changes(self) -> bool:
+        return len(self.roles) > 2 or bool(self.shared)
 
     def arguments(self, p: Params) -> tuple[str, ...]:
-        return self._names(p)[:2] if len(self.roles) > 2 else self._names(p)
+        return self._names(p)[:2] if self._changes() else self._names(p)
 
     def auxiliaries(self, p: Params) -> tuple[str, ...]:  # from the first state on: the states of later weights follow
-        return self._names(p)[2:] if len(self.roles) > 2 else ()
+        return self._names(p)[2:] if self._changes() else ()
 
     def outputs(self, p: Params) -> tuple[str, ...]:
         return tuple(f"output{i}" for i in range(self.weights(p)))
 
     def infer_shape(self, p: Params, inputs: Shapes, outputs: Shapes | None = None) -> tuple[Shapes, Shapes]:
-        each, ins, outs = len(self.roles), [], []
-        for i in range(self.weights(p)):
+        each, n, ins, outs = len(self.roles), self.weights(p), [], []
+        for i in range(n):
             shape = None
             for s in inputs[i * each:(i + 1) * each]:
                 shape = merge_shapes(self.name, f"the arrays of weight {i}", shape, s)
             ins += [shape] * each
             outs.append(shape)
-        return ins, outs
+        return [*ins, *((n,) if per_weight else (1,) for per_weight in self.shared.values())], outs
 
     def infer_dtype(self, p: Params, inputs: Dtypes, outputs: Dtypes | None = None) -> tuple[Dtypes, Dtypes]:
+        own = inputs[:self.weights(p) * len(self.roles)]
+        return [*own, *[float32] * len(self.shared)], list(own[::len(self.roles)])
+
+    def _parts(self, p: Params) -> list[slice]:
+        """Return the inputs of each weight."""
         each = len(self.roles)
-        return list(inputs), [inputs[i * each] for i in range(self.weights(p))]
+        return [slice(i * each, (i + 1) * each) for i in range(self.weights(p))]
+
+    def _alike(self, p: Params) -> Params:
+        """Return the parameters of `one` that all weights share; 0 for those that differ."""
+        one = registry.builtin(self.one)
+        return one.parse({**{d.name: p[d.name] for d in one.params if d.name in p}, **dict.fromkeys(self.each, 0.0)})
 
     def kernel(self, p: Params, ins: Specs, outs: Specs, reqs: Reqs, target: str, train: bool = False) -> KernelFunction:
-        one, each, n = registry.builtin(self.one), len(self.roles), p.num_weights
-        common = {d.name: p[d.name] for d in self.params if d.name not in ("lrs", "wds", "num_weights", "num_args")}
-        q = one.parse({**common, "lr": 0.0, "wd": 0.0})
+        one, q, n, flat = registry.builtin(self.one), self._alike(p), self.weights(p), self.flat
+        own = len(ins) - len(self.shared)
         names = [d.name for d in one.params if d.kind == "scalar"]
-        at, kernels = (names.index("lr"), names.index("wd")), []
-        for i in range(n):
-            mine = slice(i * each, (i + 1) * each)
-            kernels.append((one.kernel(q, ins[mine], outs[i:i + 1], reqs[i:i + 1], target, train), mine))
+        places, updates = [names.index(name) for name in self.each], []
+        for i, mine in enumerate(self._parts(p)):
+            specs = [Spec((1, s.size), s.dtype) if flat else s for s in (*ins[mine], *ins[own:], outs[i])]
+            updates.append((one.kernel(q, specs[:-1], specs[-1:], reqs[i:i + 1], target, train), mine))
 
         def kernel(run: Any, inputs: Sequence[Any], outputs: Sequence[Any], scalars: tuple = ()) -> None:
             values = list(q.scalars)
-            for i, (update, mine) in enumerate(kernels):
-                values[at[0]], values[at[1]] = scalars[i], scalars[n + i]
-                update(run, inputs[mine], outputs[i:i + 1], scalars=tuple(values))
+            for i, (update, mine) in enumerate(updates):
+                for k, place in enumerate(places):
+                    values[place] = scalars[k * n + i]
+                arrays = [*inputs[mine], *inputs[own:], outputs[i]]
+                if flat:
+                    arrays = [a.reshape(1, -1) for a in arrays]
+                update(run, arrays[:-1], arrays[-1:], scalars=tuple(values))
 
         return kernel
 
 
-for _name, _one, _roles in (
-        ("multi_sgd_update", "sgd_update", ("weight", "grad")),
-        ("multi_sgd_mom_update", "sgd_mom_update", ("weight", "grad", "mom")),
-        ("multi_mp_sgd_update", "mp_sgd_update", ("weight", "grad", "weight32")),
-        ("multi_mp_sgd_mom_update", "mp_sgd_mom_update", ("weight", "grad", "mom", "weight32"))):
-    register(MultiUpdate(_name, _one, _roles, "mom" in _roles))
+class Preloaded(MultiUpdate):
+    """multi_sgd_update and its variants with lrs and wds as the last arrays."""
 
+    rates: ClassVar[tuple[str, ...]] = ()
+    shared: ClassVar[Mapping[str, bool]] = {"lrs": True, "wds": True}
+    text: ClassVar[str] = "lrs, wds: float32 [num_weights]."
 
-# ---- reductions of whole arrays --------------------------------------------------------------------------------------
-def _folded(spec: Spec, target: str, body: Any, combine: str, name: str) -> KernelFunction:
-    """Return the kernel that reduces body of a whole array to one float32 number."""
-    if target == "gpu":
-        from ...gpu.printer import triton_kernel as make  # optional dependency
-    else:
-        from ...cpu.numpy_printer import numpy_kernel as make
-    e = Expression((body(load(0, spec.dtype)),), combine=combine)
-    return make(e, [Spec((spec.size,), spec.dtype)], [Spec((1,), float32)], [Req.WRITE], name=name)
-
-
-class OfArrays(OperatorProperty):
-    """Base class: arrays of any shapes to a few float32 numbers; not differentiable."""
-
-    gradient_arguments = ()
-
-    def validate(self) -> None:
-        n, given = getattr(self, "num_arrays", 1), getattr(self, "num_args", None)
-        if n < 1 or given not in (None, n):
-            raise ParameterError(f"{self.name}: num_arrays={n}, but {given} arrays were given.")
-
-    def list_arguments(self) -> list[str]:
-        return [f"array_{i}" for i in range(self.num_arrays)]  # type: ignore[attr-defined]
-
-    def infer_shape(self, in_shape: Shapes, out_shape: Shapes) -> tuple[Shapes, Shapes, Shapes]:
-        return list(in_shape), [(1,)], []
-
-    def infer_type(self, in_type: Dtypes, out_type: Dtypes) -> tuple[Dtypes, Dtypes, Dtypes]:
-        return list(in_type), [float32], []
-
-
-@register_operator("multi_sum_sq")
-class MultiSumSq(OfArrays):
-    """Σ x² of each of num_arrays arrays. Returns: float32 [num_arrays]."""
-
-    num_arrays: int
-    num_args: int | None = None
-
-    def infer_shape(self, in_shape: Shapes, out_shape: Shapes) -> tuple[Shapes, Shapes, Shapes]:
-        return list(in_shape), [(self.num_arrays,)], []
-
-    def forward_kernel(self, ins: Specs, outs: Specs, reqs: Reqs, target: str, train: bool) -> KernelFunction:
-        folds = [_folded(s, target, lambda x: x * x, "add", self.name) for s in ins]
-        n = len(ins)
-        store = row_kernel(lambda total: total, [(n,)], [(n,)], (n,), outs, outs, reqs, target, f"{self.name}_store")
+    def kernel(self, p: Params, ins: Specs, outs: Specs, reqs: Reqs, target: str, train: bool = False) -> KernelFunction:
+        one = registry.builtin(self.one)
+        assert isinstance(one, SimpleOp)
+        q, states, updates = self._alike(p), tuple((1 + k, 2 + k) for k in range(len(self.roles) - 2)), []
+        for i, mine in enumerate(self._parts(p)):
+            specs = [*ins[mine], *[Spec((1,), float32)] * 2]
+            *arrays, lr, wd = (load(k, s.dtype) for k, s in enumerate(specs))
+            roots = one.body(*arrays, **{**q, "lr": lr, "wd": wd})
+            e = Expression(roots if isinstance(roots, tuple) else (roots,), states=states)
+            updates.append((printed(e, specs, outs[i:i + 1], reqs[i:i + 1], target, self.name), mine))
 
         def kernel(run: Any, inputs: Sequence[Any], outputs: Sequence[Any]) -> None:
-            totals = run.workspace((n,), float32)
-            for i, fold in enumerate(folds):
-                fold(run, [inputs[i].reshape(-1)], [totals[i:i + 1]])
-            store(run, [totals], outputs)
+            lrs, wds = inputs[-2:]
+            for i, (update, mine) in enumerate(updates):
+                update(run, [*inputs[mine], lrs[i:i + 1], wds[i:i + 1]], outputs[i:i + 1])
 
         return kernel
 
 
-class Finite(OfArrays):
-    """Base class: 1 if every element of every array is finite, else 0."""
+class MultiAdamW(MultiUpdate):
+    """_adamw_update for several weights; rescale_grad [1] is the last input."""
 
-    init_output: bool = True
-
-    def forward_kernel(self, ins: Specs, outs: Specs, reqs: Reqs, target: str, train: bool) -> KernelFunction:
-        finite = [_folded(s, target, lambda x: where(abs(x) < float("inf"), 1.0, 0.0), "minimum", self.name) for s in ins]
-        n, one, spec = len(ins), Spec((1,), float32), Spec((len(ins),), float32)
-        whole = _folded(spec, target, lambda x: minimum(x, 1.0), "minimum", self.name)  # an empty array gives infinity
-        store = row_kernel(lambda a, b: a if self.init_output else minimum(a, b), [(1,)] * 2, [(1,)], (1,), [one, one], outs,
-                           [Req.INPLACE if r == Req.WRITE else r for r in reqs], target, f"{self.name}_store")
-
-        def kernel(run: Any, inputs: Sequence[Any], outputs: Sequence[Any]) -> None:
-            parts, found = run.workspace((n,), float32), run.workspace((1,), float32)
-            for i, fold in enumerate(finite):
-                fold(run, [inputs[i].reshape(-1)], [parts[i:i + 1]])
-            whole(run, [parts], [found])
-            store(run, [found, outputs[0]], outputs)
-
-        return kernel
+    rates: ClassVar[tuple[str, ...]] = ("lrs", "wds", "etas")
+    each: ClassVar[tuple[str, ...]] = ("lr", "wd", "eta")
+    shared: ClassVar[Mapping[str, bool]] = {"rescale_grad": False}
+    text: ClassVar[str] = ("lrs, wds, etas: a number for each weight. rescale_grad: float32 [1]; nothing changes where it is 0, "
+                           "infinite or NaN.")
 
 
-@register_operator("all_finite")
-class AllFinite(Finite):
-    """1 if data holds no infinity and no NaN, else 0. Returns: float32 [1].
+class MultiLamb(MultiUpdate):
+    """LAMB for num_tensors weights, each with its own norms."""
 
-    init_output: False: the result is also 0 if out held 0 before.
-    """
+    rates: ClassVar[tuple[str, ...]] = ("learning_rates", "wds", "step_count")
+    each: ClassVar[tuple[str, ...]] = ("lr", "wd", "by_mean", "by_var")
+    flat: ClassVar[bool] = True
+    count: ClassVar[str] = "num_tensors"
+    text: ClassVar[str] = (
+        "learning_rates, wds: a number for each weight; step_count: which update this is, from 1, of each. The weight's norm is "
+        "kept within the bounds that are above 0. Source: You et al. 2020, arXiv:1904.00962.")
 
-    def list_arguments(self) -> list[str]:
-        return ["data"]
+    def numbers(self, p: Params) -> tuple[float, ...]:
+        if min(p.step_count) < 1:
+            raise ParameterError(f"{self.name}: step_count={p.step_count}: steps count from 1.")
+        grown = [1 / (1 - beta**t) if p.bias_correction else 1.0 for beta in (p.beta1, p.beta2) for t in p.step_count]
+        return (*p.learning_rates, *p.wds, *grown)
 
 
-@register_operator("multi_all_finite")
-class MultiAllFinite(Finite):
-    """1 if none of num_arrays arrays holds an infinity or NaN, else 0. Returns: float32 [1].
-
-    init_output: False: the result is also 0 if out held 0 before.
-    """
-
-    num_arrays: int = 1
-    num_args: int | None = None
+_rates = (Param("lrs", "floats"), Param("wds", "floats"))
+_momentum = Param("momentum", "float", 0.0)
+_common = (Param("rescale_grad", "float", 1.0), Param("clip_gradient", "float", -1.0))
+_adam = (Param("beta1", "float", 0.9), Param("beta2", "float", 0.999))
+for _one, _roles in (("sgd_update", ("weight", "grad")), ("sgd_mom_update", ("weight", "grad", "mom")),
+                     ("mp_sgd_update", ("weight", "grad", "weight32")),
+                     ("mp_sgd_mom_update", ("weight", "grad", "mom", "weight32"))):
+    _own = (_momentum, *_common) if "mom" in _roles else _common
+    register(MultiUpdate(f"multi_{_one}", _one, _roles, *_rates, *_own))
+    register(Preloaded(f"preloaded_multi_{_one}", _one, _roles, *_own))
+for _mixed, _roles in (("", ("weight", "grad", "mean", "var")), ("mp_", ("weight", "grad", "mean", "var", "weight32"))):
+    register(MultiAdamW(f"_multi_{_mixed}adamw_update", f"_{_mixed}adamw_update", _roles, _rates[0], *_adam,
+                        Param("epsilon", "float", 1e-8), _rates[1], Param("etas", "floats"), _common[1]))
+    register(MultiLamb(f"_multi_{_mixed}lamb_update", f"_{_mixed}lamb_update", _roles, Param("learning_rates", "floats"), *_adam,
+                       Param("epsilon", "float", 1e-6), _rates[1], _common[0], Param("lower_bound", "float", -1.0),
+                       Param("upper_bound", "float", -1.0), _common[1], Param("bias_correction", "bool", True),
+                       Param("step_count", "shape")))

@@ -10,6 +10,7 @@ from typing import Any
 
 from ...declare.simple_op import Array, Scalar, simple_op
 from ...ir.lang import maximum, minimum, sign, sqrt
+from .mixed_precision import declare_mixed
 
 
 def rescaled(grad: Any, rescale_grad: Any, bound: float, lr: Any) -> Any:
@@ -44,38 +45,10 @@ def nag_mom_update(weight: Array, grad: Array, mom: Array, *, lr: Scalar, moment
 
     mom contains wd times the new weight, because MXNet updates in place.
     """
-    return _nesterov(weight, grad, mom, lr, momentum, wd, rescale_grad, clip_gradient)
-
-
-def _nesterov(weight: Any, grad: Any, mom: Any, lr: Any, momentum: Any, wd: Any, rescale_grad: Any, bound: float) -> Any:
-    g = clipped(rescale_grad * grad, bound)
+    g = clipped(rescale_grad * grad, clip_gradient)
     mom = momentum * mom - lr * g
     moved = weight + momentum * (mom - lr * wd * weight) - lr * (g + wd * weight)
     return moved, mom - lr * wd * moved
-
-
-@simple_op(differentiable=False, states=("mom", "weight32"), free=("mom", "weight32"))
-def mp_nag_mom_update(weight: Array, grad: Array, mom: Array, weight32: Array, *, lr: Scalar, momentum: Scalar = 0.0,
-                      wd: Scalar = 0.0, rescale_grad: Scalar = 1.0, clip_gradient: float = -1.0):
-    """nag_mom_update on a float32 copy of a half-precision weight."""
-    moved, mom = _nesterov(weight32, grad, mom, lr, momentum, wd, rescale_grad, clip_gradient)
-    return moved, mom, moved
-
-
-@simple_op(differentiable=False, states=("weight32",), free=("weight32",))
-def mp_sgd_update(weight: Array, grad: Array, weight32: Array, *, lr: Scalar, wd: Scalar = 0.0, rescale_grad: Scalar = 1.0,
-                  clip_gradient: float = -1.0, lazy_update: bool = True):
-    """sgd_update on a float32 copy of a half-precision weight."""
-    w = (1 - lr * wd) * weight32 - rescaled(grad, rescale_grad, clip_gradient, lr)
-    return w, w
-
-
-@simple_op(differentiable=False, states=("mom", "weight32"), free=("mom", "weight32"))
-def mp_sgd_mom_update(weight: Array, grad: Array, mom: Array, weight32: Array, *, lr: Scalar, momentum: Scalar = 0.0,
-                      wd: Scalar = 0.0, rescale_grad: Scalar = 1.0, clip_gradient: float = -1.0, lazy_update: bool = True):
-    """sgd_mom_update on a float32 copy of a half-precision weight."""
-    mom = momentum * mom - lr * wd * weight32 - rescaled(grad, rescale_grad, clip_gradient, lr)
-    return weight32 + mom, mom, weight32 + mom
 
 
 @simple_op(differentiable=False, states=("mean", "var"))
@@ -98,3 +71,7 @@ def signsgd_update(weight: Array, grad: Array, *, lr: Scalar, wd: Scalar = 0.0, 
     """(1 - lr wd) weight - lr sign(g)"""
     g = clipped(rescale_grad * grad, clip_gradient)
     return (1 - lr * wd) * weight - lr * sign(g)
+
+
+for _rule in (sgd_update, sgd_mom_update, nag_mom_update):
+    declare_mixed(_rule, f"mp_{_rule.name}")
