@@ -23,7 +23,7 @@ from . import store as gpu_store
 from .driver import check_grid, driver
 from .job import CompileJob
 from .load import INTERPRET
-from .source import KernelSource, Name
+from .source import KernelSource, Name, tl
 from .target import recording
 
 _INT32 = range(-(2**31), 2**31)
@@ -45,6 +45,16 @@ def launch(fn: KernelSource, grid: Sequence[int], *args: Any, num_warps: int = 4
         recorder.launches.append((job, tuple(grid)))
     else:
         _run(fn, grid, args, constexprs, num_warps, num_stages, stream, workspace)
+
+
+def wide_float(array: Any) -> Any:
+    """The dtype that floating-point sums over an array are computed in."""
+    return tl.float64 if str(array.dtype) == "torch.float64" else tl.float32
+
+
+def accumulator(array: Any) -> Any:
+    """The dtype that sums over an array are computed in: int64 for integers."""
+    return wide_float(array) if array.dtype.is_floating_point else tl.int64
 
 
 # ---- compiled --------------------------------------------------------------------------------------------------------

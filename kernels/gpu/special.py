@@ -8,21 +8,10 @@ after the argument is reduced, computed with 60 digits. The identities are those
 from __future__ import annotations
 
 import re
+import textwrap
 from collections.abc import Iterable
 
 from ..ir.special import DIGAMMA, NORMAL_QUANTILE, STIRLING
-
-
-def _horner(variable: str, *columns: tuple[float, ...]) -> str:
-    """Lines that set p to the polynomial in variable; columns: coefficients for float32 and float64, lowest first."""
-    lines = []
-    for condition, coefficients in zip(("if {v}.dtype == tl.float64:", "else:"), reversed(columns)):
-        lines.append("    " + condition.format(v=variable))
-        *rest, last = coefficients
-        previous = rest.pop()
-        lines.append(f"        p = {last!r} * {variable} + {previous!r}")
-        lines += [f"        p = p * {variable} + {c!r}" for c in reversed(rest)]
-    return "\n".join(lines)
 
 
 def _polynomial(result: str, variable: str, coefficients: tuple[float, ...]) -> str:
@@ -30,6 +19,27 @@ def _polynomial(result: str, variable: str, coefficients: tuple[float, ...]) -> 
     *rest, last = coefficients
     lines = [f"    {result} = {last!r} * {variable} + {rest[-1]!r}"]
     return "\n".join(lines + [f"    {result} = {result} * {variable} + {c!r}" for c in rest[-2::-1]])
+
+
+def _horner(variable: str, single: tuple[float, ...], double: tuple[float, ...]) -> str:
+    """Lines that set p to the polynomial in variable, with coefficients for float32 and float64."""
+    lines = f"if {variable}.dtype == tl.float64:\n{_polynomial('p', variable, double)}\n" \
+            f"else:\n{_polynomial('p', variable, single)}"
+    return textwrap.indent(lines, "    ")
+
+
+def _row_extreme(kind: str) -> str:
+    """The text of _row_max or _row_min, which keep NaN: tl.max and tl.min drop it. worst: the identity."""
+    return f'''
+def _row_{kind}(x, mask, worst: tl.constexpr, axis: tl.constexpr):
+    if x.dtype.is_floating():
+        good = tl.{kind}(tl.where(mask & (x == x), x, worst), axis, keep_dims=True)
+        bad = tl.max(tl.where(mask & (x != x), 1, 0), axis, keep_dims=True)
+        r = tl.where(bad > 0, float("nan"), good)
+    else:
+        r = tl.{kind}(tl.where(mask, x, worst), axis, keep_dims=True)
+    return r
+'''
 
 
 # (arctan(x)/x - 1)/x² in z = x² on [0, tan²(π/8)]; error below 2e-8 and 2e-18
@@ -165,19 +175,11 @@ def _arctan2(y, x):
 
 
 def _sqrt(x):
-    if x.dtype == tl.float64:
-        r = tl.sqrt(x)
-    else:
-        r = tl.sqrt_rn(x)
-    return r
+    return tl.sqrt(x) if x.dtype == tl.float64 else tl.sqrt_rn(x)
 
 
 def _rsqrt(x):
-    if x.dtype == tl.float64:
-        r = 1.0 / tl.sqrt(x)
-    else:
-        r = tl.rsqrt(x)
-    return r
+    return 1.0 / tl.sqrt(x) if x.dtype == tl.float64 else tl.rsqrt(x)
 
 
 def _cbrt(x):
@@ -360,27 +362,15 @@ def _erfinv(x):
     return tl.where(y < 0, -v, v).to(x.dtype)
 
 def _floor(x):
-    if x.dtype.is_floating():
-        r = tl.floor(x)
-    else:
-        r = x
-    return r
+    return tl.floor(x) if x.dtype.is_floating() else x
 
 
 def _ceil(x):
-    if x.dtype.is_floating():
-        r = tl.ceil(x)
-    else:
-        r = x
-    return r
+    return tl.ceil(x) if x.dtype.is_floating() else x
 
 
 def _trunc(x):
-    if x.dtype.is_floating():
-        r = tl.where(x < 0, tl.ceil(x), tl.floor(x))
-    else:
-        r = x
-    return r
+    return tl.where(x < 0, tl.ceil(x), tl.floor(x)) if x.dtype.is_floating() else x
 
 
 def _bfloat16(x):
@@ -390,27 +380,8 @@ def _bfloat16(x):
     return tl.where(x == x, u.to(tl.float32, bitcast=True), x).to(tl.bfloat16)
 
 
-def _row_max(x, mask, low: tl.constexpr, axis: tl.constexpr):
-    # tl.max drops NaN
-    if x.dtype.is_floating():
-        good = tl.max(tl.where(mask & (x == x), x, low), axis, keep_dims=True)
-        bad = tl.max(tl.where(mask & (x != x), 1, 0), axis, keep_dims=True)
-        r = tl.where(bad > 0, float("nan"), good)
-    else:
-        r = tl.max(tl.where(mask, x, low), axis, keep_dims=True)
-    return r
-
-
-def _row_min(x, mask, high: tl.constexpr, axis: tl.constexpr):
-    if x.dtype.is_floating():
-        good = tl.min(tl.where(mask & (x == x), x, high), axis, keep_dims=True)
-        bad = tl.max(tl.where(mask & (x != x), 1, 0), axis, keep_dims=True)
-        r = tl.where(bad > 0, float("nan"), good)
-    else:
-        r = tl.min(tl.where(mask, x, high), axis, keep_dims=True)
-    return r
-
-
+{_row_extreme("max")}
+{_row_extreme("min")}
 def _block_sum(x, axis: tl.constexpr, rows: tl.constexpr, columns: tl.constexpr):
     # the interpreter adds rows one after the other, where a GPU adds in a tree
     if axis == 0 and rows > 32:

@@ -14,6 +14,7 @@ from typing import Any
 
 from ...atomic_file import write_atomic
 from ...errors import FileError
+from ...integers import cdiv
 from ..cache_dir import cache_dir
 
 
@@ -74,7 +75,7 @@ class CompiledKernel:
     def occupancy(self) -> float:
         """The share of a multiprocessor's 64 warps for which registers and shared memory suffice."""
         warps = self.num_warps
-        per_warp = -(-self.registers * 32 // 256) * 256
+        per_warp = cdiv(self.registers * 32, 256) * 256
         by_registers = 65536 // (per_warp * warps) if self.registers else 32
         by_shared = (167936 if self.target < 90 else 233472) // (self.shared + 1024)
         return min(32, by_registers, by_shared, 64 // warps) * warps / 64

@@ -18,8 +18,7 @@ from ....integers import cdiv
 from ...configs import active as active_configs
 from ...configs.key import alignment, key
 from ...gpu.epilogue import Epilogue, with_epilogue
-from ...gpu.launch import launch
-from ...gpu.sizes import wide_float
+from ...gpu.launch import launch, wide_float
 from ...gpu.target import block_for, compute_capability, interpreting, multiprocessors, tile_size
 from ..tensor.triton_reduce import sum_into
 from . import triton_gemm_kernels as kernels

@@ -19,8 +19,7 @@ from ....integers import cdiv, next_power_of_2
 from ...configs import active as active_configs
 from ...configs.key import alignment, key
 from ...gpu.epilogue import Epilogue, epilogue, with_epilogue
-from ...gpu.launch import launch
-from ...gpu.sizes import wide_float
+from ...gpu.launch import launch, wide_float
 from ...gpu.source import tl, triton
 from ...gpu.target import block_for, interpreting, multiprocessors, tile_size
 from ..linalg import triton_gemm_kernels as products

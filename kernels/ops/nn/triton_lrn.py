@@ -6,8 +6,7 @@ import math
 from typing import Any
 
 from ....integers import cdiv
-from ...gpu.launch import launch
-from ...gpu.sizes import wide_float
+from ...gpu.launch import launch, wide_float
 from ...gpu.source import tl, triton
 from ...gpu.target import block_for
 

@@ -8,9 +8,8 @@ from typing import Any
 import numpy as np
 
 from ....integers import cdiv, next_power_of_2
-from ...gpu.launch import launch
+from ...gpu.launch import launch, wide_float
 from ...gpu.record import FakeArray
-from ...gpu.sizes import wide_float
 from ...gpu.source import tl, triton
 from ...gpu.target import block_for
 

@@ -9,8 +9,7 @@ from typing import Any
 import numpy as np
 
 from ....integers import cdiv, next_power_of_2
-from ...gpu.launch import launch
-from ...gpu.sizes import wide_float
+from ...gpu.launch import launch, wide_float
 from ...gpu.source import tl, triton
 from ...gpu.target import block_for, interpreting
 

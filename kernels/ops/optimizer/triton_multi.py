@@ -14,6 +14,7 @@ from typing import Any
 import numpy as np
 
 from ....errors import ParameterError
+from ....integers import cdiv
 from ...gpu.body import KernelBody, indent, kernel_name, kernel_text, store, tl_type, typed_root
 from ...gpu.elementwise import MANY_NODES
 from ...gpu.launch import launch
@@ -88,5 +89,5 @@ def tables(addresses: Sequence[Sequence[int]], sizes: Sequence[int], block: int)
     if found.size and (found % ALIGN).any():
         raise ParameterError(f"update: {int((found % ALIGN != 0).sum())} arrays do not start at a multiple of {ALIGN} bytes. "
                              f"Update them one by one.")
-    chunks = [(t, b) for t, n in enumerate(sizes) for b in range(-(-n // block))]
+    chunks = [(t, b) for t, n in enumerate(sizes) for b in range(cdiv(n, block))]
     return found, np.array(sizes, np.int64), np.array(chunks, np.int64).reshape(-1, 2)

@@ -8,8 +8,7 @@ from typing import Any
 import numpy as np
 
 from ....integers import cdiv
-from ...gpu.launch import launch
-from ...gpu.sizes import wide_float
+from ...gpu.launch import launch, wide_float
 from ...gpu.source import tl, triton
 from ...gpu.target import block_for
 from ...op import Req, Shape

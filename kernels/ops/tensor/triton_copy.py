@@ -7,6 +7,7 @@ import math
 from collections.abc import Callable
 from typing import Any
 
+from ....integers import cdiv
 from ...gpu.launch import launch
 from ...gpu.source import tl, triton
 from ...gpu.target import CodegenTarget, block_for, codegen_target, interpreting
@@ -54,7 +55,7 @@ def fill(run: Any, array: Any, value: float) -> None:
     """Fill a contiguous array with value."""
     n = array.numel()
     block = block_for(n, 2048)
-    launch(_fill, (-(-n // block),), array, float(value), n, stream=run.stream, BLOCK=block)
+    launch(_fill, (cdiv(n, block),), array, float(value), n, stream=run.stream, BLOCK=block)
 
 
 def merge(shape: tuple[int, ...], *strides: tuple[int, ...]) -> list[tuple[int, ...]]:
@@ -92,7 +93,7 @@ def plan(src: Strided, dst: Strided, add: bool, *, by_tiles: bool | None = None)
         if planned and (by_tiles if by_tiles is not None else not interpreting()):
             tiles.copy(run, planned, source, target, add=add, cut=cut, wide=wide)
             return
-        launch(_copy, (-(-n // block),), source, target, src.offset, dst.offset, n, *sizes[1:], *s, *t,
+        launch(_copy, (cdiv(n, block),), source, target, src.offset, dst.offset, n, *sizes[1:], *s, *t,
                stream=run.stream, ADD=add, CUT=cut, WIDE=wide, BLOCK=block)
 
     return copy

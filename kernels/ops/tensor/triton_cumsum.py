@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from ...gpu.launch import launch
-from ...gpu.sizes import accumulator
+from ...gpu.launch import accumulator, launch
 from ...gpu.source import tl, triton
 from .triton_pick import columns_of, own_columns
 

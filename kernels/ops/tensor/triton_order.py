@@ -5,8 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from ....integers import cdiv, next_power_of_2
-from ...gpu.launch import launch
-from ...gpu.sizes import accumulator
+from ...gpu.launch import accumulator, launch
 from ...gpu.source import tl, triton
 from ...gpu.target import block_for, interpreting
 from .triton_pick import columns_of, own_columns

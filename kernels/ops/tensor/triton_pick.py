@@ -6,8 +6,7 @@ import math
 from typing import Any
 
 from ....integers import cdiv, next_power_of_2
-from ...gpu.launch import launch
-from ...gpu.sizes import accumulator, wide_float
+from ...gpu.launch import accumulator, launch, wide_float
 from ...gpu.source import tl, triton
 from ...gpu.target import block_for
 

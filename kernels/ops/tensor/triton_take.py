@@ -8,8 +8,7 @@ from typing import Any
 import numpy as np
 
 from ....integers import cdiv, next_power_of_2
-from ...gpu.launch import launch
-from ...gpu.sizes import accumulator, wide_float
+from ...gpu.launch import accumulator, launch, wide_float
 from ...gpu.source import tl, triton
 from ...gpu.target import block_for, interpreting
 from .triton_copy import fill
