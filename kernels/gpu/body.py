@@ -7,38 +7,28 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Container, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
 
 from ...dtype import bfloat16, float32, is_float, is_half, to_integer
-from ..ir.expr import BOOL, CAST, CONST, LOAD, PARAM, REDUCE, Expr, loads, resolve_weak_dtype
+from ..ir.expr import BOOL, CAST, CONST, LOAD, PARAM, REDUCE, Expr, loads, resolve_weak_dtype, typed
 from ..ir.primitives import PRIMITIVES
 from ..op import Req, Spec
-from .job import CompileJob
 from .launch import launch
 from .load import HEADER
-from .source import kernel_of
+from .source import KernelSource, kernel_of
 from .special import helpers_for
 from .target import CodegenTarget
 
 _TO_INT = {"int32": "_to_int32", "int64": "_to_int64", "uint64": "_to_uint64"}
-_SHORT = {"float": "fp", "bfloat": "bf", "int": "i", "uint": "u"}
 
 
 def tl_type(dtype: np.dtype) -> str:
     """tl.float32, tl.int1 …"""
     return "tl.int1" if dtype == BOOL else f"tl.{dtype.name}"
-
-
-def signature_type(dtype: np.dtype) -> str:
-    """The compiler's name of a dtype: fp32, bf16, i1 …"""
-    if dtype == BOOL:
-        return "i1"
-    kind, bits = re.fullmatch(r"([a-z]+)(\d+)", dtype.name).groups()  # type: ignore[union-attr]
-    return _SHORT[kind] + bits
 
 
 def literal(value: Any, dtype: np.dtype) -> str:
@@ -68,56 +58,39 @@ class StoreTarget:
     @property
     def dtype(self) -> np.dtype:
         """The dtype the root is computed in."""
-        return _typed(self.root)
+        return typed(self.root)
 
 
 @dataclass
 class KernelLaunch:
     """One kernel of a printed operator, with the arguments of its launch.
 
-    pointers:    the array and dtype of each pointer parameter.
-    sizes:       the integer parameters, which follow, and their values.
-    scalars:     the run-time scalars, which come last: name, position in the kernel's `scalars`, and kind: "f32", "f64", "bool",
-                 or the dtype of an integer, which is passed as int64.
+    arrays:   the array of each pointer parameter.
+    sizes:    the integer parameters, which follow, and their values.
+    scalars:  the run-time scalars, which come last: position in the kernel's `scalars`, and kind: "f32", "f64", "bool",
+              or the dtype of an integer, which is passed as int64.
     """
 
-    name: str
-    source: str
-    pointers: list[tuple[ArrayRef, np.dtype]]
+    kernel: KernelSource
+    arrays: list[ArrayRef]
     sizes: dict[str, int]
-    scalars: list[tuple[str, int, str]]
+    scalars: list[tuple[int, str]]
     grid: tuple[int, ...]
-    constexprs: dict[str, Any]
-    num_warps: int = 4
-    _function: Any = field(default=None, repr=False)
+    constexprs: dict[str, int]
+    num_warps: int
 
     def run(self, stream: Any, arrays: Mapping[ArrayRef, Any], scalars: Sequence[float]) -> None:
-        if self._function is None:
-            self._function = kernel_of(self.source, self.name)
-        values = [_argument(scalars[i], kind) for _, i, kind in self.scalars]
-        launch(self._function, self.grid, *(arrays[ref] for ref, _ in self.pointers), *self.sizes.values(),
-               *values, num_warps=self.num_warps, stream=stream, **self.constexprs)
-
-    def job(self, target: int, **constexprs: Any) -> CompileJob:
-        """The job that compiles this kernel for a compute capability (times ten)."""
-        inside = re.search(rf"def {self.name}\((.*?)\):", self.source, re.DOTALL)
-        assert inside, self.source
-        types = [f"*{signature_type(d)}" for _, d in self.pointers] + ["i32"] * len(self.sizes)
-        types += ["fp32"] * len(self.scalars)
-        annotated = {"tl.int64": "i64", "tl.float64": "fp64"}
-        signature = {}
-        for parameter, usual in zip(inside[1].split(","), types):
-            name, _, annotation = parameter.partition(":")
-            signature[name.strip()] = annotated.get(annotation.strip(), usual)
-        return CompileJob(self.source, self.name, signature, {**self.constexprs, **constexprs}, target, None, self.num_warps)
+        values = [_argument(scalars[i], kind) for i, kind in self.scalars]
+        launch(self.kernel, self.grid, *(arrays[ref] for ref in self.arrays), *self.sizes.values(), *values,
+               num_warps=self.num_warps, stream=stream, **self.constexprs)
 
 
+@dataclass
 class LaunchPlan:
     """The launches of one operator, in order, and the workspace arrays between them."""
 
-    def __init__(self) -> None:
-        self.launches: list[KernelLaunch] = []
-        self.workspace: list[Spec] = []
+    launches: list[KernelLaunch] = field(default_factory=list)
+    workspace: list[Spec] = field(default_factory=list)
 
     def temporary(self, root: Expr, shape: tuple[int, ...], dtype: np.dtype) -> StoreTarget:
         """Add a workspace array; return the store of root to it."""
@@ -152,36 +125,46 @@ class KernelBody:
         inline = self._inline_constants()
         for x in order:
             if x.op == CONST:
-                text = literal(x.value, _typed(x))
+                text = literal(x.value, typed(x))
                 if id(x) not in inline:
-                    self.prologue.append(f"c{self.number[id(x)]} = tl.full([], {text}, {tl_type(_typed(x))})")
+                    self.prologue.append(f"c{self.number[id(x)]} = tl.full([], {text}, {tl_type(typed(x))})")
                     text = f"c{self.number[id(x)]}"
                 self.leaves[id(x)] = text
 
     def _inline_constants(self) -> set[int]:
         """The constants that are only operands of infix operators with a block: there a bare number takes the block's dtype."""
-        good = {id(x) for x in self.order if x.op == CONST and _typed(x) != BOOL}
+        good = {id(x) for x in self.order if x.op == CONST and typed(x) != BOOL}
         for x in self.order:
             infix = x.op in PRIMITIVES and "(" not in PRIMITIVES[x.op].triton and len(x.args) == 2
-            plain = infix and any(a.op not in (CONST, PARAM) for a in x.args) and not is_half(_typed(x.args[0]))
+            plain = infix and any(a.op not in (CONST, PARAM) for a in x.args) and not is_half(typed(x.args[0]))
             if not plain:
                 good -= {id(a) for a in x.args}
         return good - {id(r) for r in self.roots}
 
     def _scalar(self, x: Expr) -> str:
-        dtype = _typed(x)
+        dtype = typed(x)
         kind = "f64" if dtype == np.float64 else "f32" if is_float(dtype) else dtype.name
         name = self.used_scalars.setdefault((x.value, kind), f"s{len(self.used_scalars)}_{_identifier(x.value)}")
         if is_float(dtype) and not is_half(dtype):
             return name
         return f"({name} != 0)" if dtype == BOOL else f"{name}.to({tl_type(dtype)})"
 
-    def scalar_parameters(self) -> list[str]:
-        annotation = {"f32": "", "f64": ": tl.float64"}
-        return [name + annotation.get(kind, ": tl.int64") for (_, kind), name in self.used_scalars.items()]
+    def launch(self, name: str, lines: Sequence[str], used: Sequence[int], targets: Sequence[StoreTarget], sizes: dict[str, int],
+               grid: tuple[int, ...], blocks: dict[str, int], num_warps: int, codegen: CodegenTarget,
+               *, wide: Container[str], source: ArrayRef | None = None) -> KernelLaunch:
+        """Return the launch of the kernel with these lines, in which x0 is a pointer to input 0, and y0 to the first target.
 
-    def scalars(self) -> list[tuple[str, int, str]]:
-        return [(name, self.scalar_names.index(name), kind) for name, kind in self.used_scalars]
+        used:    the inputs it loads; source: the array of input 0, if it is not the operator's own.
+        blocks:  its constexprs. wide: the sizes that are passed as int64.
+        """
+        arrays = {f"x{i}": source or ("in", i) for i in used} | {f"y{k}": t.array for k, t in enumerate(targets)}
+        annotation = {"f32": "", "f64": ": tl.float64"}
+        parameters = [*arrays, *(f"{s}: tl.int64" if s in wide else s for s in sizes),
+                      *(s + annotation.get(kind, ": tl.int64") for (_, kind), s in self.used_scalars.items()),
+                      *(f"{b}: tl.constexpr" for b in blocks)]
+        kernel = kernel_of(kernel_text(name, parameters, [*self.prologue, *lines], list(sizes), codegen), name)
+        scalars = [(self.scalar_names.index(scalar), kind) for scalar, kind in self.used_scalars]
+        return KernelLaunch(kernel, list(arrays.values()), sizes, scalars, grid, blocks, num_warps)
 
     # ---- lines -----------------------------------------------------------------------------------------------------
     def lines(self, wanted: Sequence[Expr], names: dict[int, str], fetch: Callable[[int], str],
@@ -191,9 +174,15 @@ class KernelBody:
         fetch(i): text of the load of input i. reduce(node, argument): text of a reduction over the row.
         """
         out = []
-        needed = {id(x) for x in _needed(wanted, names)}
+        needed: set[int] = set()
+        waiting = list(wanted)
+        while waiting:
+            x = waiting.pop()
+            if id(x) not in needed and id(x) not in names:
+                needed.add(id(x))
+                waiting += x.args
         for x in self.order:
-            if id(x) not in needed or id(x) in names:
+            if id(x) not in needed:
                 continue
             if id(x) in self.leaves:
                 names[id(x)] = self.leaves[id(x)]
@@ -212,13 +201,13 @@ class KernelBody:
     def apply(self, x: Expr, args: Sequence[str]) -> str:
         """The text of a cast or primitive over named operands."""
         if x.op == CAST:
-            return convert(args[0], _typed(x.args[0]), _typed(x))
-        if any(is_half(_typed(a)) for a in x.args):  # a value rounded inside the body
-            args = [convert(t, _typed(a), float32) if is_half(_typed(a)) else t for t, a in zip(args, x.args)]
+            return convert(args[0], typed(x.args[0]), typed(x))
+        if any(is_half(typed(a)) for a in x.args):  # a value rounded inside the body
+            args = [convert(t, typed(a), float32) if is_half(typed(a)) else t for t, a in zip(args, x.args)]
             text = PRIMITIVES[x.op].triton.format(*args)
-            return convert(f"({text})", float32, _typed(x)) if is_half(_typed(x)) else text
+            return convert(f"({text})", float32, typed(x)) if is_half(typed(x)) else text
         if PRIMITIVES[x.op].rule == "compare" and not loads(x.args):  # the interpreter mistypes scalars
-            args = [f"(tl.zeros([1], {tl_type(_typed(x.args[0]))}) + {args[0]})", *args[1:]]
+            args = [f"(tl.zeros([1], {tl_type(typed(x.args[0]))}) + {args[0]})", *args[1:]]
         return PRIMITIVES[x.op].triton.format(*args)
 
 
@@ -227,23 +216,6 @@ def _argument(value: float, kind: str) -> float | int:
     if kind in ("f32", "f64"):
         return float(value)
     return int(value != 0) if kind == "bool" else to_integer(to_integer(value, np.dtype(kind)), np.dtype("int64"))
-
-
-def _typed(x: Expr) -> np.dtype:
-    assert x.dtype is not None, f"weak node {x!r} in a printed kernel"
-    return x.dtype
-
-
-def _needed(wanted: Sequence[Expr], names: Mapping[int, str]) -> list[Expr]:
-    seen: set[int] = set()
-    stack, found = list(wanted), []
-    while stack:
-        x = stack.pop()
-        if id(x) not in seen and id(x) not in names:
-            seen.add(id(x))
-            found.append(x)
-            stack.extend(x.args)
-    return found
 
 
 def convert(text: str, source: np.dtype, to: np.dtype) -> str:
@@ -298,6 +270,25 @@ def size_parameter(name: str, value: int) -> tuple[str, int, list[str]]:
     if factor == 1:
         return name, value, []
     return f"{name}_by_{factor}", value // factor, [f"{name} = {name}_by_{factor} * {factor}"]
+
+
+def index_lines(index: str, axes: Sequence[int]) -> list[str]:
+    """Return the lines that compute the index i0, i1 ... along each of the axes from an index over all of them."""
+    lines = []
+    for axis in reversed(axes[1:]):
+        lines += [f"i{axis} = {index} % d{axis}", f"{index}_{axis} = {index} // d{axis}"]
+        index = f"{index}_{axis}"
+    return [*lines, *(f"i{axis} = {index}" for axis in axes[:1])]
+
+
+def offset_text(present: Sequence[bool], order: Sequence[int] = ()) -> str:
+    """Return the offset of an operand that has these axes, from their indices. order: of the terms, by axis."""
+    terms = []
+    for axis in order or range(len(present)):
+        if present[axis]:
+            stride = [f"d{a}" for a in range(axis + 1, len(present)) if present[a]]
+            terms.append(f"i{axis}" + (f" * ({' * '.join(stride)})" if stride else ""))
+    return " + ".join(terms)
 
 
 def indent(lines: Sequence[str]) -> list[str]:

@@ -20,7 +20,7 @@ from ..ir.coalesce import Layout, merge
 from ..ir.expr import LOAD, Expr, loads, topological
 from ..ir.primitives import PRIMITIVES
 from ..op import Expression, Shape, Specs
-from .body import ArrayRef, KernelBody, KernelLaunch, StoreTarget, indent, kernel_text, size_parameter, store
+from .body import ArrayRef, KernelBody, KernelLaunch, StoreTarget, indent, index_lines, offset_text, size_parameter, store
 from .special import HELPERS
 from .target import CodegenTarget
 
@@ -40,40 +40,30 @@ def elementwise_launch(e: Expression, ins: Specs, targets: Sequence[StoreTarget]
     body = KernelBody(roots, topological(roots), [s.dtype for s in ins], e.scalars)
     n = math.prod(full)
     wide = n > INT32_ELEMENTS
-    sizes: dict[str, int] = {"n": n}
-    offsets, lines = {}, list(body.prologue)
-    lines.append("base = tl.program_id(0).to(tl.int64) * BLOCK")
-    lines.append("lane = tl.arange(0, BLOCK)")
-    index = _Indices(layout, wide)
-    for k, i in enumerate(used):
-        offsets[i] = index.offset(k + 1)
-    sizes |= index.sizes
-    lines += index.lines
-    singles = [i for i in used if offsets[i] == ""]
-    lines += [f"v{i} = tl.load(x{i})" for i in singles]
+    offsets, sizes, lines = _offsets(layout, wide)
+    offset = dict(zip(used, offsets[1:]))
+    singles = [i for i in used if offset[i] == ""]
+    lines = ["base = tl.program_id(0).to(tl.int64) * BLOCK", "lane = tl.arange(0, BLOCK)", *lines,
+             *(f"v{i} = tl.load(x{i})" for i in singles)]
 
     def branch(mask: str) -> list[str]:
         def fetch(i: int) -> str:
-            return f"v{i}" if i in singles else f"tl.load(x{i} + {offsets[i]}{mask})"
+            return f"v{i}" if i in singles else f"tl.load(x{i} + {offset[i]}{mask})"
 
         names: dict[int, str] = {}
         inner = body.lines(roots, names, fetch)
-        inner += [store(names[id(t.root)], t.dtype, t.spec, t.req, f"y{k} + base + lane", mask)
-                  for k, t in enumerate(targets)]
-        return inner
+        return inner + [store(names[id(t.root)], t.dtype, t.spec, t.req, f"y{k} + base + lane", mask)
+                        for k, t in enumerate(targets)]
 
     lines += ["if base + BLOCK <= n:", *indent(branch("")), "else:",
               *indent(["mask = lane < (n - base).to(tl.int32)", *branch(", mask=mask")])]
-    size_parameters = [s + (": tl.int64" if wide or s == "n" else "") for s in sizes]
-    parameters = [f"x{i}" for i in used] + [f"y{k}" for k in range(len(targets))]
-    parameters += [*size_parameters, *body.scalar_parameters(), "BLOCK: tl.constexpr"]
-    pointers = [(source or ("in", i), ins[i].dtype) for i in used] + [(t.array, t.spec.dtype) for t in targets]
-    widest = max((d for _, d in pointers), key=lambda d: d.itemsize)
+    widest = max((s.dtype for s in (*(ins[i] for i in used), *(t.spec for t in targets))), key=lambda d: d.itemsize)
     blocks = {"BLOCK": codegen.block(n, lanes(body.order, widest)), "num_warps": 4}
     if not codegen.interpreted and active_configs.active():
-        blocks = active_configs.choice(flat_key(widest.name, n, len(pointers), not index.sizes), blocks)
-    return KernelLaunch(name, kernel_text(name, parameters, lines, list(sizes), codegen), pointers, sizes, body.scalars(),
-                (cdiv(n, blocks["BLOCK"]),), {"BLOCK": blocks["BLOCK"]}, blocks["num_warps"])
+        blocks = active_configs.choice(flat_key(widest.name, n, len(used) + len(targets), not sizes), blocks)
+    sizes = {"n": n, **sizes}
+    return body.launch(name, lines, used, targets, sizes, (cdiv(n, blocks["BLOCK"]),), {"BLOCK": blocks["BLOCK"]},
+                       blocks["num_warps"], codegen, wide=sizes if wide else ("n",), source=source)
 
 
 def lanes(order: Sequence[Expr], widest: np.dtype) -> int:
@@ -107,44 +97,25 @@ def flat_key(dtype: str, elements: int, arrays: int, dense: bool) -> Key:
     return key("gpu flat", dtype, "flat" if dense else "broadcast", 16, elements=elements, arrays=arrays)
 
 
-class _Indices:
-    """Offsets of the operands of a layout, as text; collects the lines and sizes they need."""
+def _offsets(layout: Layout, wide: bool) -> tuple[list[str], dict[str, int], list[str]]:
+    """Return (the offset of each operand; the sizes and the lines that compute them).
 
-    def __init__(self, layout: Layout, wide: bool):
-        self.layout, self.sizes, self.lines = layout, {}, []
-        self.wide = wide
-        self._done = False
-
-    def offset(self, operand: int) -> str:
-        """ "" for a single element, "base + lane" for a dense operand, else the name of an offset."""
-        present = self.layout.present[operand]
-        if not any(present) or self.layout.shape(operand) == (1,) * len(present):
-            return ""
-        if all(present):
-            return "base + lane"
-        self._decode()
-        name = f"o{''.join('1' if p else '0' for p in present)}"
-        if not any(line.startswith(f"{name} = ") for line in self.lines):
-            terms = []
-            for axis, is_present in enumerate(present):
-                if is_present:
-                    stride = [f"d{a}" for a in range(axis + 1, len(present)) if present[a]]
-                    terms.append(" * ".join([f"i{axis}", *(["(" + " * ".join(stride) + ")"] if stride else [])]))
-            self.lines.append(f"{name} = {' + '.join(terms)}")
-        return name
-
-    def _decode(self) -> None:
-        if self._done:
-            return
-        self._done = True
-        last = len(self.layout.dims) - 1
-        for axis in range(1, last + 1):
-            d = self.layout.dims[axis]
-            parameter, value, lines = size_parameter(f"d{axis}", d) if axis == last else (f"d{axis}", d, [])
-            self.sizes[parameter] = value
-            self.lines += lines
-        self.lines.append("place = base + lane" if self.wide else "place = tl.program_id(0) * BLOCK + lane")
-        for axis in range(last, 0, -1):
-            self.lines.append(f"i{axis} = place % d{axis}")
-            self.lines.append(f"place = place // d{axis}")
-        self.lines.append("i0 = place")
+    An offset is "" for a single element, "base + lane" for a dense operand, else the name of a variable.
+    """
+    last = len(layout.dims) - 1
+    offsets, named = [], {}
+    for operand, present in enumerate(layout.present):
+        if not any(present) or set(layout.shape(operand)) == {1}:
+            offsets.append("")
+        elif all(present):
+            offsets.append("base + lane")
+        else:
+            offsets.append(f"o{''.join('1' if p else '0' for p in present)}")
+            named[offsets[-1]] = offset_text(present)
+    if not named:
+        return offsets, {}, []
+    parameter, value, lines = size_parameter(f"d{last}", layout.dims[last])
+    sizes = {**{f"d{axis}": layout.dims[axis] for axis in range(1, last)}, parameter: value}
+    lines += ["place = base + lane" if wide else "place = tl.program_id(0) * BLOCK + lane"]
+    lines += [*index_lines("place", range(last + 1)), *(f"{name} = {text}" for name, text in named.items())]
+    return offsets, sizes, lines

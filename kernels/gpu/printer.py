@@ -14,14 +14,14 @@ import numpy as np
 
 from ...dtype import float32, float64
 from ..ir.coalesce import full_shape
-from ..ir.expr import LOAD, REDUCE, Expr, cast, load, topological
-from ..ir.rows import lies_along, whole_rows
+from ..ir.expr import cast, load
+from ..ir.rows import lies_along, padded, varies, whole_rows
 from ..kernel import Kernel
 from ..op import Expression, Req, Reqs, Shape, Specs
 from .body import KernelLaunch, LaunchPlan, StoreTarget, kernel_name, typed_root
 from .elementwise import elementwise_launch
 from .reduction import reduction_launches
-from .row import row_launch
+from .row import RowKernel
 from .target import CodegenTarget, codegen_target
 
 
@@ -32,7 +32,7 @@ def triton_kernel(e: Expression, ins: Specs, outs: Specs, reqs: Reqs, *, name: s
 
 def triton_source(e: Expression, ins: Specs, outs: Specs, reqs: Reqs, *, name: str = "kernel") -> str:
     """Return the text of the kernels, for reading."""
-    return "\n\n".join(one.source for one in plan_launches(e, ins, outs, reqs, name=name).launches)
+    return "\n\n".join(one.kernel.source for one in plan_launches(e, ins, outs, reqs, name=name).launches)
 
 
 def plan_launches(e: Expression, ins: Specs, outs: Specs, reqs: Reqs, *,
@@ -68,17 +68,6 @@ def plan_launches(e: Expression, ins: Specs, outs: Specs, reqs: Reqs, *,
     return plan
 
 
-def _spans_columns(root: Expr, ins: Specs) -> bool:
-    """Return True if a root has a value for every column of a row, and not one for the row."""
-    spans: dict[int, bool] = {}
-    for x in topological([root]):
-        if x.op == LOAD:
-            spans[id(x)] = bool(ins[x.value].shape) and ins[x.value].shape[-1] != 1
-        else:
-            spans[id(x)] = x.op != REDUCE and any(spans[id(a)] for a in x.args)
-    return spans[id(root)]
-
-
 def _copy_launch(source: StoreTarget, t: StoreTarget, name: str, codegen: CodegenTarget) -> KernelLaunch:
     spec = source.spec
     copy = Expression((load(0, spec.dtype),))
@@ -93,16 +82,17 @@ def _plan_rows(plan: LaunchPlan, e: Expression, ins: Specs, targets: Sequence[St
         return plan
     roots = whole_rows([t.root for t in targets], lies_along([s.shape for s in ins], full), full[-1])
     targets = [replace(t, root=root) for t, root in zip(targets, roots)]
+    spans = [bool(s.shape) and s.shape[-1] != 1 for s in ins]
     direct, reductions = [], []
     for t in targets:
-        padded = (1,) * (len(full) - len(t.spec.shape)) + tuple(t.spec.shape)
-        if padded[:-1] == full[:-1] and (padded[-1] == full[-1] or not _spans_columns(t.root, ins)):
+        shape = padded(t.spec.shape, len(full))
+        if shape[:-1] == full[:-1] and (shape[-1] == full[-1] or not varies(t.root, spans)):
             direct.append(t)
         else:
             wide = float64 if t.dtype == np.float64 else float32 if t.dtype.kind not in "iub" else t.dtype
             direct.append(plan.temporary(cast(t.root, wide), full, wide))
             reductions.append((direct[-1], t))
-    plan.launches.append(row_launch(e, ins, direct, full, name, codegen))
+    plan.launches.append(RowKernel(e, ins, direct, full, codegen).launch(name))
     for k, (source, t) in enumerate(reductions):
         sums = Expression((load(0, source.spec.dtype),), combine=e.combine)
         moved = StoreTarget(sums.outputs[0], t.spec, t.req, t.array)

@@ -7,7 +7,7 @@ is a number or an array that is broadcast along the row; and the derivative of a
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 from ..op import Shape
 from .expr import LOAD, REDUCE, Expr, node, reduce, topological
@@ -30,11 +30,11 @@ def lies_along(views: Sequence[Shape], full: Shape) -> list[bool]:
 
 def varies(root: Expr, along: Sequence[bool]) -> bool:
     """Return whether root may differ along a row. along: which loads have the last axis."""
-    return _varying([root], along)[id(root)]
+    return varying([root], along)[id(root)]
 
 
-def _varying(roots: Sequence[Expr], along: Sequence[bool]) -> dict[int, bool]:
-    """`varies` of every node below roots, by id."""
+def varying(roots: Sequence[Expr], along: Sequence[bool] | Mapping[int, bool]) -> dict[int, bool]:
+    """Return `varies` of every node below roots, by id. along: whether a load has the last axis, by its number."""
     found: dict[int, bool] = {}
     for x in topological(roots):
         found[id(x)] = along[x.value] if x.op == LOAD else x.op != REDUCE and any(found[id(a)] for a in x.args)
@@ -51,7 +51,7 @@ def row_total(root: Expr, along: Sequence[bool], last: int, kind: str = "sum") -
 def whole_rows(roots: Sequence[Expr], along: Sequence[bool], last: int) -> list[Expr]:
     """Return roots without reductions of values constant along a row: a sum becomes a product, a maximum the value."""
     new: dict[int, Expr] = {}
-    differs = _varying(roots, along)
+    differs = varying(roots, along)
     for x in topological(roots):
         args = tuple([new[id(a)] for a in x.args])
         if x.op == REDUCE and not differs[id(x.args[0])]:

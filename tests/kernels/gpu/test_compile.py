@@ -8,6 +8,7 @@ from tritium.errors import GraphError, OperatorError, ParameterError
 from tritium.kernels.gpu.codegen_checks import gate, hardly_spills
 from tritium.kernels.gpu.compile import Access, CompileJob, compile_all, compile_source, read_accesses
 from tritium.kernels.gpu.printer import plan_launches
+from tritium.kernels.gpu.record import FakeArray, FakeRun, record
 from tritium.kernels.gpu.target import CodegenTarget
 from tritium.kernels.ir import lang as L
 from tritium.kernels.ir.expr import load, prim
@@ -23,9 +24,16 @@ ODD = 1_000_003  # divides by nothing
 
 
 def jobs_of(root, shapes, out, dtype=F32, req=Req.WRITE, targets=(80, 90, 100), combine="add", kind="elementwise"):
-    ins = [Spec(s, dtype) for s in shapes]
-    plan = plan_launches(Expression((root,), kind, combine), ins, [Spec(out, dtype)], [req], codegen=COMPILED)
-    return [step.job(target) for target in targets for step in plan.launches]
+    ins, outs = [Spec(s, dtype) for s in shapes], [Spec(out, dtype)]
+    plan = plan_launches(Expression((root,), kind, combine), ins, outs, [req], codegen=COMPILED)
+    return [job for target in targets for job in recorded(plan, ins, outs, target)]
+
+
+def recorded(plan, ins, outs, target):
+    """The jobs of all launches of a plan."""
+    with record(target) as recorder:
+        plan.run(FakeRun(), *([FakeArray(s.shape, s.dtype) for s in specs] for specs in (ins, outs)))
+    return [job for job, _ in recorder.launches]
 
 
 def softmax(x):
@@ -139,9 +147,9 @@ def primitive_jobs(dtype, target):
     for name, row in PRIMITIVES.items():
         dtypes = [np.dtype("bool") if row.rule == "where" and i == 0 else dtype for i in range(row.arity)]
         root = prim(name, *(load(i, d) for i, d in enumerate(dtypes)))
-        plan = plan_launches(Expression((root,)), [Spec((ODD,), d) for d in dtypes], [Spec((ODD,), root.dtype)],
-                          [Req.WRITE], name=name, codegen=COMPILED)
-        jobs += [step.job(target) for step in plan.launches]
+        ins, outs = [Spec((ODD,), d) for d in dtypes], [Spec((ODD,), root.dtype)]
+        plan = plan_launches(Expression((root,)), ins, outs, [Req.WRITE], name=name, codegen=COMPILED)
+        jobs += recorded(plan, ins, outs, target)
     return jobs
 
 
@@ -179,8 +187,8 @@ def test_every_declared_operator_and_its_derivative_compiles():
                 continue
             spec = Spec((128, 96), F32)
             outs = [spec] * len(part.outputs(p))
-            steps = plan_launches(e, [spec] * n, outs, [Req.WRITE] * len(outs), name=part.name, codegen=COMPILED).launches
-            jobs += [step.job(90) for step in steps]
+            plan = plan_launches(e, [spec] * n, outs, [Req.WRITE] * len(outs), name=part.name, codegen=COMPILED)
+            jobs += recorded(plan, [spec] * n, outs, 90)
     assert len(jobs) > 100
     kernels = [k for i in range(0, len(jobs), 50) for k in compile_all(jobs[i:i + 50])]
     wrong = {k.name: gate(k, wide_offsets=False, spills=hardly_spills(job, k)) for job, k in zip(jobs, kernels)}
