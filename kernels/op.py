@@ -156,6 +156,11 @@ class Op:
     #: The elementwise operator that computes the first output from inputs and other outputs, with the same parameters, and
     #: its needs, ("x", i) or ("y", i) as in Gradient; None without such an operator.
     final_part: tuple[Op, tuple[Need, ...]] | None = None
+    #: The elementwise operator that computes the first output from arguments and states outside training, on a GPU; or None.
+    state_formula: Op | None = None
+    #: tail(plus, backward): on a GPU, this operator and a rectifier of its first output as one, after the sum with another array
+    #: if plus; or the derivative of that. None without such operators.
+    tail: Callable[[bool, bool], Op] | None = None
     prefers_channels_last = False  # True if on a GPU its input is worth transposing to channels last
     is_users = False  # True for a user's operator: its name says nothing about what it computes
 

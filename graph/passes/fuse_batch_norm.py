@@ -10,16 +10,15 @@ from collections import Counter
 from collections.abc import Sequence
 from dataclasses import replace
 
-from ...kernels.op import Req
-from ...kernels.ops.nn.batch_norm_fused import norm_tail, normalise_moving
+from ...kernels.op import Op, Req
 from ..program import INNER, Program, Step
 
-_SUM, _NORM = "elemwise_add", "BatchNorm"
+_SUM = "elemwise_add"
 
 
 def fuse_batch_norm(program: Program) -> Program:
     """Merge BatchNorm, sum and rectifier where no other step reads the values between them."""
-    if "gpu" not in program.targets or not any(s.op.role == _NORM for s in program.steps):
+    if "gpu" not in program.targets or not any(s.op.tail for s in program.steps):
         return program
     links = _Links(program)
     if not program.train and program.n_forward == len(program.steps):
@@ -30,10 +29,11 @@ def fuse_batch_norm(program: Program) -> Program:
         if program.targets[step.ctx] != "gpu":
             continue
         forward = i < program.n_forward
-        if step.op.role == (_NORM if forward else f"_backward_{_NORM}"):
+        if step.op.tail is not None:
             group = links.forward_group(i) if forward else links.backward_group(i)
             if group and gone.isdisjoint(group) and links.can_merge(group):
-                joined[max(group)] = _forward(program, group) if forward else _backward(program, group)
+                op = step.op.tail(len(group) > 2, not forward)
+                joined[max(group)] = _forward(program, group, op) if forward else _backward(program, group, op)
                 gone.update(group)
     if not joined:
         return program
@@ -125,21 +125,22 @@ class _Links:
 def _formula(program: Program, step: Step, links: _Links) -> Step:
     """Return a GPU's BatchNorm of inference as a formula, if its statistics are not read; any other step unchanged."""
     unread = all(v < 0 or (program.values[v].kind == INNER and not links.reads[v]) for v in step.outputs[1:])
-    if step.op.role != _NORM or program.targets[step.ctx] != "gpu" or not unread or step.outputs[0] < 0:
+    formula = step.op.state_formula
+    if formula is None or program.targets[step.ctx] != "gpu" or not unread or step.outputs[0] < 0:
         return step
-    return replace(step, op=normalise_moving(), outputs=step.outputs[:1], reqs=step.reqs[:1], auxiliaries=0, unused_outputs={},
+    return replace(step, op=formula, outputs=step.outputs[:1], reqs=step.reqs[:1], auxiliaries=0, unused_outputs={},
                    members=step.operators)
 
 
-def _forward(program: Program, group: Sequence[int]) -> Step:
+def _forward(program: Program, group: Sequence[int], op: Op) -> Step:
     norm, *between, relu = (program.steps[i] for i in group)
     x, gamma, beta, *states = norm.inputs
     others = [v for s in between for v in s.inputs if v != norm.outputs[0]]
-    return _merge([norm, *between, relu], norm, norm_tail(bool(between), False), (x, gamma, beta, *others, *states),
+    return _merge([norm, *between, relu], norm, op, (x, gamma, beta, *others, *states),
                   (relu.outputs[0], *norm.outputs[1:]), (Req.WRITE, *norm.reqs[1:]), dict(norm.unused_outputs))
 
 
-def _backward(program: Program, group: Sequence[int]) -> Step:
+def _backward(program: Program, group: Sequence[int], op: Op) -> Step:
     relu, *between, norm = (program.steps[i] for i in group)
     dy, y = relu.inputs
     others, reqs, absent = [], [], dict(norm.unused_outputs)
@@ -148,7 +149,7 @@ def _backward(program: Program, group: Sequence[int]) -> Step:
         others, reqs = [step.outputs[k]], [step.reqs[k]]
         if k in step.unused_outputs:
             absent[3] = step.unused_outputs[k]
-    return _merge([relu, *between, norm], norm, norm_tail(bool(between), True), (dy, *norm.inputs[1:], y),
+    return _merge([relu, *between, norm], norm, op, (dy, *norm.inputs[1:], y),
                   (*norm.outputs, *others), (*norm.reqs, *reqs), absent)
 
 

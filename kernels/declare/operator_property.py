@@ -14,7 +14,7 @@ A property describes a layer: its parameters, names, shapes, and the arrays that
 from __future__ import annotations
 
 import importlib
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
@@ -171,6 +171,8 @@ class OperatorProperty:
     costly: ClassVar[bool] = False  # see Op
     prefers_channels_last: ClassVar[bool] = False  # see Op
     final_part: ClassVar[tuple[Op, tuple[Need, ...]] | None] = None  # see Op
+    state_formula: ClassVar[Op | None] = None  # see Op
+    tail: ClassVar[Callable[[bool, bool], Op] | None] = None  # see Op
 
     def __init__(self, **params: Any):
         self.__dict__.update(params)
@@ -183,6 +185,7 @@ class OperatorProperty:
     visible_outputs: ClassVar[int | None] = None  # the first so many outputs are returned to users; None: all
     state_names: ClassVar[tuple[str, ...]] = ()  # auxiliary states
     forward_inplace: ClassVar[tuple[tuple[int, int], ...]] = ()  # (input, output) pairs that may share memory
+    backward_inplace: ClassVar[tuple[tuple[str, int], ...]] = ()  # the same of backward, as (array such as "dy0", derivative)
     gradient_arguments: ClassVar[tuple[int, ...] | None] = None  # indices of arguments that get a derivative; None: all
     backward_reads: ClassVar[tuple[str, ...]] = ("dy", "x", "y")  # arrays that backward needs: all "x", or "x0", "y1"
     resources: ClassVar[tuple[str, ...]] = ()  # of forward: RANDOM, TEMP_SPACE
@@ -266,8 +269,12 @@ class OperatorProperty:
 
     def backward_inplace_option(self, out_grad: list[int], in_data: list[int], out_data: list[int],
                                 in_grad: list[int]) -> list[tuple[int, int]]:
-        """Return the (array that backward reads, in_grad) pairs, by the given numbers, that may share memory."""
-        return []
+        """Return the (array that backward reads, in_grad) pairs, by the given numbers, that may share memory.
+
+        Default: backward_inplace.
+        """
+        groups = {"dy": out_grad, "x": in_data, "y": out_data}
+        return [(groups[name[:-1]][int(name[-1])], in_grad[i]) for name, i in self.backward_inplace]
 
     def validate(self) -> None:
         """Raise ParameterError for a parameter, or a combination of parameters, that is not possible."""

@@ -32,6 +32,7 @@ class PropertyOp(Op):
         self.is_reshape, self.drops_hidden_at_inference = cls.is_reshape, cls.drops_hidden_at_inference
         self.nonblocking = cls.forward_kernel is not OperatorProperty.forward_kernel  # a user's forward may do anything
         self.costly, self.prefers_channels_last, self.final_part = cls.costly, cls.prefers_channels_last, cls.final_part
+        self.state_formula, self.tail = cls.state_formula, cls.tail
         self.doc = inspect.cleandoc(cls.__doc__ or "")
         self.params = _declared_params(name, cls)
         self._properties: Cache[Params, OperatorProperty] = Cache()
@@ -149,7 +150,7 @@ class BackwardOp(Op):
     def __init__(self, forward: PropertyOp):
         self.name, self.forward, self.is_reshape = f"_backward_{forward.name}", forward, forward.is_reshape
         self.doc = f"Derivative of {forward.name}."
-        self.is_users = forward.is_users
+        self.is_users, self.tail = forward.is_users, forward.tail
         self.params = forward.params
 
     def capturable(self, p: Params) -> bool:

@@ -13,7 +13,7 @@ from tritium.kernels.ir.expr import load
 from tritium.kernels.op import Req
 from tritium.kernels.ops.linalg.triton_gemm import POINTER, SPECIALISED, TMA, Blocks, gemm
 from tritium.kernels.ops.nn import triton_conv, triton_norm, triton_softmax
-from tritium.kernels.ops.nn.batch_norm_fused import normalise_moving
+from tritium.kernels.ops.nn.batch_norm_fused import NormaliseMoving
 from tritium.kernels.ops.nn.convolution_cpu import Geometry
 from tritium.kernels.ops.optimizer import triton_multi
 from tritium.kernels.ops.optimizer.mixed_precision import mixed
@@ -62,7 +62,7 @@ def rectifier(dtype):
 def normalised(dtype):
     """A BatchNorm of inference with tanh behind it: reads four arrays of a number per channel."""
     ins = [np.dtype(dtype), *[F32] * 4]
-    root = L.tanh(normalise_moving().trace(P, [load(i, d) for i, d in enumerate(ins)])[0])
+    root = L.tanh(NormaliseMoving().trace(P, [load(i, d) for i, d in enumerate(ins)])[0])
     return Epilogue(root, tuple(ins), (-1, 0, 1, 2, 3))
 
 

@@ -24,6 +24,7 @@ class RegressionOutput(OperatorProperty):
     gradient_arguments = (0,)
     backward_reads = ("y0", "x1")
     forward_inplace = ((0, 0),)
+    backward_inplace = (("y0", 0),)
     own_dtypes = True
 
     def infer_shape(self, in_shape: Shapes, out_shape: Shapes) -> tuple[Shapes, Shapes, Shapes]:
@@ -39,10 +40,6 @@ class RegressionOutput(OperatorProperty):
             raise ShapeError(f"{self.name}: data {x} and label {label} disagree. The label must have the batch size of the data "
                              f"and as many elements.")
         return [x, label], [x], []
-
-    def backward_inplace_option(self, out_grad: list[int], in_data: list[int], out_data: list[int],
-                                in_grad: list[int]) -> list[tuple[int, int]]:
-        return [(out_data[0], in_grad[0])]
 
     def forward_kernel(self, ins: Specs, outs: Specs, reqs: Reqs, target: str, train: bool) -> KernelFunction:
         if self.kind != "logistic":

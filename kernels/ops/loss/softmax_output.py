@@ -46,6 +46,7 @@ class SoftmaxOutput(OperatorProperty):
     gradient_arguments = (0,)
     backward_reads = ("y0", "x1")
     forward_inplace = ((0, 0),)
+    backward_inplace = (("y0", 0),)
     own_dtypes = True
 
     def infer_shape(self, in_shape: Shapes, out_shape: Shapes) -> tuple[Shapes, Shapes, Shapes]:
@@ -70,10 +71,6 @@ class SoftmaxOutput(OperatorProperty):
                 return [x, label], [x], []
         hint = "" if self.multi_output or len(x) < 3 else " For a label a position, set multi_output=True."
         raise ShapeError(f"{self.name}: for data {x} the label must be {allowed[0]}, not {label}.{hint}")
-
-    def backward_inplace_option(self, out_grad: list[int], in_data: list[int], out_data: list[int],
-                                in_grad: list[int]) -> list[tuple[int, int]]:
-        return [(out_data[0], in_grad[0])]
 
     def rows(self, x: Shape) -> Rows:
         """Return the shape of the data as [outer, classes, inner]."""

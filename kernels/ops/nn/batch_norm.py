@@ -16,7 +16,7 @@ from ...declare.property_op import register_operator
 from ...kernel import KernelFunction
 from ...op import Req, Reqs, Shape, Specs, merge_shapes
 from ..tensor.reshape import check_axis
-from .batch_norm_fused import normalise
+from .batch_norm_fused import NormaliseMoving, NormaliseOp, norm_tail
 from .norm_gradient import differentiable_gradient
 from .softmax import Rows, rows_along
 
@@ -43,11 +43,14 @@ class BatchNorm(OperatorProperty):
     max_calib_range: float | None = None
 
     backward_needs_aux: ClassVar[bool] = False
-    final_part = normalise(), (("x", 0), ("x", 1), ("x", 2), ("y", 1), ("y", 2))
+    final_part = NormaliseOp(), (("x", 0), ("x", 1), ("x", 2), ("y", 1), ("y", 2))
+    state_formula = NormaliseMoving()
+    tail = staticmethod(norm_tail)
     argument_names = ("data", "gamma", "beta")
     output_names = ("output", "mean", "var")
     state_names = ("moving_mean", "moving_var")
     backward_reads = ("dy0", "x0", "x1", "y1", "y2")
+    backward_inplace = (("dy0", 0), ("x0", 0))  # the sums are computed first, then each element by itself
 
     def validate(self) -> None:
         if self.eps < 0 or not 0 <= self.momentum <= 1:
@@ -87,10 +90,6 @@ class BatchNorm(OperatorProperty):
         d = in_type[0] or out_type[0]
         p = float32 if d is None or is_half(d) else d
         return [d, p, p], [d, p, p], [p, p]
-
-    def backward_inplace_option(self, out_grad: list[int], in_data: list[int], out_data: list[int],
-                                in_grad: list[int]) -> list[tuple[int, int]]:
-        return [(out_grad[0], in_grad[0]), (in_data[0], in_grad[0])]  # the sums are computed first, then each element by itself
 
     def forward_kernel(self, ins: Specs, outs: Specs, reqs: Reqs, target: str, train: bool) -> KernelFunction:
         rows = rows_along(ins[0].shape, check_axis(self.name, self.axis, len(ins[0].shape)))

@@ -53,12 +53,6 @@ class NormaliseOp(TracedOp):
         return super().kernel(p, [Spec(v, s.dtype) for v, s in zip(views, ins)], outs, reqs, target, train)
 
 
-@cache
-def normalise() -> NormaliseOp:
-    """The one NormaliseOp."""
-    return NormaliseOp()
-
-
 class NormTailOp(Op):
     """Base class of both directions. plus: another array is added before the rectifier. Parameters are those of BatchNorm."""
 
@@ -150,9 +144,3 @@ class NormaliseMoving(NormaliseOp):
         x, gamma, beta, mean, var = inputs
         inverse = 1 / sqrt(var + p.eps)
         return ((x - mean) * (inverse if p.fix_gamma else inverse * gamma) + beta,)
-
-
-@cache
-def normalise_moving() -> NormaliseMoving:
-    """Return the only NormaliseMoving."""
-    return NormaliseMoving()

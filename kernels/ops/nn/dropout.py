@@ -38,6 +38,7 @@ class Dropout(OperatorProperty):
     backward_reads = ("dy0", "y1")
     visible_outputs = 1
     forward_inplace = ((0, 0),)
+    backward_inplace = (("dy0", 0),)
     output_dtypes = (None, np.dtype(np.uint8))
 
     def validate(self) -> None:
@@ -56,10 +57,6 @@ class Dropout(OperatorProperty):
             return [x], [y, None], []
         shared = {check_axis(self.name, a, len(x)) for a in self.axes}
         return [x], [x, tuple(1 if i in shared else d for i, d in enumerate(x))], []
-
-    def backward_inplace_option(self, out_grad: list[int], in_data: list[int], out_data: list[int],
-                                in_grad: list[int]) -> list[tuple[int, int]]:
-        return [(out_grad[0], in_grad[0])]
 
     @property
     def factor(self) -> float:

@@ -35,6 +35,7 @@ class FullyConnected(OperatorProperty):
     no_bias: bool = False
     flatten: bool = True
     backward_reads = ("dy0", "x0", "x1")
+    backward_inplace = (("x0", 0),)
 
     def validate(self) -> None:
         if self.num_hidden < 1:
@@ -70,10 +71,6 @@ class FullyConnected(OperatorProperty):
         elif y is not None and not self.flatten:
             x = (*y[:-1], k)
         return [x, (h, k), *([] if self.no_bias else [(h,)])], [y], []
-
-    def backward_inplace_option(self, out_grad: list[int], in_data: list[int], out_data: list[int],
-                                in_grad: list[int]) -> list[tuple[int, int]]:
-        return [(in_data[0], in_grad[0])]
 
     def _sizes(self, x: Shape) -> tuple[int, int]:
         """Return the number of samples and of inputs per sample."""

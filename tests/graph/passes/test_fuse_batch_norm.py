@@ -54,6 +54,8 @@ def same(a, b):
 CASES = {
     "relu": (relu(norm(leaf("x"), "b"), "r"), ["BatchNorm+relu"], ["_backward_BatchNorm+relu"]),
     "relu, channels last": (mx.sym.relu(norm(leaf("x"), "b", axis=-1)), ["BatchNorm+relu"], ["_backward_BatchNorm+relu"]),
+    "under its other name": (relu(mx.sym.contrib.SyncBatchNorm(leaf("x"), key="k"), "r"), ["BatchNorm+relu"],
+                             ["_backward_BatchNorm+relu"]),
     "fixed gamma, global": (relu(norm(leaf("x"), "b", fix_gamma=True, use_global_stats=True), "r"), ["BatchNorm+relu"],
                             ["_backward_BatchNorm+relu"]),
     "sum": (relu(norm(leaf("x"), "b") + leaf("z"), "r"), ["BatchNorm+add+relu"], ["_backward_BatchNorm+add+relu"]),
