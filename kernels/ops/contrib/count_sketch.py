@@ -49,5 +49,5 @@ class CountSketch(HostOp):
         np.add.at(out, places, data * s.reshape(-1))
         return out
 
-    def derivative(self, dy: list[Any], x: list[Any], y: list[Any]) -> Any:
+    def derivative(self, dy: list[np.ndarray], x: list[np.ndarray], y: list[np.ndarray]) -> Any:
         return dy[0][..., self._places(x[1])] * x[2].reshape(-1)

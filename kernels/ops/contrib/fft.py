@@ -11,8 +11,8 @@ from typing import Any
 import numpy as np
 
 from ....errors import ShapeError
-from ...declare.host_op import HostOp, known
-from ...declare.operator_property import Shapes
+from ...declare.host_op import HostOp
+from ...declare.operator_property import KnownShapes, Shapes
 from ...declare.property_op import register_operator
 
 
@@ -36,14 +36,14 @@ class Transform(HostOp):
 class Fft(Transform):
     """Σ data[k] exp(-2πi jk/d) for each j. data: [..., d], real. Returns: [..., 2 d], complex."""
 
-    def infer_shape(self, in_shape: Shapes, out_shape: Shapes) -> tuple[Shapes, Shapes, Shapes]:
-        (x,) = in_shape
-        return [x], [(*x[:-1], 2 * x[-1]) if x is not None and known([x]) else None], []
+    def output_shapes(self, in_shape: KnownShapes) -> Shapes:
+        x = in_shape[0]
+        return [(*x[:-1], 2 * x[-1])]
 
     def compute(self, *arrays: np.ndarray) -> Any:
         return _pairs(np.fft.fft(arrays[0]))
 
-    def derivative(self, dy: list[Any], x: list[Any], y: list[Any]) -> Any:
+    def derivative(self, dy: list[np.ndarray], x: list[np.ndarray], y: list[np.ndarray]) -> Any:
         return np.fft.ifft(_complex(dy[0]), norm="forward").real
 
 
@@ -54,16 +54,14 @@ class Ifft(Transform):
     data: [..., 2 d], complex. Returns: [..., d].
     """
 
-    def infer_shape(self, in_shape: Shapes, out_shape: Shapes) -> tuple[Shapes, Shapes, Shapes]:
-        (x,) = in_shape
-        if x is None or not known([x]):
-            return [x], [None], []
+    def output_shapes(self, in_shape: KnownShapes) -> Shapes:
+        x = in_shape[0]
         if x[-1] % 2:
             raise ShapeError(f"{self.name}: the last axis of data {x} must hold pairs: a real and an imaginary part.")
-        return [x], [(*x[:-1], x[-1] // 2)], []
+        return [(*x[:-1], x[-1] // 2)]
 
     def compute(self, *arrays: np.ndarray) -> Any:
         return np.fft.ifft(_complex(arrays[0]), norm="forward").real
 
-    def derivative(self, dy: list[Any], x: list[Any], y: list[Any]) -> Any:
+    def derivative(self, dy: list[np.ndarray], x: list[np.ndarray], y: list[np.ndarray]) -> Any:
         return _pairs(np.fft.fft(dy[0]))

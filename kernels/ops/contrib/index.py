@@ -8,7 +8,7 @@ import numpy as np
 
 from ....errors import ParameterError, ShapeError
 from ....integers import cdiv
-from ...declare.composite import composite, ops
+from ...declare.composite import TracedValue, composite, ops
 from ...declare.host_op import HostOp, known
 from ...declare.operator_property import Dtypes, KnownShapes, Shapes
 from ...declare.property_op import register_operator
@@ -18,8 +18,8 @@ INT64 = np.dtype(np.int64)
 
 
 @composite("_contrib_arange_like", gives=())
-def arange_like(data: Any, *, start: float = 0.0, step: float = 1.0, repeat: int = 1, axis: int | None = None,
-                ctx: str = "") -> Any:
+def arange_like(data: TracedValue, *, start: float = 0.0, step: float = 1.0, repeat: int = 1, axis: int | None = None,
+                ctx: str = "") -> TracedValue:
     """start, start + step, …, each `repeat` times, in the shape of data; with `axis`, [size of that axis]."""
     n = int(np.prod(data.shape)) if axis is None else data.shape[check_axis("arange_like", axis, data.ndim)]
     if repeat < 1:
@@ -89,7 +89,7 @@ class IndexCopy(HostOp):
         y[self._rows(index, len(old))] = new
         return y
 
-    def derivative(self, dy: list[Any], x: list[Any], y: list[Any]) -> Any:
+    def derivative(self, dy: list[np.ndarray], x: list[np.ndarray], y: list[np.ndarray]) -> Any:
         at = self._rows(x[1], len(dy[0]))
         d_old = dy[0].copy()
         d_old[at] = 0

@@ -9,7 +9,7 @@ import numpy as np
 
 from ....dtype import is_float
 from ....errors import ParameterError
-from ...declare.composite import composite, ops
+from ...declare.composite import TracedValue, composite, ops
 from ...declare.reduction import reduction
 from ...declare.simple_op import Array, Float, Scalar, simple_op
 from ...ir.lang import floor, sign, where
@@ -88,7 +88,7 @@ def smallest(data: Float) -> Float:
 
 
 @composite("_contrib_allclose", gives=(), dtypes=lambda p, d: (list(d), [np.dtype(np.uint8)]))
-def allclose(a: Any, b: Any, *, rtol: float = 1e-5, atol: float = 1e-8, equal_nan: bool = False) -> Any:
+def allclose(a: TracedValue, b: TracedValue, *, rtol: float = 1e-5, atol: float = 1e-8, equal_nan: bool = False) -> TracedValue:
     """1 if |a - b| ≤ atol + rtol |b| everywhere, else 0; uint8 (1,). equal_nan: NaN equals NaN."""
     near = ops._contrib_isclose(a, b, rtol=rtol, atol=atol, equal_nan=equal_nan)
     return ops.Cast(ops._smallest(near).reshape((1,)), dtype="uint8")
@@ -106,7 +106,7 @@ def _is_amp(dtype: np.dtype) -> bool:
 
 
 @composite("amp_cast", dtypes=_amp_type)
-def amp_cast(data: Any, *, dtype: np.dtype) -> Any:
+def amp_cast(data: TracedValue, *, dtype: np.dtype) -> TracedValue:
     """data cast to dtype if it holds floats of at most 32 bits, else data unchanged."""
     return ops.Cast(data, dtype=dtype.name) if _is_amp(data.dtype) and data.dtype != dtype else ops.identity(data)
 
@@ -131,7 +131,7 @@ def _counted(p: Params) -> None:
 @composite("amp_multicast", arguments=lambda p: _names("data_", p), outputs=lambda p: _names("output", p), dtypes=_common,
            check=_counted, params=(Param("num_outputs", "int"), Param("cast_narrow", "bool", False),
                                    Param("num_args", "int", None, doc="how many arrays are given")))
-def amp_multicast(*data: Any, num_outputs: int, cast_narrow: bool, num_args: int | None) -> Any:
+def amp_multicast(*data: TracedValue, num_outputs: int, cast_narrow: bool, num_args: int | None) -> list[TracedValue]:
     """Each float array cast to the widest float dtype among them; with cast_narrow, to the narrowest."""
     kinds = [d.dtype for d in data if is_float(d.dtype)]
     to = (min if cast_narrow else max)(kinds, key=lambda d: d.itemsize) if kinds else None

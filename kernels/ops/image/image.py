@@ -26,7 +26,7 @@ def picture_axes(name: str, rank: int) -> tuple[int, int, int]:
 
 
 @composite("_image_to_tensor", dtypes=lambda p, d: (list(d), [float32]))
-def to_tensor(data: Any) -> Any:
+def to_tensor(data: TracedValue) -> TracedValue:
     """data [h, w, c] or [n, h, w, c] with values 0 … 255, as float32 [c, h, w] or [n, c, h, w] with values 0 … 1."""
     h, w, c = picture_axes("to_tensor", data.ndim)
     x = data if data.dtype == float32 else ops.Cast(data, dtype="float32")
@@ -34,7 +34,7 @@ def to_tensor(data: Any) -> Any:
 
 
 @composite("_image_normalize")
-def normalize(data: Any, *, mean: tuple[float, ...] = (0.0,), std: tuple[float, ...] = (1.0,)) -> Any:
+def normalize(data: TracedValue, *, mean: tuple[float, ...] = (0.0,), std: tuple[float, ...] = (1.0,)) -> TracedValue:
     """(data - mean) / std, channel by channel. data: [c, h, w] or [n, c, h, w]; mean, std: one number, or one per channel."""
     if data.ndim not in (3, 4):
         raise ShapeError(f"normalize: data {data.shape} must be [c, h, w] or [n, c, h, w].")
@@ -52,7 +52,7 @@ def normalize(data: Any, *, mean: tuple[float, ...] = (0.0,), std: tuple[float, 
 
 
 @composite("_image_crop")
-def crop(data: Any, *, x: int, y: int, width: int, height: int) -> Any:
+def crop(data: TracedValue, *, x: int, y: int, width: int, height: int) -> TracedValue:
     """The window of an image that begins at row y and column x. data: [h, w, c] or [n, h, w, c]."""
     h, w, _ = picture_axes("image.crop", data.ndim)
     if min(x, y) < 0 or min(width, height) < 1 or x + width > data.shape[w] or y + height > data.shape[h]:
@@ -61,13 +61,13 @@ def crop(data: Any, *, x: int, y: int, width: int, height: int) -> Any:
 
 
 @composite("_image_flip_left_right")
-def flip_left_right(data: Any) -> Any:
+def flip_left_right(data: TracedValue) -> TracedValue:
     """The image flipped left to right. data: [h, w, c] or [n, h, w, c]."""
     return _mirrored("flip_left_right", data, 1)
 
 
 @composite("_image_flip_top_bottom")
-def flip_top_bottom(data: Any) -> Any:
+def flip_top_bottom(data: TracedValue) -> TracedValue:
     """The image flipped top to bottom. data: [h, w, c] or [n, h, w, c]."""
     return _mirrored("flip_top_bottom", data, 0)
 

@@ -9,6 +9,7 @@ from collections.abc import Callable
 from typing import Any, ClassVar
 
 import numpy as np
+from numpy.typing import ArrayLike
 
 from ....errors import ParameterError
 from ...declare.host_op import HostOp
@@ -63,7 +64,7 @@ def hue_turned(x: np.ndarray, by: float) -> np.ndarray:
     return np.where(some[..., None], np.stack(made, -1), light[..., None]) * 255
 
 
-def lit(x: np.ndarray, amounts: Any) -> np.ndarray:
+def lit(x: np.ndarray, amounts: ArrayLike) -> np.ndarray:
     """Add light along the principal components of the colours."""
     return x if x.shape[-1] == 1 else x + LIGHT @ np.asarray(amounts, np.float32)
 
@@ -71,7 +72,7 @@ def lit(x: np.ndarray, amounts: Any) -> np.ndarray:
 class Changed(HostOp):
     """Base class: an image of the same shape and dtype as data."""
 
-    numbers: ClassVar[int] = 1  # random numbers drawn per call
+    numbers: ClassVar[int] = 1  # random numbers drawn per call; 0: compute is called instead of compute_random
     colours: ClassVar[bool] = True
     resources = (RANDOM,)
     gradient_arguments = ()
@@ -104,7 +105,7 @@ def _between(low: float, high: float, share: Any) -> float:
     return low + (high - low) * float(share)
 
 
-class Factor(Changed):
+class Scaled(Changed):
     """Base class: a change by a factor between min_factor and max_factor."""
 
     change: ClassVar[Callable[[np.ndarray, float], np.ndarray]]
@@ -122,21 +123,21 @@ class Factor(Changed):
 
 
 @register_operator("_image_random_brightness")
-class RandomBrightness(Factor):
+class RandomBrightness(Scaled):
     """data times a factor from min_factor to max_factor. data: [h, w, c]."""
 
     change = staticmethod(brightened)
 
 
 @register_operator("_image_random_contrast")
-class RandomContrast(Factor):
+class RandomContrast(Scaled):
     """data's distance from its mean gray, times a factor from min_factor to max_factor. data: [h, w, c]."""
 
     change = staticmethod(contrasted)
 
 
 @register_operator("_image_random_saturation")
-class RandomSaturation(Factor):
+class RandomSaturation(Scaled):
     """Each element's distance from its gray, times a factor from min_factor to max_factor. data: [h, w, c].
 
     MXNet 1.9.1 uses black instead of gray, which changes the brightness. This operator keeps the brightness.
@@ -146,7 +147,7 @@ class RandomSaturation(Factor):
 
 
 @register_operator("_image_random_hue")
-class RandomHue(Factor):
+class RandomHue(Scaled):
     """Hue rotated by a fraction of the colour circle, from min_factor to max_factor. data: [h, w, c]."""
 
     change = staticmethod(hue_turned)
@@ -185,15 +186,14 @@ class RandomColorJitter(Changed):
 class AdjustLighting(Changed):
     """Light added along the principal components of the colours, alpha[i] of each. data: [h, w, c]; alpha: three numbers."""
 
+    numbers: ClassVar[int] = 0
+
     alpha: tuple[float, ...]
     resources = ()
 
     def validate(self) -> None:
         if len(self.alpha) != 3:
             raise ParameterError(f"{self.name}: alpha={self.alpha} must be three numbers.")
-
-    def num_random(self, outs: Specs) -> int:
-        return 0
 
     def compute(self, *arrays: np.ndarray) -> Any:
         return self.settled(arrays[0], np.zeros(1))

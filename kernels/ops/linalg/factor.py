@@ -13,9 +13,9 @@ import numpy as np
 
 from ....errors import DTypeError, OperatorError, ShapeError
 from ...declare.host_op import HostOp
-from ...declare.operator_property import Dtypes, Shapes
+from ...declare.operator_property import Dtypes, KnownShapes, Shapes
 from ...declare.property_op import register_operator
-from ...op import Shape, is_known
+from ...op import Shape
 
 
 def _t(x: np.ndarray) -> np.ndarray:
@@ -34,21 +34,14 @@ class Factor(HostOp):
     output_names = ("output",)
     backward_reads = ("dy", "y")
 
-    def shapes(self, *x: Shape) -> Shapes:
-        """Return the shapes of the outputs. Raises ShapeError for matrices of an unsuitable shape."""
-        self.square(x[0])
-        return [x[0]]
+    def output_shapes(self, in_shape: KnownShapes) -> Shapes:
+        self.square(in_shape[0])
+        return [in_shape[0]]
 
     def square(self, x: Shape) -> None:
         """Check that the matrices are square."""
         if len(x) < 2 or x[-1] != x[-2]:
             raise ShapeError(f"{self.name}: A {x} must end in two equal axes, the matrix.")
-
-    def infer_shape(self, in_shape: Shapes, out_shape: Shapes) -> tuple[Shapes, Shapes, Shapes]:
-        known = [s for s in in_shape if s is not None and is_known(s)]
-        if len(known) < len(in_shape):
-            return list(in_shape), list(out_shape), []
-        return list(known), self.shapes(*known), []
 
     def infer_type(self, in_type: Dtypes, out_type: Dtypes) -> tuple[Dtypes, Dtypes, Dtypes] | None:
         for name, d in zip(self.list_arguments(), in_type):
@@ -84,7 +77,7 @@ class Potrf(Triangular):
     def compute(self, *arrays: np.ndarray) -> Any:
         return self.turned(self.lapack(np.linalg.cholesky, self.turned(arrays[0])))
 
-    def derivative(self, dy: list[Any], x: list[Any], y: list[Any]) -> Any:
+    def derivative(self, dy: list[np.ndarray], x: list[np.ndarray], y: list[np.ndarray]) -> Any:
         low, slope = self.turned(y[0]), self.turned(dy[0])
         inverse = np.linalg.inv(low)
         return 0.5 * _t(inverse) @ _symmetric(_t(low) @ slope) @ inverse
@@ -103,7 +96,7 @@ class Potri(Triangular):
         inverse = self.lapack(np.linalg.inv, np.tril(self.turned(arrays[0])))
         return _t(inverse) @ inverse
 
-    def derivative(self, dy: list[Any], x: list[Any], y: list[Any]) -> Any:
+    def derivative(self, dy: list[np.ndarray], x: list[np.ndarray], y: list[np.ndarray]) -> Any:
         return -self.turned(np.tril(y[0] @ (dy[0] + _t(dy[0])) @ _t(np.linalg.inv(np.tril(self.turned(x[0]))))))
 
 
@@ -121,8 +114,8 @@ class Trsm(Factor):
     argument_names = ("A", "B")
     backward_reads = ("dy0", "x0", "y0")
 
-    def shapes(self, *x: Shape) -> Shapes:
-        a, b = x
+    def output_shapes(self, in_shape: KnownShapes) -> Shapes:
+        a, b = in_shape
         self.square(a)
         if len(b) != len(a) or a[:-2] != b[:-2] or b[-1 if self.rightside else -2] != a[-1]:
             raise ShapeError(f"{self.name}: A {a} and B {b} do not fit with rightside={self.rightside}: leading axes must be "
@@ -137,7 +130,7 @@ class Trsm(Factor):
     def compute(self, *arrays: np.ndarray) -> Any:
         return self._solve(arrays[0], self.alpha * arrays[1], self.transpose)
 
-    def derivative(self, dy: list[Any], x: list[Any], y: list[Any]) -> Any:
+    def derivative(self, dy: list[np.ndarray], x: list[np.ndarray], y: list[np.ndarray]) -> Any:
         db = self._solve(x[0], dy[0], not self.transpose)
         left, right = (y[0], db) if self.rightside else (db, y[0])
         da = _t(left) @ right if self.rightside else left @ _t(right)
@@ -154,8 +147,8 @@ class Gelqf(Factor):
 
     output_names = ("output0", "output1")
 
-    def shapes(self, *x: Shape) -> Shapes:
-        a = x[0]
+    def output_shapes(self, in_shape: KnownShapes) -> Shapes:
+        a = in_shape[0]
         if len(a) < 2 or a[-2] > a[-1]:
             raise ShapeError(f"{self.name}: A {a} must end in matrices with at least as many columns as rows.")
         return [a, (*a[:-1], a[-2])]
@@ -164,7 +157,7 @@ class Gelqf(Factor):
         q, r = np.linalg.qr(_t(arrays[0]))
         return _t(q), _t(r)
 
-    def derivative(self, dy: list[Any], x: list[Any], y: list[Any]) -> Any:
+    def derivative(self, dy: list[np.ndarray], x: list[np.ndarray], y: list[np.ndarray]) -> Any:
         q, low = y
         m = _t(low) @ dy[1] - dy[0] @ _t(q)
         return self.lapack(np.linalg.solve, _t(low), dy[0] + _symmetric(m) @ q)
@@ -179,9 +172,9 @@ class Syevd(Factor):
 
     output_names = ("output0", "output1")
 
-    def shapes(self, *x: Shape) -> Shapes:
-        self.square(x[0])
-        return [x[0], x[0][:-1]]
+    def output_shapes(self, in_shape: KnownShapes) -> Shapes:
+        self.square(in_shape[0])
+        return [in_shape[0], in_shape[0][:-1]]
 
     def compute(self, *arrays: np.ndarray) -> Any:
         values, vectors = self.lapack(np.linalg.eigh, arrays[0])
@@ -189,7 +182,7 @@ class Syevd(Factor):
         largest = np.take_along_axis(u, np.argmax(np.abs(u), axis=-1)[..., None], axis=-1)
         return np.copysign(1, largest).astype(u.dtype) * u, values
 
-    def derivative(self, dy: list[Any], x: list[Any], y: list[Any]) -> Any:
+    def derivative(self, dy: list[np.ndarray], x: list[np.ndarray], y: list[np.ndarray]) -> Any:
         u, values = y
         gap = values[..., :, None] - values[..., None, :]
         tiny = 1e-20 if gap.dtype == np.float32 else 1e-100
@@ -209,7 +202,7 @@ class Inverse(Factor):
     def compute(self, *arrays: np.ndarray) -> Any:
         return self.lapack(np.linalg.inv, arrays[0])
 
-    def derivative(self, dy: list[Any], x: list[Any], y: list[Any]) -> Any:
+    def derivative(self, dy: list[np.ndarray], x: list[np.ndarray], y: list[np.ndarray]) -> Any:
         return -_t(y[0]) @ dy[0] @ _t(y[0])
 
 
@@ -221,7 +214,7 @@ class Determined(Factor):
         self.square(x)
         return x[:-2] or (1,)
 
-    def by_inverse(self, dy: Any, a: np.ndarray) -> np.ndarray:
+    def by_inverse(self, dy: np.ndarray, a: np.ndarray) -> np.ndarray:
         """Return dy · A⁻ᵀ, zero where A is singular."""
         return np.reshape(dy, (*a.shape[:-2], 1, 1)) * _t(self.lapack(np.linalg.inv, a))
 
@@ -233,13 +226,13 @@ class Det(Determined):
     output_names = ("output0",)
     backward_reads = ("dy", "x", "y")
 
-    def shapes(self, *x: Shape) -> Shapes:
-        return [self.one(x[0])]
+    def output_shapes(self, in_shape: KnownShapes) -> Shapes:
+        return [self.one(in_shape[0])]
 
     def compute(self, *arrays: np.ndarray) -> Any:
         return np.reshape(np.linalg.det(arrays[0]), self.one(arrays[0].shape))
 
-    def derivative(self, dy: list[Any], x: list[Any], y: list[Any]) -> Any:
+    def derivative(self, dy: list[np.ndarray], x: list[np.ndarray], y: list[np.ndarray]) -> Any:
         return self.by_inverse(dy[0] * y[0], x[0])
 
 
@@ -253,13 +246,13 @@ class Slogdet(Determined):
     output_names = ("output0", "output1")
     backward_reads = ("dy1", "x0")
 
-    def shapes(self, *x: Shape) -> Shapes:
-        return [self.one(x[0])] * 2
+    def output_shapes(self, in_shape: KnownShapes) -> Shapes:
+        return [self.one(in_shape[0])] * 2
 
     def compute(self, *arrays: np.ndarray) -> Any:
         sign, log = np.linalg.slogdet(arrays[0])
         shape = self.one(arrays[0].shape)
         return np.reshape(sign, shape), np.reshape(log, shape)
 
-    def derivative(self, dy: list[Any], x: list[Any], y: list[Any]) -> Any:
+    def derivative(self, dy: list[np.ndarray], x: list[np.ndarray], y: list[np.ndarray]) -> Any:
         return self.by_inverse(dy[1], x[0])

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-from typing import Any
 
 from ....errors import ShapeError
 from ...declare.composite import TracedValue, composite, ops
@@ -36,8 +35,8 @@ def scaled(x: TracedValue, by: float) -> TracedValue:
 
 
 @composite("_linalg_gemm", aliases=("linalg_gemm",))
-def gemm(A: Any, B: Any, C: Any, *, transpose_a: bool = False, transpose_b: bool = False, alpha: float = 1.0,
-         beta: float = 1.0, axis: int = -2) -> Any:
+def gemm(A: TracedValue, B: TracedValue, C: TracedValue, *, transpose_a: bool = False, transpose_b: bool = False,
+         alpha: float = 1.0, beta: float = 1.0, axis: int = -2) -> TracedValue:
     """alpha · A B + beta · C for each matrix; A, B transposed if asked.
 
     A, B, C: [..., m, k], [..., k, n], [..., m, n] with equal leading axes. axis: where the rows are, if not last but one.
@@ -50,7 +49,8 @@ def gemm(A: Any, B: Any, C: Any, *, transpose_a: bool = False, transpose_b: bool
 
 
 @composite("_linalg_gemm2", aliases=("linalg_gemm2",))
-def gemm2(A: Any, B: Any, *, transpose_a: bool = False, transpose_b: bool = False, alpha: float = 1.0, axis: int = -2) -> Any:
+def gemm2(A: TracedValue, B: TracedValue, *, transpose_a: bool = False, transpose_b: bool = False, alpha: float = 1.0,
+          axis: int = -2) -> TracedValue:
     """alpha · A B for each matrix; A, B transposed if asked.
 
     A, B: [..., m, k], [..., k, n] with equal leading axes. axis: where the rows are, if not last but one.
@@ -60,14 +60,15 @@ def gemm2(A: Any, B: Any, *, transpose_a: bool = False, transpose_b: bool = Fals
 
 
 @composite("_linalg_syrk", aliases=("linalg_syrk",))
-def syrk(A: Any, *, transpose: bool = False, alpha: float = 1.0) -> Any:
+def syrk(A: TracedValue, *, transpose: bool = False, alpha: float = 1.0) -> TracedValue:
     """alpha · A Aᵀ of each matrix, or alpha · Aᵀ A with transpose. A: [..., m, n]."""
     a = matrices("linalg_syrk", A)
     return scaled(product("linalg_syrk", a, a, transpose, not transpose), alpha)
 
 
 @composite("_linalg_trmm", aliases=("linalg_trmm",))
-def trmm(A: Any, B: Any, *, transpose: bool = False, rightside: bool = False, lower: bool = True, alpha: float = 1.0) -> Any:
+def trmm(A: TracedValue, B: TracedValue, *, transpose: bool = False, rightside: bool = False, lower: bool = True,
+         alpha: float = 1.0) -> TracedValue:
     """alpha · T B for each matrix, or alpha · B T with rightside; T is the triangle of A (lower or upper), or its transpose.
 
     A: [..., n, n]; only that triangle is read. B: [..., n, m], or [..., m, n] with rightside.
@@ -79,6 +80,6 @@ def trmm(A: Any, B: Any, *, transpose: bool = False, rightside: bool = False, lo
 
 
 @composite("_linalg_sumlogdiag", aliases=("linalg_sumlogdiag",))
-def sumlogdiag(A: Any) -> Any:
+def sumlogdiag(A: TracedValue) -> TracedValue:
     """The sum of the logarithms of the diagonal of each matrix. A: [..., n, n]. Returns: [...], or (1,) for one matrix."""
     return ops.sum(ops.log(ops.linalg_extractdiag(A)), axis=(-1,))

@@ -15,7 +15,7 @@ from ...declare.property_op import register_operator
 from ...declare.row_kernel import row_kernel
 from ...ir.lang import row_sum, where
 from ...kernel import KernelFunction
-from ...op import Req, Reqs, Spec, Specs, merge_shapes
+from ...op import Req, Reqs, Spec, Specs
 from ...philox import words
 from ..tensor.arange import indices
 from .uniform import fill_uniform
@@ -116,10 +116,6 @@ class Shuffle(OperatorProperty):
 
     def num_random(self, outs: Specs) -> int:
         return outs[0].shape[0] if outs[0].shape else 1
-
-    def infer_shape(self, in_shape: Shapes, out_shape: Shapes) -> tuple[Shapes, Shapes, Shapes]:
-        x = merge_shapes(self.name, "data and output", in_shape[0], out_shape[0])
-        return [x], [x], []
 
     def forward_kernel(self, ins: Specs, outs: Specs, reqs: Reqs, target: str, train: bool) -> KernelFunction:
         shape, req = ins[0].shape, reqs[0]

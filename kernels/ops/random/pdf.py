@@ -85,7 +85,7 @@ _density("generalized_negative_binomial", ("mu", "alpha"),
 
 
 @composite("_random_pdf_dirichlet", aliases=("random_pdf_dirichlet",))
-def dirichlet(sample: Any, alpha: Any, *, is_log: bool = False) -> Any:
+def dirichlet(sample: TracedValue, alpha: TracedValue, *, is_log: bool = False) -> TracedValue:
     """The density of sample, Dirichlet with concentrations alpha, along the last axis.
 
     alpha: [..., k]; sample: [..., m, k] or [..., k]. is_log: return the logarithm. Returns: sample.shape[:-1].

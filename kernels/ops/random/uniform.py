@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import Any, ClassVar
+from typing import ClassVar
 
 import numpy as np
 
@@ -12,7 +11,7 @@ from ....errors import DTypeError, ParameterError
 from ....integers import cdiv
 from ...declare.operator_property import RANDOM, Dtypes, OperatorProperty, Shapes, assign, gpu_module
 from ...declare.property_op import register_operator
-from ...kernel import KernelFunction
+from ...kernel import DeviceArray, KernelFunction, Run
 from ...op import Req, Reqs, Specs
 from ...philox import integers, normal, uniform
 
@@ -42,52 +41,50 @@ class Drawn(OperatorProperty):
     def infer_type(self, in_type: Dtypes, out_type: Dtypes) -> tuple[Dtypes, Dtypes, Dtypes]:
         return [], [self.dtype or as_dtype(self.default_dtype)], []
 
-    def numbers(self, seed: int, offset: int, count: int, dtype: np.dtype) -> np.ndarray:
-        """Return elements offset to offset + count. offset is counted from the start of the array and even."""
-        raise NotImplementedError(self.name)
-
-    def gpu(self) -> tuple[str, float, float]:
-        """Return the distribution of the GPU kernel and its two parameters."""
+    def distribution(self) -> tuple[str, float, float]:
+        """Return "uniform", "normal" or "integers", with the two numbers a and b of `draw`."""
         raise NotImplementedError(self.name)
 
     def forward_kernel(self, ins: Specs, outs: Specs, reqs: Reqs, target: str, train: bool) -> KernelFunction:
         (n, dtype), req = (outs[0].size, outs[0].dtype), reqs[0]
         if req == Req.NULL or n == 0:
             return lambda run, inputs, outputs, random: None
-        if target == "gpu":
-            module, (kind, a, b) = gpu_module("random.triton_random"), self.gpu()
-            return lambda run, inputs, outputs, random: module.draw(run, outputs[0], *random, kind, a, b, dtype,
-                                                                    add=req == Req.ADD)
-
-        def kernel(run: Any, inputs: Sequence[Any], outputs: Sequence[Any], random: tuple[int, int]) -> None:
-            flat, (seed, offset) = outputs[0].reshape(-1), random
-
-            def piece(i: int) -> None:
-                first = i * _CHUNK
-                part = flat[first:first + _CHUNK]
-                assign(part, req, self.numbers(seed, offset + first, part.size, dtype))
-
-            run.parallel(piece, cdiv(n, _CHUNK))
-
-        return kernel
+        kind, a, b = self.distribution()
+        return lambda run, inputs, outputs, random: draw(run, target, outputs[0], random, kind, a, b, dtype, add=req == Req.ADD)
 
 
-def fill_uniform(run: Any, target: str, out: Any, random: tuple[int, int], low: float = 0.0, span: float = 1.0) -> None:
-    """Fill out with low + span · uniform numbers in [0, 1): element i uses number offset + i of the seed in `random`."""
+def draw(run: Run, target: str, out: DeviceArray, random: tuple[int, int], kind: str, a: float, b: float, dtype: np.dtype, *,
+         add: bool = False) -> None:
+    """Fill out with a + b · uniform or normal numbers, or with a + integers below b: element i is number offset + i of the seed.
+
+    random: the seed and the offset. dtype: of out.
+    """
     seed, offset = random
     if target == "gpu":
-        dtype = np.dtype(str(out.dtype).removeprefix("torch.")) if "bfloat16" not in str(out.dtype) else bfloat16
-        gpu_module("random.triton_random").draw(run, out, seed, offset, "uniform", low, span, dtype, add=False)
+        gpu_module("random.triton_random").draw(run, out, seed, offset, kind, a, b, dtype, add=add)
         return
-    flat = out.reshape(-1)
-    wide = np.float64 if out.dtype == np.float64 else np.float32
+    flat, req = out.reshape((-1,)), Req.ADD if add else Req.WRITE
+    wide = np.dtype(np.float64 if dtype == np.float64 else np.float32)
+
+    def numbers(first: int, count: int) -> np.ndarray:
+        if kind == "integers":
+            return integers(seed, first, count, int(a), int(a + b), dtype)
+        found = uniform(seed, first, count, dtype) if kind == "uniform" else normal(seed, first, count, wide)
+        if (kind, a, b) == ("uniform", 0, 1):
+            return found
+        return (found.astype(wide, copy=False) * wide.type(b) + wide.type(a)).astype(dtype, copy=False)
 
     def piece(i: int) -> None:
         part = flat[i * _CHUNK:(i + 1) * _CHUNK]
-        u = uniform(seed, offset + i * _CHUNK, part.size, out.dtype)
-        part[...] = u if (low, span) == (0.0, 1.0) else (u.astype(wide) * wide(span) + wide(low)).astype(out.dtype)
+        assign(part, req, numbers(offset + i * _CHUNK, part.size))
 
     run.parallel(piece, cdiv(flat.size, _CHUNK))
+
+
+def fill_uniform(run: Run, target: str, out: DeviceArray, random: tuple[int, int], low: float = 0.0, span: float = 1.0) -> None:
+    """Fill out with low + span · uniform numbers in [0, 1)."""
+    name = str(out.dtype).removeprefix("torch.")
+    draw(run, target, out, random, "uniform", low, span, bfloat16 if name == "bfloat16" else np.dtype(name))
 
 
 def _floating(p: Drawn) -> None:
@@ -108,14 +105,7 @@ class RandomUniform(Drawn):
         if not self.low <= self.high:
             raise ParameterError(f"{self.name}: low={self.low} is above high={self.high}.")
 
-    def numbers(self, seed: int, offset: int, count: int, dtype: np.dtype) -> np.ndarray:
-        u = uniform(seed, offset, count, dtype)
-        if (self.low, self.high) == (0.0, 1.0):
-            return u
-        wide = np.float64 if dtype == np.float64 else np.float32
-        return (u.astype(wide) * wide(self.high - self.low) + wide(self.low)).astype(dtype)
-
-    def gpu(self) -> tuple[str, float, float]:
+    def distribution(self) -> tuple[str, float, float]:
         return "uniform", self.low, self.high - self.low
 
 
@@ -131,11 +121,7 @@ class RandomNormal(Drawn):
         if self.scale < 0:
             raise ParameterError(f"{self.name}: scale={self.scale} is negative.")
 
-    def numbers(self, seed: int, offset: int, count: int, dtype: np.dtype) -> np.ndarray:
-        wide = np.dtype(np.float64 if dtype == np.float64 else np.float32)
-        return (normal(seed, offset, count, wide) * wide.type(self.scale) + wide.type(self.loc)).astype(dtype)
-
-    def gpu(self) -> tuple[str, float, float]:
+    def distribution(self) -> tuple[str, float, float]:
         return "normal", self.loc, self.scale
 
 
@@ -158,8 +144,5 @@ class RandomRandint(Drawn):
         if self.low < np.iinfo(dtype).min or self.high - 1 > np.iinfo(dtype).max:
             raise ParameterError(f"{self.name}: low={self.low}, high={self.high} do not fit {dtype}.")
 
-    def numbers(self, seed: int, offset: int, count: int, dtype: np.dtype) -> np.ndarray:
-        return integers(seed, offset, count, self.low, self.high, dtype)
-
-    def gpu(self) -> tuple[str, float, float]:
+    def distribution(self) -> tuple[str, float, float]:
         return "integers", self.low, self.high - self.low

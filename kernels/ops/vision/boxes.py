@@ -32,6 +32,21 @@ def centers(boxes: np.ndarray) -> np.ndarray:
     return np.concatenate([(boxes[..., :2] + boxes[..., 2:]) / 2, boxes[..., 2:] - boxes[..., :2]], -1)
 
 
+def encoded(boxes: np.ndarray, anchors: np.ndarray) -> np.ndarray:
+    """Return boxes relative to anchors, both as centre and size: the distance of centres and the logarithm of sizes."""
+    with np.errstate(all="ignore"):
+        apart, ratio = (boxes[..., :2] - anchors[..., :2]) / anchors[..., 2:], boxes[..., 2:] / anchors[..., 2:]
+        return np.concatenate([apart, np.log(ratio)], -1)
+
+
+def decoded(code: np.ndarray, anchors: np.ndarray) -> np.ndarray:
+    """Return in corner form the boxes that are encoded relative to anchors, which are centre and size."""
+    with np.errstate(over="ignore"):
+        half = np.exp(code[..., 2:]) * anchors[..., 2:] / 2
+    middle = code[..., :2] * anchors[..., 2:] + anchors[..., :2]
+    return np.concatenate([middle - half, middle + half], -1)
+
+
 def overlaps(a: np.ndarray, b: np.ndarray, pixel: float = 0) -> np.ndarray:
     """Return the intersection over union of every box of a [n, 4] and b [m, 4] in corner form; 0 for an empty union.
 
@@ -79,7 +94,7 @@ class BoxIou(HostOp):
     gradient_arguments = ()
 
     def output_shapes(self, in_shape: KnownShapes) -> Shapes:
-        a, b = (tuple(s or ()) for s in in_shape)
+        a, b = in_shape
         if not a or not b or a[-1] != 4 or b[-1] != 4:
             raise ShapeError(f"{self.name}: lhs {a} and rhs {b} must have a last axis of size 4.")
         return [(*a[:-1], *b[:-1])]
@@ -150,7 +165,7 @@ class BoxNms(HostOp):
                 y[b, :len(rows), box] = corners(boxes, "center") if self.out_format == "corner" else centers(boxes)
         return y.reshape(arrays[0].shape), index.reshape(arrays[0].shape[:-1])
 
-    def derivative(self, dy: list[Any], x: list[Any], y: list[Any]) -> Any:
+    def derivative(self, dy: list[np.ndarray], x: list[np.ndarray], y: list[np.ndarray]) -> Any:
         dx = np.zeros_like(dy[0])
         outer, row = np.nonzero(y[1].reshape(-1, y[1].shape[-1]) >= 0)
         flat, index = dx.reshape(-1, *dx.shape[-2:]), y[1].reshape(-1, y[1].shape[-1])
@@ -210,7 +225,7 @@ class BoxEncode(HostOp):
     gradient_arguments = ()
 
     def output_shapes(self, in_shape: KnownShapes) -> Shapes:
-        samples, matches, anchors, refs, means, stds = (tuple(s or ()) for s in in_shape)
+        samples, matches, anchors, refs, means, stds = in_shape
         if len(samples) != 2 or matches != samples or anchors != (*samples, 4) or len(refs) != 3 or refs[::2] != (samples[0], 4) \
                 or means != (4,) or stds != (4,):
             raise ShapeError(f"{self.name}: samples {samples} and matches {matches} must be [b, n], anchors {anchors} [b, n, 4], "
@@ -221,8 +236,7 @@ class BoxEncode(HostOp):
         samples, matches, anchors, refs, means, stds = arrays
         which = np.clip(matches.astype(np.int64), 0, refs.shape[1] - 1)
         chosen, own = centers(np.take_along_axis(refs, which[..., None], axis=1)), centers(anchors)
-        with np.errstate(all="ignore"):
-            code = np.concatenate([(chosen[..., :2] - own[..., :2]) / own[..., 2:], np.log(chosen[..., 2:] / own[..., 2:])], -1)
+        code = encoded(chosen, own)
         mask = np.broadcast_to((samples > 0.5)[..., None], code.shape)
         return np.where(mask, (code - means) / stds, 0), mask.astype(anchors.dtype)
 
@@ -249,7 +263,7 @@ class BoxDecode(HostOp):
             raise ParameterError(f"{self.name}: std0 ... std3 must be finite numbers.")
 
     def output_shapes(self, in_shape: KnownShapes) -> Shapes:
-        x, anchors = (tuple(s or ()) for s in in_shape)
+        x, anchors = in_shape
         if len(x) != 3 or x[2] != 4 or anchors != (1, *x[1:]):
             raise ShapeError(f"{self.name}: data {x} must be [b, n, 4], anchors {anchors} [1, n, 4].")
         return [x]
@@ -258,9 +272,6 @@ class BoxDecode(HostOp):
         data, anchors = arrays
         own = anchors if self.format == "center" else centers(anchors)
         code = data * np.array([self.std0, self.std1, self.std2, self.std3], data.dtype)
-        size = code[..., 2:] if self.clip <= 0 else np.minimum(code[..., 2:], self.clip)
-        with np.errstate(over="ignore"):
-            half = np.exp(size) * own[..., 2:] / 2
-        middle = code[..., :2] * own[..., 2:] + own[..., :2]
-        return np.concatenate([middle - half, middle + half], -1)
-
+        if self.clip > 0:
+            code[..., 2:] = np.minimum(code[..., 2:], self.clip)
+        return decoded(code, own)

@@ -96,6 +96,17 @@ def _convolve(columns: TracedValue, weight: TracedValue, bias: TracedValue | Non
     return y if bias is None else y + bias.reshape((1, f, 1, 1))
 
 
+def _layer(name: str, arrays: Sequence[TracedValue], mask: TracedValue | None, bias: TracedValue | None, **params: Any
+           ) -> TracedValue:
+    """Return the convolution of arrays (data, offset, weight); mask: a factor for each point."""
+    (data, offset, weight), p = arrays, Params(params)
+    size = _out_size(name, p, data.shape)
+    columns = _columns(data, offset, p, size, clamp=mask is None)
+    if mask is not None:
+        columns = columns * mask.reshape((data.shape[0] * p.num_deformable_group, 1, -1))
+    return _convolve(columns, weight, bias, p, data.shape[0], size)
+
+
 def _arguments(*names: str) -> Any:
     return lambda p: names if p.no_bias else (*names, "bias")
 
@@ -105,31 +116,25 @@ _PLAIN, _MODULATED = "DeformableConvolution", "ModulatedDeformableConvolution"
 
 @composite("_contrib_DeformableConvolution", arguments=_arguments("data", "offset", "weight"),
            complete=lambda p, shapes: _complete(_PLAIN, p, shapes), check=lambda p: _check(_PLAIN, p))
-def deformable(data: Any, offset: Any, weight: Any, bias: Any, *, kernel: tuple[int, ...], stride: tuple[int, ...] = (),
-               dilate: tuple[int, ...] = (), pad: tuple[int, ...] = (), num_filter: int, num_group: int = 1,
-               num_deformable_group: int = 1, workspace: int = 1024, no_bias: bool = False,
-               layout: str | None = None) -> Any:
+def deformable(data: TracedValue, offset: TracedValue, weight: TracedValue, bias: TracedValue | None, *,
+               kernel: tuple[int, ...], stride: tuple[int, ...] = (), dilate: tuple[int, ...] = (), pad: tuple[int, ...] = (),
+               num_filter: int, num_group: int = 1, num_deformable_group: int = 1, workspace: int = 1024, no_bias: bool = False,
+               layout: str | None = None) -> TracedValue:
     """Convolution of data [n, c, h, w] with kernel elements displaced by offset, in elements of the data.
 
     offset: [n, 2 · kh · kw · num_deformable_group, h', w']: per channel group and kernel element, first vertical.
     weight: [num_filter, c / num_group, kh, kw]. Returns: [n, num_filter, h', w']. A point outside the data counts as zero.
     """
-    p = Params({"kernel": kernel, "stride": stride, "dilate": dilate, "pad": pad, "num_filter": num_filter,
-                "num_group": num_group, "num_deformable_group": num_deformable_group})
-    size = _out_size(_PLAIN, p, data.shape)
-    return _convolve(_columns(data, offset, p, size, True), weight, bias, p, data.shape[0], size)
+    return _layer(_PLAIN, (data, offset, weight), None, bias, kernel=kernel, stride=stride, dilate=dilate, pad=pad,
+                  num_filter=num_filter, num_group=num_group, num_deformable_group=num_deformable_group)
 
 
 @composite("_contrib_ModulatedDeformableConvolution", arguments=_arguments("data", "offset", "mask", "weight"),
            complete=lambda p, shapes: _complete(_MODULATED, p, shapes), check=lambda p: _check(_MODULATED, p))
-def modulated(data: Any, offset: Any, mask: Any, weight: Any, bias: Any, *, kernel: tuple[int, ...],
-              stride: tuple[int, ...] = (), dilate: tuple[int, ...] = (), pad: tuple[int, ...] = (), num_filter: int,
-              num_group: int = 1, num_deformable_group: int = 1, workspace: int = 1024, no_bias: bool = False,
-              im2col_step: int = 64, layout: str | None = None) -> Any:
+def modulated(data: TracedValue, offset: TracedValue, mask: TracedValue, weight: TracedValue, bias: TracedValue | None, *,
+              kernel: tuple[int, ...], stride: tuple[int, ...] = (), dilate: tuple[int, ...] = (), pad: tuple[int, ...] = (),
+              num_filter: int, num_group: int = 1, num_deformable_group: int = 1, workspace: int = 1024, no_bias: bool = False,
+              im2col_step: int = 64, layout: str | None = None) -> TracedValue:
     """DeformableConvolution with points also weighted by mask [n, kh · kw · num_deformable_group, h', w']."""
-    p = Params({"kernel": kernel, "stride": stride, "dilate": dilate, "pad": pad, "num_filter": num_filter,
-                "num_group": num_group, "num_deformable_group": num_deformable_group})
-    size = _out_size(_MODULATED, p, data.shape)
-    columns = _columns(data, offset, p, size, False)
-    shape = (data.shape[0] * num_deformable_group, 1, kernel[0] * kernel[1] * size[0] * size[1])
-    return _convolve(columns * mask.reshape(shape), weight, bias, p, data.shape[0], size)
+    return _layer(_MODULATED, (data, offset, weight), mask, bias, kernel=kernel, stride=stride, dilate=dilate, pad=pad,
+                  num_filter=num_filter, num_group=num_group, num_deformable_group=num_deformable_group)

@@ -15,7 +15,7 @@ from ...declare.host_op import HostOp
 from ...declare.operator_property import KnownShapes, Shapes
 from ...declare.property_op import register_operator
 from ...op import Shape
-from .boxes import centers, overlaps, suppressed
+from .boxes import centers, decoded, encoded, overlaps, suppressed
 
 
 @register_operator("_contrib_MultiBoxPrior")
@@ -92,7 +92,7 @@ class MultiBoxTarget(HostOp):
             raise ParameterError(f"{self.name}: variances={self.variances} must be four numbers.")
 
     def output_shapes(self, in_shape: KnownShapes) -> Shapes:
-        anchor, label, scores = (tuple(s or ()) for s in in_shape)
+        anchor, label, scores = in_shape
         n = _anchors(self.name, anchor)
         if len(label) != 3 or label[2] < 5 or len(scores) != 3 or scores[0] != label[0] or scores[2] != n:
             raise ShapeError(f"{self.name}: label {label} must be [b, m, 5 or more], cls_pred {scores} [b, classes + 1, {n}].")
@@ -137,9 +137,7 @@ class MultiBoxTarget(HostOp):
             kinds[i, self._negatives(taken, best, scores)] = 0
             kinds[i, taken] = labels[which[taken], 0] + 1
             mask[i, taken] = 1
-            box, a = centers(labels[which[taken], 1:5]), own[taken]
-            with np.errstate(all="ignore"):
-                code = np.concatenate([(box[:, :2] - a[:, :2]) / a[:, 2:], np.log(box[:, 2:] / a[:, 2:])], 1)
+            code = encoded(centers(labels[which[taken], 1:5]), own[taken])
             target[i, taken] = code / np.array(self.variances, np.float32)
         return target.reshape(b, -1), mask.reshape(b, -1), kinds
 
@@ -169,7 +167,7 @@ class MultiBoxDetection(HostOp):
             raise ParameterError(f"{self.name}: variances={self.variances} must be four numbers.")
 
     def output_shapes(self, in_shape: KnownShapes) -> Shapes:
-        scores, loc, anchor = (tuple(s or ()) for s in in_shape)
+        scores, loc, anchor = in_shape
         n = _anchors(self.name, anchor)
         if len(scores) != 3 or scores[2] != n or scores[1] < 2 or loc != (scores[0], n * 4):
             raise ShapeError(f"{self.name}: cls_prob {scores} must be [b, kinds + 1, {n}], loc_pred {loc} [b, {n * 4}].")
@@ -177,12 +175,7 @@ class MultiBoxDetection(HostOp):
 
     def compute(self, *arrays: np.ndarray) -> Any:
         prob, loc, anchors = arrays
-        own = centers(anchors[0])
-        code = loc.reshape(len(prob), -1, 4) * np.array(self.variances, loc.dtype)
-        with np.errstate(over="ignore"):
-            half = np.exp(code[..., 2:]) * own[:, 2:] / 2
-        middle = code[..., :2] * own[:, 2:] + own[:, :2]
-        boxes = np.concatenate([middle - half, middle + half], -1)
+        boxes = decoded(loc.reshape(len(prob), -1, 4) * np.array(self.variances, loc.dtype), centers(anchors[0]))
         boxes = np.clip(boxes, 0, 1) if self.clip else boxes
         out = np.full((*boxes.shape[:2], 6), -1, prob.dtype)
         for b in range(len(prob)):

@@ -78,7 +78,7 @@ class Points(OperatorProperty):
     own_dtypes = True
 
     def output_shapes(self, in_shape: KnownShapes) -> Shapes:
-        data, y, x, image = (tuple(s or ()) for s in in_shape)
+        data, y, x, image = in_shape
         if len(data) != 4 or len(y) != 2 or x != y or image != y[:1]:
             raise ShapeError(f"{self.name}: data {data} must be [n, c, h, w], y {y} and x {x} [groups, points], "
                              f"image {image} [groups].")

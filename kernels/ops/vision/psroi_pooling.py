@@ -45,7 +45,7 @@ class PSROIPooling(HostOp):
         return self.group_size or self.pooled_size
 
     def output_shapes(self, in_shape: KnownShapes) -> Shapes:
-        data, rois = (tuple(s or ()) for s in in_shape)
+        data, rois = in_shape
         channels = self.output_dim * self.groups**2
         if len(data) != 4 or data[1] != channels or len(rois) != 2 or rois[1] != 5:
             raise ShapeError(f"{self.name}: data {data} must be [n, {channels}, h, w] for output_dim={self.output_dim} and "
@@ -83,7 +83,7 @@ class PSROIPooling(HostOp):
             out[r] = np.einsum("ih,cijhw,jw->cij", down, planes, across, optimize=True)
         return out
 
-    def derivative(self, dy: list[Any], x: list[Any], y: list[Any]) -> Any:
+    def derivative(self, dy: list[np.ndarray], x: list[np.ndarray], y: list[np.ndarray]) -> Any:
         data, rois = x
         g, of = self.groups, self._group()
         dx = np.zeros((data.shape[0], self.output_dim, g, g, *data.shape[2:]), data.dtype)

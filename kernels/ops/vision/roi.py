@@ -38,7 +38,7 @@ class Regions(OperatorProperty):
         return c
 
     def output_shapes(self, in_shape: KnownShapes) -> Shapes:
-        data, rois = (tuple(s or ()) for s in in_shape)
+        data, rois = in_shape
         if len(data) != 4 or len(rois) != 2 or rois[1] != 5:
             raise ShapeError(f"{self.name}: data {data} must be [n, c, h, w], and rois {rois} [regions, 5]: image, left, top, "
                              f"right, bottom.")
@@ -190,7 +190,7 @@ class ROIAlign(HostOp, Regions):
                 out[r] = down @ data[image] @ across.T
         return out
 
-    def derivative(self, dy: list[Any], x: list[Any], y: list[Any]) -> Any:
+    def derivative(self, dy: list[np.ndarray], x: list[np.ndarray], y: list[np.ndarray]) -> Any:
         data, rois = x[0], x[1]
         dx = np.zeros(data.shape, data.dtype)
         for r, image, down, across in self._regions(rois, data.shape):

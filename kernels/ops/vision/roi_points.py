@@ -90,7 +90,7 @@ class RROIAlign(_PointRegions):
                                  f"spatial_scale={self.spatial_scale} above 0.")
 
     def output_shapes(self, in_shape: KnownShapes) -> Shapes:
-        data, rois = (tuple(s or ()) for s in in_shape)
+        data, rois = in_shape
         self._check_regions(rois)
         if len(data) != 4:
             raise ShapeError(f"{self.name}: data {data} must be [n, c, h, w].")
@@ -121,7 +121,7 @@ class RROIAlign(_PointRegions):
             out[r] = _read(flat[image], points).mean((-2, -1))
         return out
 
-    def derivative(self, dy: list[Any], x: list[Any], y: list[Any]) -> Any:
+    def derivative(self, dy: list[np.ndarray], x: list[np.ndarray], y: list[np.ndarray]) -> Any:
         data, rois = x
         dx = np.zeros((*data.shape[:2], data.shape[2] * data.shape[3]), data.dtype)
         for r, image, points in self._regions(rois, data.shape):
@@ -169,7 +169,7 @@ class DeformablePSROIPooling(_PointRegions):
         return self.part_size or self.pooled_size
 
     def output_shapes(self, in_shape: KnownShapes) -> Shapes:
-        data, rois, *trans = (tuple(s or ()) for s in in_shape)
+        data, rois, *trans = in_shape
         self._check_regions(rois)
         channels, parts = self.output_dim * self.group_size**2, self.parts
         if len(data) != 4 or data[1] != channels:
@@ -220,7 +220,7 @@ class DeformablePSROIPooling(_PointRegions):
             out[r] = total.sum((-2, -1)) / np.maximum(p.counts.sum((-2, -1)), 1)
         return out
 
-    def derivative(self, dy: list[Any], x: list[Any], y: list[Any]) -> Any:
+    def derivative(self, dy: list[np.ndarray], x: list[np.ndarray], y: list[np.ndarray]) -> Any:
         data, _, *trans = x
         channel, flat = self._channels(), _flat(data)
         dx, dtrans = np.zeros_like(flat), [np.zeros_like(t) for t in trans]

@@ -6,7 +6,7 @@ Source: Jaderberg, Simonyan, Zisserman, Kavukcuoglu 2015, arXiv:1506.02025.
 
 from __future__ import annotations
 
-from typing import Any, Literal
+from typing import Literal
 
 from ....errors import ParameterError, ShapeError
 from ...declare.composite import TracedValue, arange, composite, ops
@@ -41,7 +41,8 @@ def _check_size(name: str, size: tuple[int, ...], parameter: str) -> tuple[int, 
 
 
 @composite("GridGenerator")
-def grid_generator(data: Any, *, transform_type: Literal["affine", "warp"], target_shape: tuple[int, ...] = (0, 0)) -> Any:
+def grid_generator(data: TracedValue, *, transform_type: Literal["affine", "warp"], target_shape: tuple[int, ...] = (0, 0)
+                   ) -> TracedValue:
     """A sampling grid [n, 2, h, w]. "affine": from 2 × 3 matrices data [n, 6], of size target_shape. "warp": the regular
     grid displaced by data [n, 2, h, w], in elements: x, then y."""
     if transform_type == "affine":
@@ -66,7 +67,7 @@ def _check_sampler(name: str, data: TracedValue, n: int) -> None:
 
 
 @composite("BilinearSampler")
-def bilinear_sampler(data: Any, grid: Any, *, cudnn_off: bool = False) -> Any:
+def bilinear_sampler(data: TracedValue, grid: TracedValue, *, cudnn_off: bool = False) -> TracedValue:
     """data [n, c, h, w] interpolated along grid [n, 2, h', w'], zero outside.
 
     Returns: [n, c, h', w'].
@@ -78,8 +79,9 @@ def bilinear_sampler(data: Any, grid: Any, *, cudnn_off: bool = False) -> Any:
 
 
 @composite("SpatialTransformer", complete=lambda p, shapes: [shapes[0], (shapes[0][0], 6) if shapes[0] else shapes[1]])
-def spatial_transformer(data: Any, loc: Any, *, target_shape: tuple[int, ...] = (0, 0),
-                        transform_type: Literal["affine"], sampler_type: Literal["bilinear"], cudnn_off: bool = False) -> Any:
+def spatial_transformer(data: TracedValue, loc: TracedValue, *, target_shape: tuple[int, ...] = (0, 0),
+                        transform_type: Literal["affine"], sampler_type: Literal["bilinear"], cudnn_off: bool = False
+                        ) -> TracedValue:
     """data [n, c, h, w] interpolated along the affine grid of the 2 × 3 matrices loc [n, 6].
 
     Returns: [n, c, *target_shape].
