@@ -5,14 +5,18 @@ from __future__ import annotations
 import inspect
 import math
 import operator
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
+from functools import cache
 from typing import Any
 
 from ...dtype import as_dtype
 from ...errors import GraphError
 from ...kernels import op as ops
 from ...kernels.op import Op
-from ...kernels.params import REQUIRED, format_value
+from ...kernels.params import format_value
+from ...ndarray.dispatch.arguments import array_names
+from ...ndarray.functions.namespace import Namespace
+from ...ndarray.functions.namespace import signature as array_signature
 from ..control_flow import ops as _loops  # noqa: F401  declares its operators
 from ..control_flow.compose import cond, foreach, while_loop
 from ..executor.executor import Executor as Executor
@@ -26,21 +30,16 @@ from .symbol import load as load
 from .symbol import load_json as load_json
 from .symbol import var as var
 
-_made: dict[tuple[str, str], tuple[Op, Callable[..., Symbol]]] = {}
-
 
 def function(name: str, called: str = "") -> Callable[..., Symbol]:
     """Return the function that makes symbols of the operator called name, with its real signature.
 
     called: what it is called where its prefix is understood, as in `contrib`; unnamed nodes are called so.
     """
-    op, key = ops.get(name), (name, called or name)
-    found = _made.get(key)
-    if found is None or found[0] is not op:
-        found = _made[key] = (op, _function(op, called or name))
-    return found[1]
+    return _function(ops.get(name), called or name)
 
 
+@cache
 def _function(op: Op, name: str) -> Callable[..., Symbol]:
     def make(*args: Any, **kwargs: Any) -> Symbol:
         return create(op, args, kwargs, hint=name.lower())
@@ -52,61 +51,19 @@ def _function(op: Op, name: str) -> Callable[..., Symbol]:
 
 
 def signature(op: Op) -> inspect.Signature:
-    """Inputs, then parameters, then name and attr."""
-    kind = inspect.Parameter
-    parts: list[inspect.Parameter] = []
-    variadic = any(d.name == "num_args" for d in op.params)
-    if variadic:
-        parts.append(kind("data", kind.VAR_POSITIONAL))
-    else:
-        parts += [kind(n, kind.POSITIONAL_OR_KEYWORD, default=None) for n in _inputs(op)]
-    taken = {p.name for p in parts} | {"name", "attr", "out", "kwargs"}
-    where = kind.KEYWORD_ONLY if variadic else kind.POSITIONAL_OR_KEYWORD
-    for d in op.params:
-        if d.name not in taken and d.name.isidentifier():
-            default = inspect.Parameter.empty if d.default is REQUIRED else d.default
-            parts.append(kind(d.name, where if default is not inspect.Parameter.empty or variadic else kind.KEYWORD_ONLY,
-                              default=default))
-    parts.sort(key=lambda p: p.kind)
+    """Return the signature: inputs, then parameters, then name and attr. Inputs may be left out."""
+    kind, inputs = inspect.Parameter, array_names(op)
+    parts = []
+    for p in array_signature(op).parameters.values():
+        if p.name in inputs:
+            p = p.replace(default=None)
+        elif p.default is kind.empty and p.kind is kind.POSITIONAL_OR_KEYWORD:
+            p = p.replace(kind=kind.KEYWORD_ONLY)
+        if p.name not in ("out", "name"):
+            parts.append(p)
     parts += [kind("name", kind.KEYWORD_ONLY, default=None), kind("attr", kind.KEYWORD_ONLY, default=None),
               kind("kwargs", kind.VAR_KEYWORD)]
-    return inspect.Signature(parts, return_annotation=Symbol)
-
-
-def _inputs(op: Op) -> tuple[str, ...]:
-    if op.input_names:
-        return op.input_names
-    try:
-        p = op.parse({d.name: d.choices[0] if d.choices else _sample(d.kind) for d in op.params if d.default is REQUIRED})
-        return (*op.arguments(p), *op.auxiliaries(p))
-    except (ValueError, TypeError, KeyError, IndexError, RuntimeError):
-        return ()
-
-
-def _sample(kind: str) -> Any:
-    return {"shape": (1, 1), "str": "", "dtype": "float32", "bool": False, "floats": (1.0,)}.get(kind, 1)
-
-
-class _Prefixed:
-    """`mx.sym.random`, `mx.sym.linalg`, ...: operators whose names begin with a prefix.
-
-    short: whether unnamed nodes are called without it, `quadratic0`.
-    """
-
-    def __init__(self, *prefixes: str, short: bool = False, extra: Mapping[str, Callable[..., Any]] | None = None):
-        self._prefixes, self._short, self._extra = prefixes, short, dict(extra or {})
-
-    def __getattr__(self, name: str) -> Callable[..., Any]:
-        if name in self._extra:
-            return self._extra[name]
-        known = ops.registered()
-        for prefix in self._prefixes:
-            if prefix + name in known:
-                return function(prefix + name, name if self._short else "")
-        raise AttributeError(f"mx.sym: no operator {self._prefixes[0]}{name}.")
-
-    def __dir__(self) -> list[str]:
-        return sorted({*self._extra, *(n[len(p):] for p in self._prefixes for n in ops.registered() if n.startswith(p))})
+    return inspect.Signature(sorted(parts, key=lambda p: p.kind), return_annotation=Symbol)
 
 
 def _boolean_mask(data: Symbol, index: Symbol, axis: int = 0, **_: Any) -> Symbol:
@@ -115,12 +72,16 @@ def _boolean_mask(data: Symbol, index: Symbol, axis: int = 0, **_: Any) -> Symbo
                      "Use mx.nd.contrib.boolean_mask on an output, or sym.where or sym.SequenceMask, which keep the shape.")
 
 
-random = _Prefixed("_random_", "random_", "_sample_", "sample_", "_", extra=DISTRIBUTIONS)
-linalg = _Prefixed("_linalg_", "linalg_", short=True)
-contrib = _Prefixed("_contrib_", short=True, extra={"foreach": foreach, "while_loop": while_loop, "cond": cond,
-                                                          "boolean_mask": _boolean_mask})
-image = _Prefixed("_image_", short=True)
-sparse = _internal = op = _Prefixed("", "_")
+def _whole_name(name: str, called: str) -> Callable[..., Symbol]:
+    return function(name)
+
+
+random = Namespace("mx.sym.random", ("_random_", "random_", "_sample_", "sample_", "_"), DISTRIBUTIONS, _whole_name)
+linalg = Namespace("mx.sym.linalg", ("_linalg_", "linalg_"), make=function)
+contrib = Namespace("mx.sym.contrib", ("_contrib_",), {"foreach": foreach, "while_loop": while_loop, "cond": cond,
+                                                       "boolean_mask": _boolean_mask}, function)
+image = Namespace("mx.sym.image", ("_image_",), make=function)
+sparse = _internal = op = Namespace("mx.sym.op", ("", "_"), make=_whole_name)
 
 
 def zeros(shape: Any, dtype: Any = None, **kwargs: Any) -> Symbol:

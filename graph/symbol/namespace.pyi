@@ -19,7 +19,7 @@ from .symbol import load_json as load_json
 from .symbol import var as var
 def function(name: str, called: str='') -> Callable[..., Symbol]: ...
 def signature(op: Op) -> inspect.Signature:
-    """Inputs, then parameters, then name and attr."""
+    """Return the signature: inputs, then parameters, then name and attr. Inputs may be left out."""
 random: Any
 linalg: Any
 contrib: Any

@@ -3,21 +3,9 @@
 from __future__ import annotations
 
 import threading
-from typing import Any
 
 from ...errors import GraphError
 from .node import hidden_form
-
-_local = threading.local()
-
-
-def _stack(kind: str) -> list[Any]:
-    found = getattr(_local, kind, None)
-    if found is None:
-        found = []
-        setattr(_local, kind, found)
-    return found
-
 
 class NameManager:
     """`with NameManager():` restarts the numbers of names: convolution0, convolution1, activation0 ..."""
@@ -34,19 +22,16 @@ class NameManager:
         return f"{hint}{number}"
 
     def __enter__(self) -> NameManager:
-        _stack("names").append(self)
+        _entered.names.append(self)
         return self
 
     def __exit__(self, *exc: object) -> None:
-        _stack("names").pop()
+        _entered.names.pop()
 
     @staticmethod
     def current() -> NameManager:
         """The innermost manager of this thread."""
-        stack = _stack("names")
-        if not stack:
-            stack.append(NameManager())
-        return stack[-1]
+        return _entered.names[-1]
 
 
 class Prefix(NameManager):
@@ -79,16 +64,23 @@ class AttrScope:
 
     def __enter__(self) -> AttrScope:
         self._attrs = {**AttrScope.current()._attrs, **self._own}
-        _stack("attrs").append(self)
+        _entered.attrs.append(self)
         return self
 
     def __exit__(self, *exc: object) -> None:
-        _stack("attrs").pop()
+        _entered.attrs.pop()
 
     @staticmethod
     def current() -> AttrScope:
         """The innermost scope of this thread."""
-        stack = _stack("attrs")
-        if not stack:
-            stack.append(AttrScope())
-        return stack[-1]
+        return _entered.attrs[-1]
+
+
+class _Entered(threading.local):
+    """The managers and scopes that each thread has entered, below them the ones it starts with."""
+
+    def __init__(self) -> None:
+        self.names, self.attrs = [NameManager()], [AttrScope()]
+
+
+_entered = _Entered()

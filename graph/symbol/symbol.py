@@ -7,12 +7,14 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
 import numpy as np
+from numpy.typing import DTypeLike
 
 from ...atomic_file import read_file, write_atomic
 from ...dtype import DTYPE_TO_FLAG, as_dtype
 from ...errors import DTypeError, GraphError, ShapeError, nearest
 from ...kernels import op as ops
 from ...kernels.op import Op, Shape, is_known
+from ...ndarray.dispatch.arguments import is_variadic
 from ..executor import bind as binding
 from ..passes.infer import from_user, infer_dtypes, infer_shapes, to_user
 from ..show.svg import draw_graph
@@ -20,7 +22,6 @@ from . import json as symbol_json
 from .compose import HINTS, clean_attrs, make_node, split_arguments, variable_attrs
 from .node import HIDDEN_KEYS, Entry, Node, copy_graph, split_variables, topological
 
-Table = tuple[list[tuple[str, Any]], list[tuple[str, Any]], list[tuple[str, Any]]]  # arguments, outputs, states
 Number = (int, float, np.number, np.bool_)
 _ARRAY_ONLY = frozenset(("asnumpy", "asscalar", "wait_to_read", "backward", "copy", "detach", "as_in_context", "attach_grad"))
 
@@ -243,37 +244,38 @@ class Symbol:
 
         args, kwargs: known shapes, by position or by name. 0 in a shape, and (), mean unknown.
         """
-        known = self._known("infer_shape", args, kwargs)
-        table = self._shape_table(known)
-        unknown = [(n, s) for n, s in (*table[0], *table[2]) if not is_known(s)]
-        if unknown or not all(is_known(s) for _, s in table[1]):
-            listed = ", ".join(f"{n} {to_user(s)}" for n, s in unknown) or "an output"
-            warnings.warn(f"infer_shape: cannot decide the shape of: {listed}. Give the shapes of more arguments.", stacklevel=2)
-            return None, None, None
-        return _spelled(table, to_user)
+        return self._inferred("shape", args, kwargs)
 
     def infer_shape_partial(self, *args: Shape | None, **kwargs: Shape | None) -> tuple[list, list, list]:
         """As infer_shape, but 0 for an unknown size and () for an unknown shape."""
-        return _spelled(self._shape_table(self._known("infer_shape_partial", args, kwargs)), to_user)
+        return self._inferred("shape", args, kwargs, partial=True)
 
-    def infer_type(self, *args: Any, **kwargs: Any) -> tuple[Any, Any, Any]:
+    def infer_type(self, *args: DTypeLike, **kwargs: DTypeLike) -> tuple[Any, Any, Any]:
         """Return (argument, output, auxiliary) dtypes as NumPy scalar types; three Nones and a warning if some stay unknown."""
-        return self._infer_type(False, args, kwargs)
+        return self._inferred("type", args, kwargs)
 
-    def infer_type_partial(self, *args: Any, **kwargs: Any) -> tuple[Any, Any, Any]:
+    def infer_type_partial(self, *args: DTypeLike, **kwargs: DTypeLike) -> tuple[Any, Any, Any]:
         """As infer_type, but None for each unknown dtype."""
-        return self._infer_type(True, args, kwargs)
+        return self._inferred("type", args, kwargs, partial=True)
 
-    def _infer_type(self, partial: bool, args: tuple, kwargs: dict) -> tuple[Any, Any, Any]:
-        known = {k: as_dtype(v) for k, v in self._known("infer_type", args, kwargs).items() if v is not None}
-        order = self._order()
-        table = self._table(order, infer_dtypes(order, known))
-        unknown = [n for n, d in (*table[0], *table[2]) if d is None]
-        if not partial and (unknown or any(d is None for _, d in table[1])):
-            warnings.warn(f"infer_type: cannot decide the type of: {', '.join(unknown) or 'an output'}. "
-                          f"Give the types of more arguments.", stacklevel=3)
+    def _inferred(self, word: str, args: tuple, kwargs: dict, partial: bool = False) -> tuple[Any, Any, Any]:
+        """Infer shapes or types and spell them as MXNet does. word: "shape" or "type"."""
+        known, order = self._known(f"infer_{word}", args, kwargs), self._order()
+        if word == "shape":
+            found = infer_shapes(order, {k: _as_shape(k, v) for k, v in known.items()})
+            spell, is_complete = to_user, is_known
+        else:
+            found = infer_dtypes(order, {k: as_dtype(v) for k, v in known.items() if v is not None})
+            spell, is_complete = lambda d: None if d is None else d.type, lambda d: d is not None
+        of = {id(n): values for n, values in zip(order, found)}
+        arguments, states = split_variables(order)
+        inputs, outputs = {n.name: of[id(n)][0] for n in (*arguments, *states)}, [of[id(n)][i] for n, i in self._outputs]
+        unknown = [f"{n} {spell(v)}".removesuffix(" None") for n, v in inputs.items() if not is_complete(v)]
+        if not partial and (unknown or not all(map(is_complete, outputs))):
+            warnings.warn(f"infer_{word}: cannot decide the {word} of: {', '.join(unknown) or 'an output'}. "
+                          f"Give the {word}s of more arguments.", stacklevel=3)
             return None, None, None
-        return _spelled(table, lambda d: None if d is None else d.type)
+        return [spell(of[id(n)][0]) for n in arguments], [spell(v) for v in outputs], [spell(of[id(n)][0]) for n in states]
 
     def _known(self, what: str, args: tuple, kwargs: dict) -> dict[str, Any]:
         if args and kwargs:
@@ -286,16 +288,6 @@ class Symbol:
             if key not in names:
                 raise GraphError(f"{what}: no argument is called {key!r}.{nearest(key, names)} Arguments: {', '.join(names)}.")
         return dict(zip(arguments, args)) if args else dict(kwargs)
-
-    def _shape_table(self, known: Mapping[str, Any]) -> Table:
-        order = self._order()
-        return self._table(order, infer_shapes(order, {k: _as_shape(k, v) for k, v in known.items()}))
-
-    def _table(self, order: list[Node], found: list[list]) -> Table:
-        of = {id(n): values for n, values in zip(order, found)}
-        arguments, states = split_variables(order)
-        return ([(n.name, of[id(n)][0]) for n in arguments], [(n.name, of[id(n)][i]) for n, i in self._outputs],
-                [(n.name, of[id(n)][0]) for n in states])
 
     # ---- pictures ----------------------------------------------------------------------------------------------------
     def _repr_mimebundle_(self, include: Any = None, exclude: Any = None) -> dict[str, str]:
@@ -393,12 +385,11 @@ def create(op: Op, args: Sequence[Any], kwargs: Mapping[str, Any], *, hint: str 
     name, attr = kwargs.pop("name", None), kwargs.pop("attr", None)
     kwargs.pop("out", None)
     given, named, params = split_arguments(op, args, kwargs, Symbol)
-    variadic = any(d.name == "num_args" for d in op.params)
     entries: list[Entry | None] = []
     for s in given:
         if s is None:
             entries.append(None)
-        elif variadic:
+        elif is_variadic(op):
             entries.extend(s._outputs)
         else:
             entries.append(s._single(op.name))
@@ -419,11 +410,6 @@ def binary(both: str | None, scalar: str, lhs: Symbol, rhs: Any) -> Any:
 def _shown(attrs: Mapping[str, str]) -> dict[str, str]:
     """Return attrs with the hidden ones under both spellings."""
     return {**attrs, **{k: attrs[f"__{k}__"] for k in HIDDEN_KEYS if f"__{k}__" in attrs}}
-
-
-def _spelled(table: Table, spell: Callable) -> tuple[list, list, list]:
-    arguments, outputs, states = ([spell(v) for _, v in part] for part in table)
-    return arguments, outputs, states
 
 
 def _as_shape(name: str, value: Any) -> Shape | None:

@@ -101,17 +101,19 @@ class Namespace:
     """A namespace whose attribute X is the function of the operator `prefix + X`, also of one registered later.
 
     extra:  functions that are not operators; they come first.
+    make:   makes the function from the operator's name and X.
     """
 
-    def __init__(self, name: str, prefixes: tuple[str, ...] = ("",), extra: Mapping[str, Any] | None = None):
-        self.__name__, self._prefixes, self._extra = name, prefixes, dict(extra or {})
+    def __init__(self, name: str, prefixes: tuple[str, ...] = ("",), extra: Mapping[str, Any] | None = None,
+                 make: Callable[[str, str], Callable[..., Any]] | None = None):
+        self.__name__, self._prefixes, self._extra, self._make = name, prefixes, dict(extra or {}), make
 
     def __getattr__(self, name: str) -> Any:
         if name.startswith("__"):
             raise AttributeError(name)
         if name in self._extra:
             return self._extra[name]
-        return attribute(self.__name__, name, self._prefixes)
+        return attribute(self.__name__, name, self._prefixes, self._make)
 
     def __dir__(self) -> list[str]:
         own = [n.removeprefix(p) for p in self._prefixes for n in registry.registered() if n.startswith(p)]
@@ -121,13 +123,14 @@ class Namespace:
         return f"<operators of {self.__name__}>"
 
 
-def attribute(where: str, name: str, prefixes: tuple[str, ...] = ("",)) -> Callable[..., Any]:
+def attribute(where: str, name: str, prefixes: tuple[str, ...] = ("",),
+              make: Callable[[str, str], Callable[..., Any]] | None = None) -> Callable[..., Any]:
     """Return the function of an operator. Raises AttributeError with the nearest names."""
     for prefix in prefixes:
         try:
             op = registry.get(prefix + name)
         except OperatorError:
             continue
-        return function_of(prefix + name, op)
+        return function_of(prefix + name, op) if make is None else make(prefix + name, name)
     known = [n.removeprefix(p) for p in prefixes for n in registry.registered() if n.startswith(p)]
     raise AttributeError(f"{where}.{name}: no such operator or function.{nearest(name, known)}")
