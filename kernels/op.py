@@ -26,6 +26,7 @@ if TYPE_CHECKING:
 
 Shape = tuple[int, ...]  # in inference, None is a shape of unknown rank and -1 an unknown size (0 is a real size)
 Product = tuple[int, int, int, int]  # batch, m, n, k of [batch, m, k] @ [batch, k, n]
+ShapeLike = int | Sequence[int]  # a shape or axes in a user's spelling; n means (n,)
 Shapes = Sequence[Shape | None]
 Dtypes = Sequence[np.dtype | None]
 Need = tuple[str, int]  # an array of one use of an operator: ("x", i) input i | ("y", i) output i | ("dy", i) its derivative

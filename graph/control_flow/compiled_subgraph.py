@@ -5,7 +5,9 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from ...engine import RunContext
 from ...engine.memory import storage
+from ...kernels.kernel import DeviceArray
 from ...kernels.op import Shape, Specs, compiled
 from ..compile import CompileRequest, compile_program
 from ..options import current
@@ -45,7 +47,7 @@ class CompiledSubgraph:
         self.forward_calls, self.backward_calls = calls[:program.n_forward], calls[program.n_forward:]
         self.draws = sum(c[3] for c in calls)
 
-    def bind(self, run: Any) -> BoundSubgraph:
+    def bind(self, run: RunContext) -> BoundSubgraph:
         """Allocate memory for the inner values. The result can run any number of times, within one call of the kernel."""
         return BoundSubgraph(self, run)
 
@@ -53,7 +55,7 @@ class CompiledSubgraph:
 class BoundSubgraph:
     """A compiled subgraph with memory for its inner values."""
 
-    def __init__(self, compiled: CompiledSubgraph, run: Any):
+    def __init__(self, compiled: CompiledSubgraph, run: RunContext):
         program, plan = compiled.program, compiled.plan
         self.compiled, self.run = compiled, run
         self.arrays: list[Any] = [None] * len(program.values)
@@ -68,7 +70,8 @@ class BoundSubgraph:
             else:
                 assert value.kind in (ARG, AUX, GRAD, HEAD, OUTPUT, INNER), value
 
-    def forward(self, inputs: Sequence[Any], outputs: Sequence[Any], random: tuple[int, int] | None = None) -> None:
+    def forward(self, inputs: Sequence[DeviceArray], outputs: Sequence[DeviceArray], random: tuple[int, int] | None = None
+                ) -> None:
         """Compute the heads. inputs, outputs: device arrays, in the subgraph's order. random: (seed, offset)."""
         for name, v in self.compiled.ins.items():
             self.arrays[v] = inputs[int(name)]
@@ -76,7 +79,7 @@ class BoundSubgraph:
             self.arrays[v] = array
         self._call(self.compiled.forward_calls, random)
 
-    def backward(self, head_grads: Sequence[Any], grads: Mapping[int, Any]) -> None:
+    def backward(self, head_grads: Sequence[DeviceArray], grads: Mapping[int, DeviceArray]) -> None:
         """Compute derivatives, directly after forward. grads: arrays for them by input, written or added to as requested."""
         for number, v in self.compiled.program.head_grads.items():
             self.arrays[v] = head_grads[number]

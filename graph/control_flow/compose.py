@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import Any
+from typing import Any, TypeAlias
 
 from ...errors import GraphError
 from ...kernels import op as ops
@@ -14,9 +14,11 @@ from .mxnet_nodes import reordered
 from .subgraph import Subgraph
 
 _MARK = "__subgraph_name__"
+Symbols: TypeAlias = "Symbol | Sequence[Symbols]"  # a symbol, or lists of them, nested
 
 
-def foreach(body: Callable[[Any, Any], tuple[Any, Any]], data: Any, init_states: Any, name: str = "foreach") -> tuple[Any, Any]:
+def foreach(body: Callable[[Any, Any], tuple[Any, Any]], data: Symbols, init_states: Symbols,
+            name: str = "foreach") -> tuple[Any, Any]:
     """Call body(rows, states) -> (results, new states) for every row of data; return (stacked results, the last states).
 
     data, init_states: a symbol, or a list of them (lists may nest). body gets the same structure, one row of data at a time,
@@ -48,7 +50,7 @@ def foreach(body: Callable[[Any, Any], tuple[Any, Any]], data: Any, init_states:
     return regroup(made[:len(outs)], outs_form), regroup(made[len(outs):], new_form)
 
 
-def while_loop(cond: Callable[..., Symbol], func: Callable[..., tuple[Any, Any]], loop_vars: Any,
+def while_loop(cond: Callable[..., Symbol], func: Callable[..., tuple[Any, Any]], loop_vars: Symbols,
                max_iterations: int | None = None, name: str = "while_loop") -> tuple[Any, Any]:
     """Call func(*variables) -> (results, new variables) while cond(*variables) is true.
 
@@ -242,7 +244,7 @@ def _call(f: Callable[..., Any], variables: Any) -> Any:
     return f(*variables) if isinstance(variables, (list, tuple)) else f(variables)
 
 
-def flatten(value: Any, what: str) -> tuple[list[Symbol], Any]:
+def flatten(value: Symbols, what: str) -> tuple[list[Symbol], Any]:
     """Return the symbols in value and their structure: 0 for a symbol of one output, n for one of n, a list for a list."""
     if isinstance(value, Symbol):
         return list(value), 0 if len(value) == 1 else len(value)

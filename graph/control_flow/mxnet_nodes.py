@@ -11,8 +11,9 @@ from typing import Any
 
 import numpy as np
 
+from ...engine import RunContext
 from ...errors import GraphError
-from ...kernels.kernel import KernelFunction
+from ...kernels.kernel import DeviceArray, KernelFunction
 from ...kernels.op import Dtypes, Gradient, Op, Req, Reqs, Shape, Specs, merge_shapes
 from ...kernels.params import Param, Params
 from ..symbol.node import Entry, Node
@@ -134,20 +135,20 @@ class _Backward(Op):
         return self.forward.backward_kernel(p, ins, outs, reqs, target, train)
 
 
-def row(array: Any, t: int, shape: Shape) -> Any:
+def row(array: DeviceArray, t: int, shape: Shape) -> DeviceArray:
     """Return array[t] as a view of this shape, of a NumPy array or of a GPU's."""
     return array[t:t + 1].reshape(shape)
 
 
-def save_random(keep: dict[str, Any], random: tuple[int, int] | None) -> None:
+def save_random(keep: Mapping[str, DeviceArray | None], random: tuple[int, int] | None) -> None:
     """Save seed and offset for backward."""
-    if random is not None and keep.get("random") is not None:
-        seed, offset = random
-        keep["random"][0] = seed - (1 << 64) if seed >= 1 << 63 else seed
-        keep["random"][1] = offset
+    kept = keep.get("random")
+    if random is not None and kept is not None:
+        seed, kept[1] = random
+        kept[0] = seed - (1 << 64) if seed >= 1 << 63 else seed
 
 
-def load_random(array: Any) -> tuple[int, int] | None:
+def load_random(array: DeviceArray | None) -> tuple[int, int] | None:
     """Return the seed and offset that save_random saved."""
     return None if array is None else (int(array[0]) & (1 << 64) - 1, int(array[1]))
 
@@ -179,13 +180,13 @@ class BackwardSubgraph:
         self.rows, self.specs, self.reqs = rows, specs, reqs
         self.compiled = CompiledSubgraph(sub, specs, target, train, self.requests)
 
-    def bind(self, run: Any, inputs: Sequence[Any], grads: Mapping[int, Any]) -> _BoundBackward:
+    def bind(self, run: RunContext, inputs: Sequence[DeviceArray], grads: Mapping[int, DeviceArray]) -> _BoundBackward:
         """inputs: the node's. grads: the node's derivatives by input; None if they are not wanted."""
         return _BoundBackward(self, run, inputs, grads)
 
 
 class _BoundBackward:
-    def __init__(self, back: BackwardSubgraph, run: Any, inputs: Sequence[Any], grads: Mapping[int, Any]):
+    def __init__(self, back: BackwardSubgraph, run: RunContext, inputs: Sequence[DeviceArray], grads: Mapping[int, DeviceArray]):
         self.back, self.run, self.grads = back, run, grads
         self.bound: BoundSubgraph = back.compiled.bind(run)
         compiled = back.compiled
@@ -202,7 +203,8 @@ class _BoundBackward:
             if w in back.carried:
                 self.spare[i] = [run.workspace(back.specs[i].shape, back.specs[i].dtype) for _ in range(2)]
 
-    def round(self, t: int, states: Sequence[Any], head_grads: Sequence[Any], random: tuple[int, int] | None) -> list[Any]:
+    def round(self, t: int, states: Sequence[DeviceArray], head_grads: Sequence[DeviceArray], random: tuple[int, int] | None
+              ) -> list[Any]:
         """Run round t again from states, then backward. head_grads: of the results, then of the states after the round.
 
         Returns: the derivatives by the states before it; None for a state without one.
@@ -231,14 +233,14 @@ class _BoundBackward:
         return [targets.get(at) for at in self.place]
 
 
-def zero_sums(reqs: Mapping[int, Req], grads: Mapping[int, Any], skip: Sequence[int] = ()) -> None:
+def zero_sums(reqs: Mapping[int, Req], grads: Mapping[int, DeviceArray], skip: Sequence[int] = ()) -> None:
     """Zero the derivatives that are to be written, as rounds add to them."""
     for i, req in reqs.items():
         if req in (Req.WRITE, Req.INPLACE) and i not in skip:
             grads[i][...] = 0
 
 
-def store(req: Req, target: Any, value: Any) -> None:
+def store(req: Req, target: Any, value: DeviceArray | None) -> None:
     """Write or add value to target as req says; None is zero."""
     if req == Req.NULL:
         return
@@ -249,7 +251,7 @@ def store(req: Req, target: Any, value: Any) -> None:
         target[...] = 0 if value is None else value
 
 
-def wanted_gradients(reqs: Reqs, outs: Sequence[Any]) -> tuple[dict[int, Req], dict[int, Any]]:
+def wanted_gradients(reqs: Reqs, outs: Sequence[DeviceArray]) -> tuple[dict[int, Req], dict[int, DeviceArray]]:
     """Return the requests and the arrays of the derivatives that are wanted, by input of the node."""
     wanted = [i for i, r in enumerate(reqs) if r != Req.NULL]
     return {i: reqs[i] for i in wanted}, {i: outs[i] for i in wanted}

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from ...errors import GraphError
-from ...kernels.kernel import KernelFunction
+from ...kernels.kernel import DeviceArray, KernelFunction
 from ...kernels.op import Req, Reqs, Shape, Spec, Specs, merge_shapes, register
 from ...kernels.params import Param, Params
 from .compiled_subgraph import CompiledSubgraph
@@ -39,7 +39,7 @@ class Foreach(ControlFlow):
     params = (Param("in_data_locs", "shape"), Param("in_state_locs", "shape"), Param("remain_locs", "shape"),
               Param("num_out_data", "int"), *COMMON)
 
-    def parse(self, given: Any) -> Params:
+    def parse(self, given: Mapping[str, object]) -> Params:
         p = super().parse(given)
         locs = (*p.in_data_locs, *p.in_state_locs, *p.remain_locs)
         check(self, p, 1, [(locs, len(locs))])
@@ -140,7 +140,7 @@ class WhileLoop(ControlFlow):
     params = (Param("cond_input_locs", "shape"), Param("func_input_locs", "shape"), Param("func_var_locs", "shape"),
               Param("max_iterations", "int"), Param("num_out_data", "int"), *COMMON)
 
-    def parse(self, given: Any) -> Params:
+    def parse(self, given: Mapping[str, object]) -> Params:
         p = super().parse(given)
         n = p.num_args - 2
         check(self, p, 2, [(p.cond_input_locs, n), (p.func_input_locs, n), (p.func_var_locs, len(p.func_input_locs))])
@@ -256,7 +256,7 @@ class Cond(ControlFlow):
     counts = True
     params = (Param("cond_input_locs", "shape"), Param("then_input_locs", "shape"), Param("else_input_locs", "shape"), *COMMON)
 
-    def parse(self, given: Any) -> Params:
+    def parse(self, given: Mapping[str, object]) -> Params:
         p = super().parse(given)
         locs = (p.cond_input_locs, p.then_input_locs, p.else_input_locs)
         check(self, p, 3, [(part, p.num_args - 3) for part in locs])
@@ -314,7 +314,7 @@ class Cond(ControlFlow):
         return kernel
 
 
-def is_true(array: Any) -> bool:
+def is_true(array: DeviceArray) -> bool:
     """Return whether the one element of a device array is not zero. On a GPU this waits for the stream."""
     return bool(array.reshape((-1,))[0])
 

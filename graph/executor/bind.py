@@ -5,14 +5,15 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
+from numpy.typing import DTypeLike
 
 from ...context import Context, current_context
 from ...dtype import as_dtype
 from ...errors import ContextError, DTypeError, GraphError, ShapeError, describe, nearest
-from ...kernels.op import Spec, Specs
+from ...kernels.op import ShapeLike, Spec, Specs
 from ...ndarray import NDArray, zeros
 from ..passes.device_placement import contexts_of
 from ..passes.gradient import REQUESTS
@@ -25,9 +26,15 @@ if TYPE_CHECKING:
     from ..symbol.symbol import Symbol
 
 
-def simple_bind(symbol: Symbol, ctx: Any, grad_req: Any, type_dict: Mapping[str, Any], shared_arg_names: Sequence[str] | None,
-                shared_exec: Executor | None, shared_buffer: dict[str, NDArray] | None, shapes: Mapping[str, Any],
-                memory_budget: int | None = None, group2ctx: Mapping[str, Context] | None = None) -> Executor:
+ContextLike = Context | Sequence[Context] | None
+Arrays = Mapping[str, NDArray | None] | Sequence[NDArray | None]
+GradReq = str | Mapping[str, str] | Sequence[str]
+
+
+def simple_bind(symbol: Symbol, ctx: ContextLike, grad_req: GradReq, type_dict: Mapping[str, DTypeLike],
+                shared_arg_names: Sequence[str] | None, shared_exec: Executor | None,
+                shared_buffer: dict[str, NDArray] | None, shapes: Mapping[str, ShapeLike], memory_budget: int | None = None,
+                group2ctx: Mapping[str, Context] | None = None) -> Executor:
     """Bind symbol to zeroed arrays of its own.
 
     shared_arg_names: arguments to take from shared_exec where shape and dtype agree. shared_buffer: arrays to use by name;
@@ -71,8 +78,8 @@ def simple_bind(symbol: Symbol, ctx: Any, grad_req: Any, type_dict: Mapping[str,
     return executor
 
 
-def bind(symbol: Symbol, ctx: Any, args: Any, args_grad: Any, grad_req: Any, aux_states: Any,
-         shared_exec: Executor | None, group2ctx: Mapping[str, Context] | None = None) -> Executor:
+def bind(symbol: Symbol, ctx: ContextLike, args: Arrays, args_grad: Arrays | None, grad_req: GradReq,
+         aux_states: Arrays | None, shared_exec: Executor | None, group2ctx: Mapping[str, Context] | None = None) -> Executor:
     """Bind symbol to the caller's arrays."""
     ctx = _context(ctx)
     order = symbol._order()
@@ -98,7 +105,7 @@ def bind(symbol: Symbol, ctx: Any, args: Any, args_grad: Any, grad_req: Any, aux
     return Executor(Binding(symbol, specs, ctx, node_ctx, own_args, grads, auxes, reqs), shared_exec)
 
 
-def rebind(symbol: Symbol, old: Executor, partial: bool, grow: bool, shapes: Mapping[str, Any]) -> Executor:
+def rebind(symbol: Symbol, old: Executor, partial: bool, grow: bool, shapes: Mapping[str, Sequence[int]]) -> Executor:
     """Bind the symbol of old for other shapes; arrays whose shape stays are shared."""
     order = symbol._order()
     arrays = {**old.arg_dict, **old.aux_dict}
@@ -148,7 +155,7 @@ def _fits(array: NDArray, spec: Spec) -> bool:
     return array.shape == spec.shape and np.dtype(array.dtype) == spec.dtype
 
 
-def _context(ctx: Any) -> Context:
+def _context(ctx: ContextLike) -> Context:
     if ctx is None:
         return current_context()
     if isinstance(ctx, (list, tuple)) and len(ctx) == 1:
@@ -158,7 +165,7 @@ def _context(ctx: Any) -> Context:
     return ctx
 
 
-def _requests(caller: str, grad_req: Any, arguments: Sequence[str]) -> dict[str, str]:
+def _requests(caller: str, grad_req: GradReq, arguments: Sequence[str]) -> dict[str, str]:
     if isinstance(grad_req, str):
         reqs = dict.fromkeys(arguments, grad_req)
     elif isinstance(grad_req, Mapping):
@@ -175,7 +182,7 @@ def _requests(caller: str, grad_req: Any, arguments: Sequence[str]) -> dict[str,
     return reqs
 
 
-def _by_name(what: str, arrays: Any, names: Sequence[str], *, required: bool) -> dict[str, NDArray]:
+def _by_name(what: str, arrays: Arrays | None, names: Sequence[str], *, required: bool) -> dict[str, NDArray]:
     if arrays is None:
         arrays = {}
     if isinstance(arrays, Mapping):
@@ -183,7 +190,7 @@ def _by_name(what: str, arrays: Any, names: Sequence[str], *, required: bool) ->
         if missing and required:
             raise GraphError(f"{what}: {missing[0]!r} is missing.{nearest(missing[0], arrays)} "
                              f"Given: {', '.join(arrays) or 'nothing'}; needed: {', '.join(names)}.")
-        found = {n: arrays[n] for n in names if arrays.get(n) is not None}
+        found = {n: a for n in names if (a := arrays.get(n)) is not None}
     else:
         arrays = list(arrays)
         if len(arrays) != len(names):

@@ -17,7 +17,7 @@ import numpy as np
 from ...engine.gpu import cuda
 from ...engine.memory import storage
 from ...kernels.gpu.launch import launches_logged, log_launches
-from ...kernels.kernel import BoundKernel
+from ...kernels.kernel import BoundKernel, Run
 from .segment import Segment
 
 
@@ -74,7 +74,7 @@ class CapturedSegment(Segment):
         """True if runs are replays."""
         return self._graph is not None
 
-    def run(self, rc: Any, draws: Mapping[int, tuple[int, int]] | None = None) -> None:
+    def run(self, rc: Run, draws: Mapping[int, tuple[int, int]] | None = None) -> None:
         self._context.stream = rc.stream
         if draws:
             cuda.from_host(self._held, np.array([draws[at] for at, _ in self.random], np.uint64).view(np.int64))

@@ -29,6 +29,9 @@ if TYPE_CHECKING:
     from ..symbol.symbol import Symbol
 
 
+Array = NDArray | np.ndarray
+
+
 class Arena:
     """The memory that executors share and run in one at a time; a larger chunk replaces it when needed.
 
@@ -140,7 +143,7 @@ class Executor:
         """Outputs by name."""
         return dict(zip(self._symbol.list_outputs(), self.outputs))
 
-    def copy_params_from(self, arg_params: Mapping[str, Any], aux_params: Mapping[str, Any] | None = None,
+    def copy_params_from(self, arg_params: Mapping[str, Array], aux_params: Mapping[str, Array] | None = None,
                          allow_extra_params: bool = False) -> None:
         """Copy arrays into the arguments and states of the same names.
 
@@ -170,7 +173,7 @@ class Executor:
         self.arena.holds = self._last
         return self.outputs
 
-    def backward(self, out_grads: Any = None, is_train: bool = True) -> None:
+    def backward(self, out_grads: Array | Sequence[Array | None] | None = None, is_train: bool = True) -> None:
         """Push the backward pass: gradients go to `grad_dict` as grad_req says.
 
         out_grads: derivatives by the outputs, one array or a list; loss layers need none.

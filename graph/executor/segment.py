@@ -8,10 +8,10 @@ from time import perf_counter_ns
 from typing import Any
 
 from ...context import Context
-from ...engine.base import Engine
+from ...engine import Engine, Opr, Var
 from ...engine.memory import resource
 from ...errors import MXNetError
-from ...kernels.kernel import BoundKernel, Kernel
+from ...kernels.kernel import BoundKernel, Kernel, Run
 from ...kernels.op import Spec, compiled
 from ...ndarray import NDArray
 from ...ndarray.core.chunk import layout_of
@@ -41,7 +41,7 @@ class Segment:
     __slots__ = ("calls", "computes_only", "const", "ctx", "drawn", "draws", "failed", "mutable", "name", "produced", "random",
                  "read", "ready", "shortest")
 
-    def __init__(self, steps: Sequence[Step], arrays: Mapping[int, NDArray], program: Program, arena_var: Any, ctx: Context,
+    def __init__(self, steps: Sequence[Step], arrays: Mapping[int, NDArray], program: Program, arena_var: Var, ctx: Context,
                  name: str):
         self.calls: list[tuple[Kernel, list[NDArray], list[NDArray | None], str]] = []
         self.ready: list[BoundKernel] | None = None
@@ -79,7 +79,7 @@ class Segment:
         self.mutable.append(order)
         later.const.append(order)
 
-    def run(self, rc: Any, draws: Mapping[int, tuple[int, int]] | None = None) -> None:
+    def run(self, rc: Run, draws: Mapping[int, tuple[int, int]] | None = None) -> None:
         """Run the kernels."""
         ready = self.ready
         if ready is None:
@@ -107,16 +107,16 @@ class Segment:
             ready.append(_bind_random(kernel, ins, outs, self.draws, at) if at in random else kernel.bind(ins, outs))
         return ready
 
-    def prepare(self, on: Engine) -> Any:
+    def prepare(self, on: Engine) -> Opr | None:
         """Return the engine operator that runs the segment. The segment does not keep it: that would be a cycle."""
 
-        def run(rc: Any, on_complete: Callable[..., None]) -> None:
+        def run(rc: Run, on_complete: Callable[..., None]) -> None:
             self.run(rc)
             on_complete()
 
         return on.new_operator(run, self.const, self.mutable, name=self.name)
 
-    def push(self, on: Engine, opr: Any, again: Draws | None = None) -> None:
+    def push(self, on: Engine, opr: Opr, again: Draws | None = None) -> None:
         """Push the segment. Random numbers are reserved now, so that results depend on the order of pushes alone.
 
         again: the random numbers of an earlier pass, to be used again.
@@ -137,7 +137,7 @@ class CrossDeviceCopy(Segment):
 
     __slots__ = ("source", "target")
 
-    def __init__(self, steps: Sequence[Step], arrays: Mapping[int, NDArray], program: Program, arena_var: Any, ctx: Context,
+    def __init__(self, steps: Sequence[Step], arrays: Mapping[int, NDArray], program: Program, arena_var: Var, ctx: Context,
                  name: str):
         super().__init__((), arrays, program, arena_var, ctx, name)
         self.source, self.target = arrays[steps[0].inputs[0]], arrays[steps[0].outputs[0]]
@@ -147,7 +147,7 @@ class CrossDeviceCopy(Segment):
     def prepare(self, on: Engine) -> None:
         """Nothing to prepare: each copy is pushed by itself."""
 
-    def push(self, on: Engine, opr: Any, again: Draws | None = None) -> None:
+    def push(self, on: Engine, opr: Opr, again: Draws | None = None) -> None:
         """Push the copy."""
         on.push_sync(lambda _: store_host(self.target, host(self.source)), self.ctx, self.const, self.mutable, name=self.name)
 

@@ -132,7 +132,7 @@ def _explain(node: Node, ins: Sequence[Any], rule: str) -> str:
     return f"{node.name} ({node.op.name}): {rule} Inputs: {shown or 'none'}."
 
 
-def spell(value: Any) -> str:
+def spell(value: Shape | np.dtype | None) -> str:
     """Spell a shape or dtype for messages; `?` if it is unknown."""
     if value is None:
         return "?"

@@ -6,6 +6,8 @@ import math
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from numpy.typing import DTypeLike
+
 from ...atomic_file import write_atomic
 from ...errors import GraphError
 from ...kernels.op import Shape, is_known
@@ -90,7 +92,7 @@ def print_summary(symbol: Symbol, shape: Mapping[str, Sequence[int]] | None = No
 
 
 def plot_network(symbol: Symbol, title: str = "plot", save_format: str = "svg", shape: Mapping[str, Sequence[int]] | None = None,
-                 dtype: Any = None, node_attrs: Mapping[str, str] | None = None, hide_weights: bool = True) -> Drawing:
+                 dtype: DTypeLike = None, node_attrs: Mapping[str, str] | None = None, hide_weights: bool = True) -> Drawing:
     """Draw the network, with shapes at its edges if `shape` is given.
 
     hide_weights:             leave out variables that are parameters or states.

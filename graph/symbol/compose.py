@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import Any, Protocol
 
 from ...errors import GraphError, OperatorError, ParameterError, nearest
-from ...kernels.op import Op
+from ...kernels.op import Op, ShapeLike
 from ...kernels.params import IGNORED, Params, format_value
 from .naming import AttrScope, NameManager
 from .node import HIDDEN_KEYS, Entry, Node, hidden_form
@@ -62,7 +62,7 @@ def split_arguments(op: Op, args: Sequence[Any], kwargs: Mapping[str, Any], is_i
     return given, named, params
 
 
-def clean_attrs(op: str, attrs: Mapping[str, Any] | None) -> dict[str, str]:
+def clean_attrs(op: str, attrs: Mapping[str, object] | None) -> dict[str, str]:
     """Return a user's attributes as in files: strings, hidden keys in their `__x__` form."""
     clean: dict[str, str] = {}
     for key, value in (attrs or {}).items():
@@ -72,7 +72,7 @@ def clean_attrs(op: str, attrs: Mapping[str, Any] | None) -> dict[str, str]:
     return clean
 
 
-def make_node(op: Op, given: Sequence[Entry | None], named: Mapping[str, Entry], params: Mapping[str, Any], *,
+def make_node(op: Op, given: Sequence[Entry | None], named: Mapping[str, Entry], params: Mapping[str, object], *,
               name: str | None = None, attrs: Mapping[str, str] | None = None, hint: str | None = None) -> Node:
     """Make a node of op. Missing inputs become variables `NAME_input`; `x_lr_mult` in attrs moves to the variable of x.
 
@@ -115,7 +115,7 @@ def make_node(op: Op, given: Sequence[Entry | None], named: Mapping[str, Entry],
     return node
 
 
-def _parse(op: Op, params: Mapping[str, Any], n_inputs: int) -> tuple[Params, dict[str, str]]:
+def _parse(op: Op, params: Mapping[str, object], n_inputs: int) -> tuple[Params, dict[str, str]]:
     known = {d.name: d for d in op.params}
     given = {k: v for k, v in params.items() if v is not None or (k in known and known[k].default is not None)}
     if "num_args" in known and given.get("num_args") is None:
@@ -141,26 +141,24 @@ def _input_attributes(attrs: dict[str, str], inputs: Sequence[str]) -> dict[str,
     return found
 
 
-def variable_attrs(attr: Mapping[str, str] | None, shape: Any, lr_mult: Any, wd_mult: Any, dtype: Any, init: Any,
-                   stype: Any, more: Mapping[str, Any]) -> dict[str, str]:
-    """Return the attributes for the keywords of `Variable(...)`, as strings."""
-    from_scope = {hidden_form(k): v for k, v in AttrScope.current().get(clean_attrs("Variable", attr)).items()}
-    attrs = dict(from_scope)
+class Dumps(Protocol):
+    """An initializer."""
+
+    def dumps(self) -> str: ...
+
+
+def variable_attrs(attr: Mapping[str, str] | None, shape: ShapeLike | None, init: Dumps | str | None, stype: str | int | None,
+                   given: Mapping[str, object], more: Mapping[str, object]) -> dict[str, str]:
+    """Return the attributes for the keywords of `Variable(...)`, as strings. given: other attributes, None if not given."""
+    attrs = {hidden_form(k): v for k, v in AttrScope.current().get(clean_attrs("Variable", attr)).items()}
     for key, value in more.items():
         if not (key.startswith("__") and key.endswith("__")):
             raise GraphError(f"Variable: unknown keyword {key!r}. "
                              f"Attributes of your own go into attr={{...}} or are spelled __{key}__.")
         attrs[key] = str(value)
     if shape is not None:
-        if isinstance(shape, int):
-            shape = (shape,)
-        attrs["__shape__"] = format_value(tuple(int(d) for d in shape))
-    if lr_mult is not None:
-        attrs["__lr_mult__"] = str(lr_mult)
-    if wd_mult is not None:
-        attrs["__wd_mult__"] = str(wd_mult)
-    if dtype is not None:
-        attrs["__dtype__"] = str(dtype)
+        attrs["__shape__"] = format_value((shape,) if isinstance(shape, int) else tuple(int(d) for d in shape))
+    attrs |= {f"__{key}__": str(value) for key, value in given.items() if value is not None}
     if init is not None:
         attrs["__init__"] = init if isinstance(init, str) else init.dumps()
     if stype is not None:

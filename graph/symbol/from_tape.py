@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 from ...errors import GraphError, describe
+from ...ndarray import NDArray
 from ...ndarray.autograd.tape import Leaf, OpNode
 from ...ndarray.autograd.tape import Node as Recorded
 from .compose import make_node
@@ -12,7 +11,7 @@ from .node import Entry, Node
 from .symbol import Symbol
 
 
-def get_symbol(x: Any) -> Symbol:
+def get_symbol(x: NDArray) -> Symbol:
     """Return the operators that computed x while recording, as a graph.
 
     Variables are called var0, var1, … in the order of their first use. An array without a gradient becomes a new variable at

@@ -5,14 +5,16 @@ from __future__ import annotations
 import inspect
 import math
 import operator
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from functools import cache
 from typing import Any
+
+from numpy.typing import DTypeLike
 
 from ...dtype import as_dtype
 from ...errors import GraphError
 from ...kernels import op as ops
-from ...kernels.op import Op
+from ...kernels.op import Op, ShapeLike
 from ...kernels.params import format_value
 from ...ndarray.dispatch.arguments import array_names
 from ...ndarray.functions.namespace import Namespace
@@ -84,22 +86,22 @@ image = Namespace("mx.sym.image", ("_image_",), make=function)
 sparse = _internal = op = Namespace("mx.sym.op", ("", "_"), make=_whole_name)
 
 
-def zeros(shape: Any, dtype: Any = None, **kwargs: Any) -> Symbol:
+def zeros(shape: ShapeLike, dtype: DTypeLike = None, **kwargs: Any) -> Symbol:
     """A node that gives zeros [shape]."""
     return _filled("_zeros", shape, dtype, kwargs)
 
 
-def ones(shape: Any, dtype: Any = None, **kwargs: Any) -> Symbol:
+def ones(shape: ShapeLike, dtype: DTypeLike = None, **kwargs: Any) -> Symbol:
     """A node that gives ones [shape]."""
     return _filled("_ones", shape, dtype, kwargs)
 
 
-def full(shape: Any, val: float, dtype: Any = None, **kwargs: Any) -> Symbol:
+def full(shape: ShapeLike, val: float, dtype: DTypeLike = None, **kwargs: Any) -> Symbol:
     """A node that gives val everywhere [shape]."""
     return _filled("_full", shape, dtype, {"value": float(val), **kwargs})
 
 
-def arange(start: float, stop: float | None = None, step: float = 1.0, repeat: int = 1, dtype: Any = None,
+def arange(start: float, stop: float | None = None, step: float = 1.0, repeat: int = 1, dtype: DTypeLike = None,
            **kwargs: Any) -> Symbol:
     """A node that gives start, start + step, ... below stop, each `repeat` times."""
     given = {"start": start, "stop": "None" if stop is None else stop, "step": step, "repeat": repeat, "infer_range": False,
@@ -107,18 +109,18 @@ def arange(start: float, stop: float | None = None, step: float = 1.0, repeat: i
     return create(ops.builtin("_arange"), (), given)
 
 
-def linspace(start: float, stop: float, num: int, endpoint: bool = True, dtype: Any = None, **kwargs: Any) -> Symbol:
+def linspace(start: float, stop: float, num: int, endpoint: bool = True, dtype: DTypeLike = None, **kwargs: Any) -> Symbol:
     """A node that gives num values from start to stop, at equal distances."""
     given = {"start": start, "stop": stop, "num": num, "endpoint": endpoint, "dtype": as_dtype(dtype).name, **kwargs}
     return create(ops.builtin("_linspace"), (), given)
 
 
-def split_v2(ary: Symbol, indices_or_sections: Any, axis: int = 0, squeeze_axis: bool = False, **kwargs: Any) -> Symbol:
+def split_v2(ary: Symbol, indices_or_sections: ShapeLike, axis: int = 0, squeeze_axis: bool = False, **kwargs: Any) -> Symbol:
     """Split ary along axis: into a number of equal parts, or at ascending positions."""
     return ary.split_v2(indices_or_sections, axis, squeeze_axis, **kwargs)
 
 
-def histogram(a: Symbol, bins: Any = 10, range: Any = None, **kwargs: Any) -> Symbol:
+def histogram(a: Symbol, bins: int | Symbol = 10, range: Sequence[float] | None = None, **kwargs: Any) -> Symbol:
     """Count the values of a in each bin, int64, and return the edges too. bins: a number of equal bins in range, or edges."""
     if isinstance(bins, Symbol):
         return create(ops.builtin("_histogram"), (a, bins), kwargs)
@@ -127,12 +129,12 @@ def histogram(a: Symbol, bins: Any = 10, range: Any = None, **kwargs: Any) -> Sy
     return create(ops.builtin("_histogram"), (a,), {"bin_cnt": bins, "range": tuple(range), **kwargs})
 
 
-def eye(N: int, M: int = 0, k: int = 0, dtype: Any = None, **kwargs: Any) -> Symbol:
+def eye(N: int, M: int = 0, k: int = 0, dtype: DTypeLike = None, **kwargs: Any) -> Symbol:
     """A node that gives ones on diagonal k of [N, M], zeros elsewhere."""
     return create(ops.builtin("_eye"), (), {"N": N, "M": M, "k": k, "dtype": as_dtype(dtype).name, **kwargs})
 
 
-def _filled(name: str, shape: Any, dtype: Any, kwargs: dict[str, Any]) -> Symbol:
+def _filled(name: str, shape: ShapeLike, dtype: DTypeLike, kwargs: dict[str, Any]) -> Symbol:
     return create(ops.builtin(name), (), {"shape": format_value(shape), "dtype": as_dtype(dtype).name, **kwargs})
 
 

@@ -8,7 +8,9 @@ from typing import Any, Literal
 
 from .symbol import Symbol as Symbol
 import inspect
+from numpy.typing import DTypeLike
 from ...kernels.op import Op
+from ...kernels.op import ShapeLike
 from ..executor.executor import Executor as Executor
 from .naming import AttrScope as AttrScope
 from .symbol import Group as Group
@@ -26,21 +28,21 @@ contrib: Any
 image: Any
 sparse: Any
 op: Any
-def zeros(shape: Any, dtype: Any=None, **kwargs: Any) -> Symbol:
+def zeros(shape: ShapeLike, dtype: DTypeLike=None, **kwargs: Any) -> Symbol:
     """A node that gives zeros [shape]."""
-def ones(shape: Any, dtype: Any=None, **kwargs: Any) -> Symbol:
+def ones(shape: ShapeLike, dtype: DTypeLike=None, **kwargs: Any) -> Symbol:
     """A node that gives ones [shape]."""
-def full(shape: Any, val: float, dtype: Any=None, **kwargs: Any) -> Symbol:
+def full(shape: ShapeLike, val: float, dtype: DTypeLike=None, **kwargs: Any) -> Symbol:
     """A node that gives val everywhere [shape]."""
-def arange(start: float, stop: float | None=None, step: float=1.0, repeat: int=1, dtype: Any=None, **kwargs: Any) -> Symbol:
+def arange(start: float, stop: float | None=None, step: float=1.0, repeat: int=1, dtype: DTypeLike=None, **kwargs: Any) -> Symbol:
     """A node that gives start, start + step, ... below stop, each `repeat` times."""
-def linspace(start: float, stop: float, num: int, endpoint: bool=True, dtype: Any=None, **kwargs: Any) -> Symbol:
+def linspace(start: float, stop: float, num: int, endpoint: bool=True, dtype: DTypeLike=None, **kwargs: Any) -> Symbol:
     """A node that gives num values from start to stop, at equal distances."""
-def split_v2(ary: Symbol, indices_or_sections: Any, axis: int=0, squeeze_axis: bool=False, **kwargs: Any) -> Symbol:
+def split_v2(ary: Symbol, indices_or_sections: ShapeLike, axis: int=0, squeeze_axis: bool=False, **kwargs: Any) -> Symbol:
     """Split ary along axis: into a number of equal parts, or at ascending positions."""
-def histogram(a: Symbol, bins: Any=10, range: Any=None, **kwargs: Any) -> Symbol:
+def histogram(a: Symbol, bins: int | Symbol=10, range: Sequence[float] | None=None, **kwargs: Any) -> Symbol:
     """Count the values of a in each bin, int64, and return the edges too. bins: a number of equal bins in range, or edges."""
-def eye(N: int, M: int=0, k: int=0, dtype: Any=None, **kwargs: Any) -> Symbol:
+def eye(N: int, M: int=0, k: int=0, dtype: DTypeLike=None, **kwargs: Any) -> Symbol:
     """A node that gives ones on diagonal k of [N, M], zeros elsewhere."""
 pow: Any
 power: Any

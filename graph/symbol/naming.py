@@ -7,6 +7,7 @@ import threading
 from ...errors import GraphError
 from .node import hidden_form
 
+
 class NameManager:
     """`with NameManager():` restarts the numbers of names: convolution0, convolution1, activation0 ..."""
 

@@ -30,11 +30,11 @@ class Node:
 
     __slots__ = ("attrs", "inputs", "name", "op", "params")
 
-    def __init__(self, op: Op | None, name: str, params: Any = None, attrs: dict[str, str] | None = None,
+    def __init__(self, op: Op | None, name: str, params: Params | None = None, attrs: dict[str, str] | None = None,
                  inputs: Sequence[Entry] = ()):
         self.op = op
         self.name = name
-        self.params: Params | None = params
+        self.params = params
         self.attrs: dict[str, str] = {} if attrs is None else attrs
         self.inputs: list[Entry] = list(inputs)
 

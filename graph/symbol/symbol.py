@@ -10,16 +10,20 @@ import numpy as np
 from numpy.typing import DTypeLike
 
 from ...atomic_file import read_file, write_atomic
+from ...context import Context
 from ...dtype import DTYPE_TO_FLAG, as_dtype
 from ...errors import DTypeError, GraphError, ShapeError, nearest
 from ...kernels import op as ops
-from ...kernels.op import Op, Shape, is_known
+from ...kernels.op import Op, Shape, ShapeLike, is_known
+from ...ndarray import NDArray
 from ...ndarray.dispatch.arguments import is_variadic
 from ..executor import bind as binding
+from ..executor.bind import Arrays, ContextLike, GradReq
+from ..executor.executor import Executor
 from ..passes.infer import from_user, infer_dtypes, infer_shapes, to_user
 from ..show.svg import draw_graph
 from . import json as symbol_json
-from .compose import HINTS, clean_attrs, make_node, split_arguments, variable_attrs
+from .compose import HINTS, Dumps, clean_attrs, make_node, split_arguments, variable_attrs
 from .node import HIDDEN_KEYS, Entry, Node, copy_graph, split_variables, topological
 
 Number = (int, float, np.number, np.bool_)
@@ -50,11 +54,11 @@ class Symbol:
 
     gradient = grad
 
-    def astype(self, dtype: Any, **kwargs: Any) -> Symbol:
+    def astype(self, dtype: DTypeLike, **kwargs: Any) -> Symbol:
         """A node that converts to dtype."""
         return create(ops.builtin("Cast"), (self,), {"dtype": as_dtype(dtype).name, **kwargs}, hint="cast")
 
-    def split_v2(self, indices_or_sections: Any, axis: int = 0, squeeze_axis: bool = False, **kwargs: Any) -> Symbol:
+    def split_v2(self, indices_or_sections: ShapeLike, axis: int = 0, squeeze_axis: bool = False, **kwargs: Any) -> Symbol:
         """Split along axis: into a number of equal parts, or at ascending positions."""
         whole = isinstance(indices_or_sections, int)
         given = {"indices": str([] if whole else [0, *indices_or_sections]), "axis": axis, "squeeze_axis": squeeze_axis,
@@ -69,7 +73,7 @@ class Symbol:
         """Reshape to a matrix that keeps the first axis."""
         return create(ops.builtin("Flatten"), (self,), kwargs, hint="flatten")
 
-    def squeeze(self, axis: Any = None, inplace: bool = False, **kwargs: Any) -> Symbol:
+    def squeeze(self, axis: ShapeLike | None = None, inplace: bool = False, **kwargs: Any) -> Symbol:
         """Remove all axes of size 1, or the given ones."""
         return create(ops.builtin("squeeze"), (self,), {"axis": axis, **kwargs})
 
@@ -81,7 +85,7 @@ class Symbol:
         """Return the symbol itself: there is one kind of symbols."""
         return self
 
-    def optimize_for(self, backend: str, *args: Any, **kwargs: Any) -> Symbol:
+    def optimize_for(self, backend: str, *args: object, **kwargs: Any) -> Symbol:
         """Return the symbol itself, as MXNet does for an unknown backend: Tritium's passes run when a symbol is bound."""
         return self
 
@@ -263,11 +267,11 @@ class Symbol:
         known, order = self._known(f"infer_{word}", args, kwargs), self._order()
         if word == "shape":
             found = infer_shapes(order, {k: _as_shape(k, v) for k, v in known.items()})
-            spell, is_complete = to_user, is_known
         else:
             found = infer_dtypes(order, {k: as_dtype(v) for k, v in known.items() if v is not None})
-            spell, is_complete = lambda d: None if d is None else d.type, lambda d: d is not None
-        of = {id(n): values for n, values in zip(order, found)}
+        spell: Callable[[Any], Any] = to_user if word == "shape" else lambda d: None if d is None else d.type
+        is_complete: Callable[[Any], bool] = is_known if word == "shape" else lambda d: d is not None
+        of = dict[int, list[Any]](zip(map(id, order), found))
         arguments, states = split_variables(order)
         inputs, outputs = {n.name: of[id(n)][0] for n in (*arguments, *states)}, [of[id(n)][i] for n, i in self._outputs]
         unknown = [f"{n} {spell(v)}".removesuffix(" None") for n, v in inputs.items() if not is_complete(v)]
@@ -304,9 +308,10 @@ class Symbol:
         write_atomic(fname, self.tojson())
 
     # ---- running ----------------------------------------------------------------------------------------------------------
-    def simple_bind(self, ctx: Any, grad_req: Any = "write", type_dict: Any = None, stype_dict: Any = None, group2ctx: Any = None,
-                    shared_arg_names: Any = None, shared_exec: Any = None, shared_buffer: Any = None,
-                    memory_budget: int | None = None, **kwargs: Any) -> Any:
+    def simple_bind(self, ctx: ContextLike, grad_req: GradReq = "write", type_dict: Mapping[str, DTypeLike] | None = None,
+                    stype_dict: Mapping[str, str] | None = None, group2ctx: Mapping[str, Context] | None = None,
+                    shared_arg_names: Sequence[str] | None = None, shared_exec: Executor | None = None,
+                    shared_buffer: dict[str, NDArray] | None = None, memory_budget: int | None = None, **kwargs: Any) -> Executor:
         """Return an Executor with arrays of its own, all zero. Shapes are given by keyword; the others are inferred.
 
         grad_req:       "write", "add" or "null" for all arguments, or by argument in a dictionary or a list.
@@ -318,8 +323,9 @@ class Symbol:
 
     _simple_bind = simple_bind
 
-    def bind(self, ctx: Any, args: Any, args_grad: Any = None, grad_req: Any = "write", aux_states: Any = None,
-             group2ctx: Any = None, shared_exec: Any = None) -> Any:
+    def bind(self, ctx: ContextLike, args: Arrays, args_grad: Arrays | None = None, grad_req: GradReq = "write",
+             aux_states: Arrays | None = None, group2ctx: Mapping[str, Context] | None = None, shared_exec: Executor | None = None
+             ) -> Executor:
         """Return an Executor over the given arrays: lists in argument order, or dictionaries by name.
 
         args_grad: the arrays for gradients; other arguments get none. group2ctx: {ctx_group: context} for nodes and variables
@@ -329,10 +335,10 @@ class Symbol:
 
     _bind = bind
 
-    def _rebind(self, old: Any, partial: bool, grow: bool, shapes: Mapping[str, Any]) -> Any:
+    def _rebind(self, old: Executor, partial: bool, grow: bool, shapes: Mapping[str, Sequence[int]]) -> Executor:
         return binding.rebind(self, old, partial, grow, shapes)
 
-    def eval(self, ctx: Any = None, **kwargs: Any) -> list:
+    def eval(self, ctx: ContextLike = None, **kwargs: NDArray) -> list[NDArray]:
         """Compute the outputs for the given arrays."""
         return binding.bind(self, ctx, kwargs, None, "null", None, None).forward()
 
@@ -398,7 +404,7 @@ def create(op: Op, args: Sequence[Any], kwargs: Mapping[str, Any], *, hint: str 
     return Symbol([(node, i) for i in range(node.n_visible())])
 
 
-def binary(both: str | None, scalar: str, lhs: Symbol, rhs: Any) -> Any:
+def binary(both: str | None, scalar: str, lhs: Symbol, rhs: object) -> Any:
     """Combine lhs with a symbol (operator both) or with a number (operator scalar)."""
     if isinstance(rhs, Symbol) and both is not None:
         return create(ops.builtin(both), (lhs, rhs), {}, hint=HINTS.get(both))
@@ -419,8 +425,9 @@ def _as_shape(name: str, value: Any) -> Shape | None:
         raise ShapeError(f"infer_shape: {name}={value!r} is not a tuple of integers.") from None
 
 
-def Variable(name: str, attr: Mapping[str, str] | None = None, shape: Any = None, lr_mult: Any = None, wd_mult: Any = None,
-             dtype: Any = None, init: Any = None, stype: Any = None, profiler_scope: Any = None, **kwargs: Any) -> Symbol:
+def Variable(name: str, attr: Mapping[str, str] | None = None, shape: ShapeLike | None = None, lr_mult: float | None = None,
+             wd_mult: float | None = None, dtype: DTypeLike = None, init: Dumps | str | None = None,
+             stype: str | int | None = None, profiler_scope: str | None = None, **kwargs: Any) -> Symbol:
     """Return a symbol for an array that is given at binding.
 
     shape:             kept as `__shape__`; 0 marks an unknown size.
@@ -435,7 +442,8 @@ def Variable(name: str, attr: Mapping[str, str] | None = None, shape: Any = None
         flag = DTYPE_TO_FLAG.get(as_known)
         if flag is None:
             raise DTypeError(f"Variable: {as_known.name} has no number in MXNet's files, so a symbol cannot carry it.")
-    return Symbol([(Node(None, name, None, variable_attrs(attr, shape, lr_mult, wd_mult, flag, init, stype, kwargs)), 0)])
+    attrs = variable_attrs(attr, shape, init, stype, {"lr_mult": lr_mult, "wd_mult": wd_mult, "dtype": flag}, kwargs)
+    return Symbol([(Node(None, name, None, attrs), 0)])
 
 
 var = Variable

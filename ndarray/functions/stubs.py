@@ -164,7 +164,7 @@ def _by_hand(tree: ast.Module) -> tuple[list[str], set[str]]:
     lines: list[str] = []
     imports: list[tuple[str, str, bool]] = []  # (line, name, whether it is re-exported)
     for node in tree.body:
-        if isinstance(node, ast.ImportFrom) and node.level:
+        if isinstance(node, ast.ImportFrom) and (node.level or node.module == "numpy.typing"):
             start = f"from {'.' * node.level}{node.module or ''} import "
             imports += [(f"{start}{a.name}" + (f" as {a.name}" if a.asname == a.name else ""), a.name, a.asname == a.name)
                         for a in node.names if a.asname in (None, a.name)]
