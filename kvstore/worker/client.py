@@ -19,10 +19,10 @@ from ...errors import KVStoreError
 from ..wire import sockets
 from ..wire.frame import FrameType
 from ..wire.shared_memory import SegmentPool
-from .coordinator_connection import CoordinatorConnection, Limits
+from .coordinator_connection import CoordinatorConnection, Timeouts
 from .event_loop import EventLoop
-from .remote_server import RemoteServer, WorkerInfo
-from .requests import Request
+from .remote_server import RemoteServer
+from .requests import Done, Group, Request
 
 _RANK_TIMEOUT = 10.0  # seconds to wait until a rank that is taken becomes free
 _LEAVE_TIMEOUT = 60.0  # seconds for the coordinator to confirm that this worker leaves
@@ -36,6 +36,7 @@ class Client:
     kind:     "sync" or "async".
     timeout:  seconds after which a request fails; a warning is logged after `stall`.
     pool:     shared memory; None before the worker has joined.
+    probe:    content of the shared memory, from which a server sees that it runs on the same host; None: no shared memory.
     shared:   all servers read this worker's shared memory.
     """
 
@@ -43,18 +44,18 @@ class Client:
                  stall: float = 30.0):
         job = sockets.read_secret(file)
         self.job: str = job["job"]
-        self.limits = Limits(float(os.environ.get("TRITIUM_KV_TIMEOUT", "600")) if timeout is None else timeout, stall)
+        self.timeouts = Timeouts(float(os.environ.get("TRITIUM_KV_TIMEOUT", "600")) if timeout is None else timeout, stall)
         self.kind = kind
         self.servers: list[RemoteServer] = []
         self.key_names: dict[int, str] = {}  # key number -> key, for messages
-        self._keys = sockets.CurveKeys.new()
+        self.keys = sockets.CurveKeys.new()
         self.pool: SegmentPool | None = None
-        self.loop = EventLoop(self)
-        self.coordinator = CoordinatorConnection(self.loop, self, job, self.limits)
+        self.loop = EventLoop()
+        self.coordinator = CoordinatorConnection(self.loop, self.servers, job, self.timeouts)
         self.loop.start()
         try:
             for handshaken in self._create_servers(self._join_when_free(kind, rank)):
-                self._wait(handshaken, min(self.limits.timeout, 60.0), "a server's handshake")
+                self._wait(handshaken, min(self.timeouts.timeout, 60.0), "a server's handshake")
             self.shared = all(server.shared for server in self.servers)
         except BaseException:
             self.close()
@@ -64,29 +65,25 @@ class Client:
         """Connect to the servers in the coordinator's answer to a join. Returns their handshakes."""
         self.rank, self.incarnation, self.policy = m["rank"], m["incarnation"], m["policy"]
         self.pool = SegmentPool(self.job, self.rank, self.incarnation)
-        probe: str | None = None
+        self.probe: str | None = None
         slot = self.pool.take(16) if os.environ.get("TRITIUM_KV_SHARED") != "0" else None
         if slot is not None:
             slot.view[:16] = list(secrets.token_bytes(16))
-            probe = bytes(slot.view[:16]).hex()
-        worker = WorkerInfo(self.rank, self.kind, self._keys, self.limits, probe, self.key_names)
-        handshakes = []
+            self.probe = bytes(slot.view[:16]).hex()
         for i in range(len(m["shards"])):
-            server = RemoteServer(self.loop, self.coordinator, worker, i)
+            server = RemoteServer(self, i)
             self.servers.append(server)
-            handshakes.append(server.handshaken)
-            # the location may be newer than m when the call runs
-            self.loop.call_soon(lambda server=server: server.moved(self.coordinator.servers[server.index]))
-        return handshakes
+            self.loop.call_soon(server.moved)
+        return [server.handshaken for server in self.servers]
 
     def _join_when_free(self, kind: str, rank: int | str | None) -> dict[str, Any]:
         """Join, and return the coordinator's answer. A taken rank may be of a process whose death is about to be detected."""
-        timeout = self.limits.timeout
+        timeout = self.timeouts.timeout
         join_timeout = timeout if rank == "new" else min(timeout, 60.0)  # the next barrier may be far away
         deadline: float | None = None
         while True:
             try:
-                return self.request("join", timeout=join_timeout, kind=kind, public=self._keys.public, rank=rank, pid=os.getpid())
+                return self.request("join", timeout=join_timeout, kind=kind, public=self.keys.public, rank=rank, pid=os.getpid())
             except KVStoreError as e:
                 deadline = deadline or time.monotonic() + min(timeout, _RANK_TIMEOUT)  # from the coordinator's first answer on
                 if "joined already" not in str(e) or time.monotonic() > deadline:
@@ -96,13 +93,18 @@ class Client:
     # ---- any thread -----------------------------------------------------------------------------------------------------
     def request(self, op: str, timeout: float | None = None, **fields: Any) -> dict[str, Any]:
         """Send a request to the coordinator and wait. Raises KVStoreError for a rejection or a timeout."""
-        return self.coordinator.request(op, self.limits.timeout if timeout is None else timeout, **fields)
+        return self.coordinator.request(op, self.timeouts.timeout if timeout is None else timeout, **fields)
 
-    def submit(self, requests: Sequence[Request], priority: int = 0) -> None:
-        """Send requests, as one group whose caller waits for all of them."""
+    def submit(self, requests: Sequence[Request], done: Done, priority: int = 0) -> None:
+        """Send requests. done: called when all of them have ended, with their first error, or None."""
+        if not requests:
+            done(None)
+            return
+
         def queue() -> None:
+            group = Group(len(requests), done)
             for r in requests:
-                r.group = requests
+                r.group = group
                 self.servers[r.server].submit(r, priority)
 
         self.loop.call_soon(queue, now=True)
@@ -120,7 +122,7 @@ class Client:
 
     def wait_all(self, futures: Sequence[Future[Any]], subject: str) -> list[Any]:
         """Return the results of futures. Raises their first error, or KVStoreError at the deadline."""
-        return [self._wait(f, self.limits.timeout, subject) for f in futures]
+        return [self._wait(f, self.timeouts.timeout, subject) for f in futures]
 
     def _wait(self, future: Future[Any], timeout: float, subject: str) -> Any:
         try:
@@ -143,51 +145,9 @@ class Client:
         if self.pool is not None:
             self.pool.close()
 
-    # ---- called by the event loop ---------------------------------------------------------------------------------------
-    @property
-    def busy(self) -> bool:
-        return any(server.busy for server in self.servers)
-
-    def flush(self) -> None:
-        for server in self.servers:
-            server.flush()
-
-    def receive(self, poll_zeromq: bool) -> None:
-        if poll_zeromq:
-            self.coordinator.receive()
-        for server in self.servers:
-            server.connection.receive(poll_zeromq)
-
-    def has_input(self) -> bool:
-        return self.coordinator.has_input() or any(server.connection.has_input() for server in self.servers)
-
-    def check(self, now: float) -> None:
-        self.coordinator.check(now)
-        for server in self.servers:
-            server.check(now)
-
-    def end(self, error: KVStoreError) -> None:
-        self.coordinator.expelled = self.coordinator.expelled or error
-        self.coordinator.fail(error)
-        self.expelled(error)
-
-    def close_sockets(self) -> None:
-        self.coordinator.close()
-        for server in self.servers:
-            server.connection.close()
-
-    # ---- called by the connection to the coordinator --------------------------------------------------------------------
-    def server_moved(self, location: dict[str, Any]) -> None:
-        if location["index"] < len(self.servers):
-            self.servers[location["index"]].moved(location)
-
-    def returned(self, locations: Sequence[dict[str, Any]], was_dead: bool) -> None:
-        for server, location in zip(self.servers, locations):  # of those that are created already
-            server.moved(location, reconnect=was_dead)
-
-    def expelled(self, error: KVStoreError) -> None:
-        for server in self.servers:
-            server.end(error)
+    def name_of(self, key: int) -> str:
+        """Return the key with a number, for messages."""
+        return self.key_names.get(key, f"number {key}")
 
 
 def common_round(rounds: Mapping[tuple[int, int], int], key: int, slices: int) -> int:

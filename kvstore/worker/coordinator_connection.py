@@ -30,19 +30,19 @@ _log = logging.getLogger(__name__)
 
 
 @dataclass
-class Limits:
+class Timeouts:
     """timeout: seconds until a request fails. stall: seconds until a warning is logged."""
 
     timeout: float
     stall: float
 
 
-class Listener(Protocol):
-    """The receiver of news. Its methods are called where the sockets may be used."""
+class Server(Protocol):
+    """A server that the coordinator has news of."""
 
-    def server_moved(self, location: dict[str, Any]) -> None: ...  # it is away, or runs in a new process
-    def returned(self, locations: Sequence[dict[str, Any]], was_dead: bool) -> None: ...  # as in the answer to "back"
-    def expelled(self, error: KVStoreError) -> None: ...  # this worker is not a member any more
+    index: int
+    def moved(self, reconnect: bool = False) -> None: ...  # its location has changed. reconnect: connect again in any case
+    def end(self, error: KVStoreError) -> None: ...  # this worker is not a member any more
 
 
 class _Request(NamedTuple):
@@ -61,34 +61,34 @@ class CoordinatorConnection:
     gone:        {rank: why} of the workers that are away.
     ranks:       the members, as of the last barrier.
     expelled:    why this worker is not a member any more: it was declared dead, and the job did not wait for it.
-    servers:     the last location of each server.
+    locations:   the last location of each server, as the coordinator describes it.
     """
 
-    def __init__(self, loop: EventLoop, listener: Listener, job: dict[str, Any], limits: Limits):
-        self.job, self._loop, self._listener, self._limits = job, loop, listener, limits
+    busy = False  # its requests do not keep those to servers waiting
+
+    def __init__(self, loop: EventLoop, servers: Sequence[Server], job: dict[str, Any], timeouts: Timeouts):
+        self.job, self._loop, self._servers, self._timeouts = job, loop, servers, timeouts
         self.lost_since: float | None = None
         self.patience = 60.0
         self.gone: dict[int, str] = {}
         self._generation = 0  # of `gone`
         self._rejection: tuple[int, dict[int, str]] = 0, {}  # the last generation and ranks that a server's rejection named
         self.expelled: KVStoreError | None = None
-        self.servers: dict[int, dict[str, Any]] = {}
+        self.locations: dict[int, dict[str, Any]] = {}
         self.ranks: list[int] = []
         self._identity: dict[str, Any] | None = None  # of this worker, after it has joined
         self._ids = itertools.count(1)
         self._requests: dict[int, _Request] = {}
         self.socket = sockets.connect_to_coordinator(loop.context, job, _LARGEST)
         self._monitor = sockets.ConnectionMonitor(self.socket)
-        for fd in self._descriptors():
-            loop.watch(fd)
-
-    def _descriptors(self) -> tuple[int, int]:
-        return self.socket.fd, self._monitor.socket.fd  # type: ignore[return-value]
+        for s in (self.socket, self._monitor.socket):
+            loop.watch(sockets.descriptor(s))
+        loop.connections.append(self)
 
     def close(self) -> None:
         """Close the sockets."""
-        for fd in self._descriptors():
-            self._loop.unwatch(fd)
+        for s in (self.socket, self._monitor.socket):
+            self._loop.unwatch(sockets.descriptor(s))
         self._monitor.close()
         self.socket.close(0)
 
@@ -99,7 +99,7 @@ class CoordinatorConnection:
         request = self._new(op, **fields)
         self._loop.call_soon(lambda: self.send(request))
         end = time.monotonic() + timeout
-        while not _is_done(request.answer, min(self._limits.stall, end - time.monotonic())):
+        while not _is_done(request.answer, min(self._timeouts.stall, end - time.monotonic())):
             if time.monotonic() >= end:
                 why = self._diagnose(op) or "the coordinator did not answer"
                 self._withdraw(request)
@@ -165,8 +165,13 @@ class CoordinatorConnection:
         """Return whether a message has arrived."""
         return sockets.readable(self.socket)
 
-    def receive(self) -> None:
+    def flush(self) -> None:
+        """Do nothing: messages are sent at once."""
+
+    def receive(self, poll_zeromq: bool) -> None:
         """Handle the messages that have arrived."""
+        if not poll_zeromq:
+            return
         for (frame,) in sockets.receive(self.socket):
             self.handle(unpack(frame.buffer))
         if list(self._monitor.lost()):
@@ -185,6 +190,11 @@ class CoordinatorConnection:
             if request.message:
                 request.answer.set_exception(error)
 
+    def end(self, error: KVStoreError) -> None:
+        """Fail all requests with error, now and from now on."""
+        self.expelled = self.expelled or error
+        self.fail(error)
+
     def handle(self, m: dict[str, Any]) -> None:
         """Handle a message."""
         if m.get("unknown") and self._identity is not None:
@@ -193,7 +203,7 @@ class CoordinatorConnection:
             return
         request = self._requests.pop(m["id"], None) if m.get("id") is not None else None
         for location in m.get("shards", ()):
-            self.servers[location["index"]] = location
+            self.locations[location["index"]] = location
         if request is not None:
             if request.message.get("op") == "join" and "error" not in m:
                 self._identity = {"rank": m["rank"], "incarnation": m["incarnation"], "public": request.message["public"]}
@@ -203,8 +213,10 @@ class CoordinatorConnection:
             self.gone = {int(r): why for r, why in m["gone"].items()} | (self._rejection[1] if older else {})
             self._generation = m["generation"]
         elif m.get("op") == "shard":
-            self.servers[m["index"]] = m
-            self._listener.server_moved(m)
+            self.locations[m["index"]] = m
+            for server in self._servers:
+                if server.index == m["index"]:
+                    server.moved()
 
     def learn_gone(self, gone: Mapping[int, str], generation: int) -> None:
         """Add ranks that a server's rejection reports as gone. A server may know of a death before this worker does.
@@ -238,12 +250,13 @@ class CoordinatorConnection:
     def _on_returned(self, answer: Future[dict[str, Any]]) -> None:
         m = answer.result()
         if "error" in m:
-            self.expelled = KVStoreError(f"KVStore: {m['error']}.")
-            self.fail(self.expelled)
-            self._listener.expelled(self.expelled)
+            error = KVStoreError(f"KVStore: {m['error']}.")
+            for ended in (self, *self._servers):
+                ended.end(error)
             return
         self.lost_since = None
-        self._listener.returned(m["shards"], m["dead"])
+        for server in self._servers:
+            server.moved(reconnect=m["dead"])
         for request in self._requests.values():
             self._send(request.message)
 

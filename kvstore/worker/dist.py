@@ -9,6 +9,7 @@ reads the copy. It is refreshed when it may be stale: before the first push, and
 from __future__ import annotations
 
 import atexit
+import functools
 import logging
 import os
 import sys
@@ -65,33 +66,12 @@ class _KeyState:
         self.residual: NDArray | None = None
 
 
-class _Latch:
-    """Calls done when `count` requests have ended, with the first error."""
-
-    def __init__(self, count: int, done: Any):
-        self.count, self.done, self.error = count, done, None
-
-    def __call__(self, error: BaseException | None = None) -> None:
-        self.count -= 1
-        self.error = self.error or error
-        if not self.count:
-            self.done(self.error) if self.error is not None else self.done()
-
-
-class _Completion:
-    """Updates the state of a key when a contribution to its round n has ended, then calls `then`."""
-
-    __slots__ = ("key", "n", "then")
-
-    def __init__(self, key: _KeyState, n: int, then: Any = None):
-        self.key, self.n, self.then = key, n, then
-
-    def __call__(self, error: BaseException | None = None) -> None:
-        if getattr(error, "made", False):  # the round was applied; only RoundMadeError leaves the copy up to date
-            self.key.fresh = self.key.fresh and isinstance(error, RoundMadeError)
-        elif error is not None and self.key.round == self.n:
-            self.key.round = self.n - 1  # it was not applied: the next push is for this round
-        self.then(error)  # type: ignore[misc]
+def _note_end(key: _KeyState, n: int, error: BaseException | None) -> None:
+    """Update the state of a key when a contribution to its round n has ended."""
+    if getattr(error, "made", False):  # the round was applied; only RoundMadeError leaves the copy up to date
+        key.fresh = key.fresh and isinstance(error, RoundMadeError)
+    elif error is not None and key.round == n:
+        key.round = n - 1  # it was not applied: the next push is for this round
 
 
 class DistKVStore(LocalKVStore):
@@ -165,7 +145,7 @@ class DistKVStore(LocalKVStore):
             copies = {v.chunk.var for v in self._values.values()} | {k.pushed for k in self._keys.values()}
             # with no variables to read, it runs after failed functions, too
             current().push_sync(lambda _: complete.set(), cpu(), (), tuple(copies), name="kvstore.close")
-            if not complete.wait(self._client.limits.timeout):
+            if not complete.wait(self._client.timeouts.timeout):
                 _log.warning("kvstore: worker %d leaves before its pushes are complete.", self._client.rank)
         self._client.close(well)
         if self._own_job is not None:
@@ -212,8 +192,8 @@ class DistKVStore(LocalKVStore):
 
     def _send_initial_values(self, tagged: Sequence[str]) -> None:
         names = {tag(k): k for k in self._keys}
-        self._for_each_slice([names[t] for t in tagged], lambda state, i, data, place, done: Push(
-            state.slices[i][0], state.id, i, data, 0, None, done, place=place, initial=True))
+        self._for_each_slice([names[t] for t in tagged], lambda state, i, data, place: Push(
+            state.slices[i][0], state.id, i, data, 0, None, place=place, initial=True))
 
     def _join_rounds(self, keys: Sequence[Key]) -> None:
         """Set the round of each key: 0, or more if this worker replaces one that died."""
@@ -242,18 +222,15 @@ class DistKVStore(LocalKVStore):
         return self._resumed
 
     def _for_each_slice(self, keys: Sequence[Key], make: Callable[..., Request]) -> None:
-        """Submit make(state, slice index, its memory, its place, done) for every slice of keys, and wait."""
+        """Submit make(state, slice index, its memory, its place) for every slice of keys, and wait."""
         ended: Future[None] = Future()
 
-        def done(error: BaseException | None = None) -> None:
+        def done(error: BaseException | None) -> None:
             ended.set_exception(error) if error is not None else ended.set_result(None)
 
-        states = [(k, self._keys[k]) for k in keys]
-        latch = _Latch(sum(len(state.slices) for _, state in states), done)
-        requests = [make(state, i, *self._slice_memory(k, i), latch) for k, state in states for i in range(len(state.slices))]
-        if requests:
-            self._client.submit(requests)
-            self._client.wait_all([ended], "the servers' answer")
+        self._client.submit([make(state, i, *self._slice_memory(k, i)) for k in keys for state in [self._keys[k]]
+                             for i in range(len(state.slices))], done)
+        self._client.wait_all([ended], "the servers' answer")
 
     def _slice_memory(self, key: Key, index: int) -> tuple[np.ndarray, Place | None]:
         """Return the memory of one slice of the copy of a key, and its place in shared memory, or None."""
@@ -321,10 +298,7 @@ class DistKVStore(LocalKVStore):
             pushes = [p for (k, _), total, codes, place in zip(group, sums, compressed, buffer.places)
                       for p in self._pushes(k, total, codes, place, buffer.release)]
             buffer.lend(len(pushes))
-            latch = _Latch(len(pushes), on_complete)
-            for p in pushes:
-                p.done.then = latch  # type: ignore[attr-defined]
-            self._client.submit(pushes, priority)
+            self._client.submit(pushes, on_complete, priority)
 
         reads = [c if c is not None else s for c, s in zip(compressed, sums)]
         queue_async("kvstore.push", send, reads, [self._values[k] for k, _ in group], priority,
@@ -345,12 +319,11 @@ class DistKVStore(LocalKVStore):
             state.round += 1
             flat, n = total.data.device_array().reshape(-1), state.round
             pushes: list[Request] = []
-            latch = _Latch(len(state.slices), on_complete)
             for i, (server, start, stop) in enumerate(state.slices):
                 a, b = np.searchsorted(total.rows, (start // width, stop // width))
                 pushes.append(PushRows(server, state.id, i, total.rows[a:b] - start // width, flat[a * width:b * width], width, n,
-                                       _Completion(state, n, latch)))
-            self._client.submit(pushes, priority)
+                                       functools.partial(_note_end, state, n)))
+            self._client.submit(pushes, on_complete, priority)
 
         queue_async("kvstore.push", send, [total.data], [self._values[key]], priority,
                     mutable=[] if self._sync else [state.pushed])
@@ -366,20 +339,19 @@ class DistKVStore(LocalKVStore):
         """Return the contributions of a key's slices to its next round."""
         state = self._keys[k]
         state.round += 1
-        n, pushes = state.round, []
-        at = 0
+        done, pushes, at = functools.partial(_note_end, state, state.round), [], 0
         for i, (server, start, stop) in enumerate(state.slices):
             out, out_place = self._slice_memory(k, i)
-            if compressed is not None:
+            if compressed is None:
+                flat, two_bit = total.device_array().reshape(-1), {}
+                data, data_place = flat[start:stop], _advance(place, start, flat)
+            else:
                 assert self._compression is not None
-                codes = compressed.device_array()[at:at + packed_bytes(stop - start)]
-                at += len(codes)
-                pushes.append(Push(server, state.id, i, codes, n, out, _Completion(state, n), out_place=out_place,
-                                   release=release, code=TWO_BITS, n=stop - start, threshold=self._compression.threshold))
-                continue
-            flat = total.device_array().reshape(-1)
-            pushes.append(Push(server, state.id, i, flat[start:stop], n, out, _Completion(state, n),
-                               place=_advance(place, start, flat), out_place=out_place, release=release))
+                data, data_place = compressed.device_array()[at:at + packed_bytes(stop - start)], None
+                at += len(data)
+                two_bit = {"code": TWO_BITS, "n": stop - start, "threshold": self._compression.threshold}
+            pushes.append(Push(server, state.id, i, data, state.round, out, done, place=data_place, out_place=out_place,
+                               release=release, **two_bit))
         return pushes
 
     def _compress(self, k: Key, total: NDArray, priority: int) -> NDArray | None:
@@ -422,15 +394,13 @@ class DistKVStore(LocalKVStore):
         def fetch(_: Any, on_complete: Any) -> None:
             flat = some.device_array().reshape(-1)
             pulls: list[Request] = []
-            latch = _Latch(0, on_complete)
             for i, (server, start, stop) in enumerate(state.slices):
                 a, b = np.searchsorted(indices, (start // width, stop // width))
                 for at in range(a, b, CHUNK // 8):
                     end = min(at + CHUNK // 8, b)
                     pulls.append(PullRows(server, state.id, i, indices[at:end] - start // width, flat[at * width:end * width],
-                                          latch, state.round))
-            latch.count = len(pulls)
-            self._client.submit(pulls, priority) if pulls else on_complete()
+                                          state.round))
+            self._client.submit(pulls, on_complete, priority)
 
         queue_async("kvstore.row_sparse_pull", fetch, [stored], [some], priority,
                     const=[] if self._sync else [state.pushed])
@@ -448,9 +418,8 @@ class DistKVStore(LocalKVStore):
         states = [(k, self._keys[k]) for k in stale]
 
         def fetch(_: Any, on_complete: Any) -> None:
-            latch = _Latch(sum(len(state.slices) for _, state in states), on_complete)
-            self._client.submit([Pull(server, state.id, i, *self._slice_memory(k, i), latch, state.round)
-                                 for k, state in states for i, (server, _, _) in enumerate(state.slices)], priority)
+            self._client.submit([Pull(server, state.id, i, *self._slice_memory(k, i), state.round)
+                                 for k, state in states for i, (server, _, _) in enumerate(state.slices)], on_complete, priority)
 
         queue_async("kvstore.pull", fetch, [], [self._values[k] for k in stale], priority,
                     const=[] if self._sync else [state.pushed for _, state in states])
@@ -516,8 +485,8 @@ class DistKVStore(LocalKVStore):
 
     def _wait_for_rounds(self) -> None:
         """Wait until the servers have this worker's rounds: a restarted server may have to apply its last rounds again."""
-        self._for_each_slice(list(self._keys), lambda state, i, _data, _place, done: Pull(
-            state.slices[i][0], state.id, i, None, None, done, state.round))
+        self._for_each_slice(list(self._keys), lambda state, i, _data, _place: Pull(
+            state.slices[i][0], state.id, i, None, None, state.round))
 
     def _require_optimizer(self, caller: str) -> None:
         if not self._optimizers:

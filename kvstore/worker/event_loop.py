@@ -25,8 +25,8 @@ _CHECK_EVERY = 0.2  # seconds between checks of deadlines
 _log = logging.getLogger(__name__)
 
 
-class Handler(Protocol):
-    """The owner of the sockets. Its methods run where the sockets may be used."""
+class Connection(Protocol):
+    """A user of sockets. Its methods run where the sockets may be used."""
 
     @property
     def busy(self) -> bool: ...  # something is in flight
@@ -35,22 +35,23 @@ class Handler(Protocol):
     def has_input(self) -> bool: ...  # more has arrived at the ZeroMQ sockets, or more can be sent
     def check(self, now: float) -> None: ...  # check deadlines and connections. now: time.monotonic()
     def end(self, error: KVStoreError) -> None: ...  # end everything in flight with error
-    def close_sockets(self) -> None: ...
+    def close(self) -> None: ...  # close the sockets
 
 
 class EventLoop:
     """The thread and the poller of one worker.
 
-    context, poller:  for the sockets of the handler.
+    connections:      they register themselves.
+    context, poller:  for the sockets of the connections.
     used:             a ZeroMQ socket was used since it was last polled. Its file descriptor may not report what has arrived then.
     """
 
-    def __init__(self, handler: Handler):
+    def __init__(self) -> None:
+        self.connections: list[Connection] = []
         self.context = zmq.Context(io_threads=1)
         self.poller = select.epoll()
         self.used = True
         self.pid = os.getpid()
-        self._handler = handler
         self._inbox: deque[Callable[[], None]] = deque()
         self._wake_fd = os.eventfd(0, os.EFD_NONBLOCK | os.EFD_CLOEXEC)
         self._wake_lock = threading.RLock()  # held while the descriptor is written or closed
@@ -89,7 +90,7 @@ class EventLoop:
         if self._ended:  # the thread has ended since then
             self._drain_inbox()
             return
-        if now and not self._handler.busy and self._sockets_lock.acquire(False):
+        if now and not any(c.busy for c in self.connections) and self._sockets_lock.acquire(False):
             try:
                 more = self._send_now()
             finally:
@@ -124,8 +125,12 @@ class EventLoop:
         self._run_inbox()
         if self._ended:
             return False
-        self._handler.flush()
-        return self.used and self._handler.has_input()
+        for c in self.connections:
+            c.flush()
+        return self.used and self._has_input()
+
+    def _has_input(self) -> bool:
+        return any(c.has_input() for c in self.connections)
 
     def _run_inbox(self) -> None:
         while self._inbox:
@@ -152,9 +157,11 @@ class EventLoop:
             self._closed = True
             with self._sockets_lock:
                 self._ended = True
-                self._handler.end(KVStoreError(f"KVStore: {reason}."))
+                for c in self.connections:
+                    c.end(KVStoreError(f"KVStore: {reason}."))
                 self._run_inbox()
-                self._handler.close_sockets()
+                for c in self.connections:
+                    c.close()
                 self.context.destroy(linger=0)
             self.poller.close()
             with self._wake_lock:
@@ -170,9 +177,12 @@ class EventLoop:
         poll_zeromq = poll_zeromq or self.used or check
         if poll_zeromq:
             self.used = False
-        self._handler.receive(poll_zeromq)
-        self._handler.flush()
+        for c in self.connections:
+            c.receive(poll_zeromq)
+        for c in self.connections:
+            c.flush()
         if check:
             self._check_at = now + _CHECK_EVERY
-            self._handler.check(now)
-        return (poll_zeromq or self.used) and self._handler.has_input()
+            for c in self.connections:
+                c.check(now)
+        return (poll_zeromq or self.used) and self._has_input()

@@ -12,8 +12,7 @@ import time
 from collections import deque
 from collections.abc import Mapping, Sequence
 from concurrent.futures import Future
-from dataclasses import dataclass
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from ...errors import DeadWorkerError, FrameError, KVStoreError, RoundMadeError
 from ..protocol.session import Action, Name, Session, ValuesLostError, Verb
@@ -31,34 +30,15 @@ from ..wire.frame import (
     pack,
     unpack,
 )
-from ..wire.sockets import CurveKeys
-from .coordinator_connection import CoordinatorConnection, Limits
-from .event_loop import EventLoop
 from .requests import Pull, PullRows, Push, PushRows, Request
 from .server_connection import ServerConnection
+
+if TYPE_CHECKING:
+    from .client import Client
 
 _log = logging.getLogger(__name__)
 _URGENT = float("inf")  # priority of messages that must not wait
 _GROUP_DEADLINE = 1.0  # seconds after which a push is abandoned because another one of its call has failed
-
-
-@dataclass
-class WorkerInfo:
-    """This worker, as its requests need it.
-
-    probe:      content of its shared memory, from which a server sees that it runs on the same host; None: no shared memory.
-    key_names:  key number -> key, for messages.
-    """
-
-    rank: int
-    kind: str
-    keys: CurveKeys
-    limits: Limits
-    probe: str | None
-    key_names: dict[int, str]
-
-    def name_of(self, key: int) -> str:
-        return self.key_names.get(key, f"number {key}")
 
 
 class _Question(NamedTuple):
@@ -80,16 +60,14 @@ class RemoteServer:
     lost:        the error that ends every request; None: the server is usable.
     """
 
-    def __init__(self, loop: EventLoop, coordinator: CoordinatorConnection, worker: WorkerInfo, index: int):
+    def __init__(self, client: Client, index: int):
         self.index, self.ready, self.shared = index, False, False
         self.handshaken: Future[None] = Future()
         self.lost: KVStoreError | None = None
         self.session: Session[Push] = Session(int(os.environ.get("TRITIUM_KV_RETAIN_BYTES", str(256 << 20))))
-        self.connection = ServerConnection(loop, worker.keys, worker.rank, index, self._on_message, self.reconnect)
-        self._coordinator, self._worker = coordinator, worker
+        self.connection = ServerConnection(client, index, self._on_message, self.reconnect)
+        self._client = client
         self.incarnation = -1  # of the server process
-        self._location: dict[str, Any] = {}
-        self._down = False  # the coordinator reports the server as away
         self._queue: deque[Request] = deque()
         self._pulls: dict[int, dict[Name, Pull]] = {}  # seq -> name -> pull that is sent
         self._questions: dict[int, _Question] = {}  # seq -> question that is sent
@@ -97,28 +75,29 @@ class RemoteServer:
         self._handshake_records: list[Record] = []  # of an incomplete answer to a handshake
         self._seq = 0
         self._warned = 0.0
+        client.loop.connections.append(self)
 
     # ---- connecting -------------------------------------------------------------------------------------------------------
-    def moved(self, location: dict[str, Any], reconnect: bool = False) -> None:
+    @property
+    def _location(self) -> dict[str, Any]:
+        return self._client.coordinator.locations[self.index]
+
+    def moved(self, reconnect: bool = False) -> None:
         """Handle news of the server: it is away, or runs in a new process. reconnect: connect again in any case."""
-        self._down = bool(location.get("down"))
         if self.lost is not None:
             return
-        if self._down:
+        if self._location["down"]:
             self.disconnect()
-        elif reconnect or location["incarnation"] != self.incarnation or not self.connection.is_open:
-            self._connect(location)
+        elif reconnect or self._location["incarnation"] != self.incarnation or not self.connection.is_open:
+            self.reconnect()
 
     def reconnect(self) -> None:
         """Connect again, and send again what is not answered."""
-        self._connect(self._location)
-
-    def _connect(self, location: dict[str, Any]) -> None:
         self.disconnect()
-        self._location, self.incarnation = location, location["incarnation"]
-        self.connection.open(location)
+        self.incarnation = self._location["incarnation"]
+        self.connection.open(self._location)
         self._seq += 1
-        self._send(FrameType.HANDSHAKE, [], pack({"probe": self._worker.probe, "lane": self.connection.wants_channel}))
+        self._send(FrameType.HANDSHAKE, [], pack({"probe": self._client.probe, "lane": self.connection.wants_channel}))
 
     def disconnect(self) -> None:
         """Close the connection. Everything waits until there is a new one."""
@@ -132,7 +111,7 @@ class RemoteServer:
     @property
     def away(self) -> bool:
         """True if the server is away as far as the coordinator knows, or the coordinator is away, too."""
-        return not self.ready and (self._down or self._coordinator.lost_since is not None)
+        return not self.ready and (self._location["down"] or self._client.coordinator.lost_since is not None)
 
     @property
     def busy(self) -> bool:
@@ -189,8 +168,8 @@ class RemoteServer:
             elif verb is Verb.SAVE:
                 self._send(FrameType.SAVE, [], b"", seq=0)
             else:
-                push.done(RoundMadeError(
-                    f"KVStore.push: worker {self._worker.rank}, key {self._worker.name_of(push.key)}: round {push.round} already "
+                push.end(RoundMadeError(
+                    f"KVStore.push: worker {self._client.rank}, key {self._client.name_of(push.key)}: round {push.round} already "
                     f"includes an earlier push that had been reported as failed. This push was not applied; push again for round "
                     f"{push.round + 1}."))
 
@@ -198,13 +177,13 @@ class RemoteServer:
     def submit(self, request: Request, priority: int) -> None:
         """Queue a request."""
         if self.lost is not None:
-            request.done(self.lost)
+            request.end(self.lost)
             return
         request.started, request.priority = time.monotonic(), priority
         self._enqueue(request)
 
     def _enqueue(self, request: Request) -> None:
-        request.restart()
+        request.left = request.size
         if isinstance(request, Push):
             actions = self.session.submit(request)
             if actions:
@@ -282,7 +261,7 @@ class RemoteServer:
     def _put(self, priority: float, type: FrameType, records: Sequence[Record], payload: Any, flags: int = 0,
              seq: int | None = None) -> None:
         seq = self._seq if seq is None else seq
-        head = encode(type, records, len(payload), flags=flags, rank=self._worker.rank, seq=seq)
+        head = encode(type, records, len(payload), flags=flags, rank=self._client.rank, seq=seq)
         self.connection.put(priority, head, payload)
 
     def _send(self, type: FrameType, records: Sequence[Record], payload: bytes, seq: int | None = None) -> None:
@@ -290,21 +269,31 @@ class RemoteServer:
         self._put(_URGENT, type, records, payload, seq=seq)
         self.connection.flush()
 
+    def close(self) -> None:
+        """Close the sockets."""
+        self.connection.close()
+
     # ---- receiving ----------------------------------------------------------------------------------------------------------
+    def has_input(self) -> bool:
+        """Return whether a message has arrived at the ZeroMQ socket, or it accepts waiting messages."""
+        return self.connection.has_input()
+
+    def receive(self, poll_zeromq: bool) -> None:
+        """Handle the messages that have arrived; those at the ZeroMQ socket only if poll_zeromq."""
+        self.connection.receive(poll_zeromq)
+
     def _on_message(self, head: Any, payload: Any) -> None:
         try:
             frame = decode(head, payload)
         except FrameError as e:
             _log.warning("kvstore: server %d sent an invalid frame: %s", self.index, e)
             return
-        self.receive(frame)
+        self.handle(frame)
 
-    def receive(self, frame: WireFrame) -> None:
+    def handle(self, frame: WireFrame) -> None:
         """Handle a frame of the server."""
         if frame.type is FrameType.HANDSHAKE_REPLY:
             self._on_handshake_reply(frame)
-        elif frame.type is FrameType.ANSWER and frame.seq in self._pulls:
-            self._on_values(frame)
         elif frame.type is FrameType.REJECTED:
             self._on_rejection(frame)
         elif frame.seq in self._questions:
@@ -314,54 +303,47 @@ class RemoteServer:
                 del self._questions[frame.seq]
                 question.future.set_result(question.answers)
         elif frame.type is FrameType.ANSWER:
-            self._on_acknowledgement(frame)
+            self._on_answer(frame)
 
-    def _on_acknowledgement(self, frame: WireFrame) -> None:
-        at, on_disk = 0, {}
+    def _on_answer(self, frame: WireFrame) -> None:
+        """Store values, and end the pulls and pushes whose answers are complete."""
+        pulls, at, on_disk = self._pulls.get(frame.seq), 0, {}
         for r in frame.records:
             if self.session.durable:
                 on_disk[r.name] = r.at
-            push = self.session.find(r.name, r.round, frame.seq)
+            push = self.session.find(r.name, r.round, frame.seq) if pulls is None else None
+            request = push if pulls is None else pulls.get(r.name)
             if r.segment == INLINE:
-                if push is not None:
-                    push.store(r, frame.payload, at)
+                if request is not None:
+                    request.store(r, frame.payload, at)
                 at += r.nbytes
-            elif push is not None and (r.reply_segment, r.reply_at) == push.reply:  # otherwise it was sent again
-                push.left = push.left - r.n if push.initial else 0
-            if push is not None and push.left <= 0:
+            elif push is not None and push.initial:
+                push.left -= r.n
+            elif request is not None and (push is None or (r.reply_segment, r.reply_at) == push.reply):  # else it was sent again
+                request.left = 0
+            if request is None or request.left > 0:
+                continue
+            if push is not None:
                 self._execute(self.session.acknowledge(push))
-                push.group = ()
-                push.done(None)
-        self._execute(self.session.on_disk(on_disk))
-
-    def _on_values(self, frame: WireFrame) -> None:
-        pulls, at = self._pulls[frame.seq], 0
-        for r in frame.records:
-            pull = pulls.get(r.name)
-            if r.segment == INLINE:
-                if pull is not None:
-                    pull.store(r, frame.payload, at)
-                at += r.nbytes
-            elif pull is not None:
-                pull.left = 0
-            if pull is not None and pull.left <= 0:
-                del pulls[pull.name]
-                pull.done(None)
-        if not pulls:
+            elif pulls is not None:
+                del pulls[r.name]
+            request.end()
+        if pulls is not None and not pulls:
             del self._pulls[frame.seq]
+        self._execute(self.session.on_disk(on_disk))
 
     def _on_rejection(self, frame: WireFrame) -> None:
         m = unpack(frame.payload)
         text, dead, applied = str(m["text"]), {int(r): str(why) for r, why in m["gone"].items()}, bool(m.get("made"))
-        self._coordinator.learn_gone(dead, m["generation"])
+        self._client.coordinator.learn_gone(dead, m["generation"])
         if frame.seq in self._questions:
-            keys = "".join(f"key {self._worker.name_of(r.key)}: " for r in frame.records[:1])
+            keys = "".join(f"key {self._client.name_of(r.key)}: " for r in frame.records[:1])
             self._questions.pop(frame.seq).future.set_exception(KVStoreError(f"KVStore: server {self.index}: {keys}{text}."))
             return
         pulls = self._pulls.get(frame.seq) if frame.seq else None
         if pulls is not None:
             for pull in [pulls.pop(r.name) for r in frame.records if r.name in pulls]:
-                pull.done(self.explain(text, dead, pull))
+                pull.end(self.explain(text, dead, pull))
             if not pulls:
                 del self._pulls[frame.seq]
             return
@@ -371,12 +353,13 @@ class RemoteServer:
                 self._execute(self.session.reject(push, applied=applied, dead=bool(dead)))
                 error = self.explain(f"{text}. The push was applied; pull the value" if applied else text, dead, push)
                 error.made = applied
-                push.fail(error, time.monotonic())
+                push.group.failing = push.group.failing or (time.monotonic(), error)
+                push.end(error)
 
     def explain(self, text: str, dead: Mapping[int, str], request: Request) -> KVStoreError:
         """Return the error of a rejected request, with worker, key and round."""
-        subject = f"KVStore.{'push' if isinstance(request, Push) else 'pull'}: worker {self._worker.rank}, key " \
-                  f"{self._worker.name_of(request.key)}"
+        subject = f"KVStore.{'push' if isinstance(request, Push) else 'pull'}: worker {self._client.rank}, key " \
+                  f"{self._client.name_of(request.key)}"
         if isinstance(request, Push):
             subject += f", round {request.round}"
         if dead:
@@ -392,26 +375,24 @@ class RemoteServer:
         requests = self._pending()
         if not requests:
             return
-        failing = [p for p in self.session.sent if p.failing is not None and now - p.failing[0] > _GROUP_DEADLINE]
+        failing = [p for p in self.session.sent if p.group.failing is not None and now - p.group.failing[0] > _GROUP_DEADLINE]
         if failing:  # the caller can repeat the rejected pushes of the group only when these have ended
-            self._abandon(failing)
+            self._abandon([(p, p.group.failing[1]) for p in failing if p.group.failing is not None])
             requests = self._pending()
             if not requests:
                 return
-        limits, waited = self._worker.limits, now - min(r.started for r in requests)
-        if waited > limits.stall and now - self._warned > limits.stall:
+        timeouts, waited = self._client.timeouts, now - min(r.started for r in requests)
+        if waited > timeouts.stall and now - self._warned > timeouts.stall:
             self._warned = now
-            keys = ", ".join(f"key {self._worker.name_of(r.key)} round {getattr(r, 'round', 0)}" for r in requests[:5])
-            _log.warning("kvstore: worker %d has waited %.0f s for server %d: %s%s", self._worker.rank, waited, self.index, keys,
+            keys = ", ".join(f"key {self._client.name_of(r.key)} round {getattr(r, 'round', 0)}" for r in requests[:5])
+            _log.warning("kvstore: worker %d has waited %.0f s for server %d: %s%s", self._client.rank, waited, self.index, keys,
                          "" if self.ready else "; the server is away")
-            self._log_missing([r for r in requests if isinstance(r, Push) or self._worker.kind == "async"][:5])
-        if waited > limits.timeout:
-            error = KVStoreError(f"KVStore: worker {self._worker.rank}: server {self.index} did not answer for key "
-                                 f"{self._worker.name_of(requests[0].key)} within {limits.timeout:.0f} s. TRITIUM_KV_TIMEOUT "
+            self._log_missing([r for r in requests if isinstance(r, Push) or self._client.kind == "async"][:5])
+        if waited > timeouts.timeout:
+            error = KVStoreError(f"KVStore: worker {self._client.rank}: server {self.index} did not answer for key "
+                                 f"{self._client.name_of(requests[0].key)} within {timeouts.timeout:.0f} s. TRITIUM_KV_TIMEOUT "
                                  f"sets the limit.")
-            for r in requests:
-                r.failing = now, error
-            self._abandon([r for r in requests if isinstance(r, Push)])
+            self._abandon([(r, error) for r in requests if isinstance(r, Push)])
             self.fail(error)
 
     def _sent_pulls(self) -> list[Pull]:
@@ -420,14 +401,13 @@ class RemoteServer:
     def _pending(self) -> list[Request]:
         return [*self.session.sent, *self._sent_pulls(), *self._queue]
 
-    def _abandon(self, pushes: Sequence[Push]) -> None:
+    def _abandon(self, pushes: Sequence[tuple[Push, BaseException]]) -> None:
         """Fail pushes whose outcome is unknown. The next handshake, on a new connection, shows which of them were applied."""
-        self.session.abandon(pushes)
-        for p in pushes:
+        self.session.abandon([p for p, _ in pushes])
+        for p, error in pushes:
             if p in self._queue:
                 self._queue.remove(p)
-            assert p.failing is not None
-            p.done(p.failing[1])
+            p.end(error)
         if self.connection.is_open:
             self.reconnect()
 
@@ -436,7 +416,7 @@ class RemoteServer:
         if not self.ready or not requests:
             return
         future: Future[list[Any]] = Future()
-        names = {f"{r.key}.{r.index}": self._worker.name_of(r.key) for r in requests}
+        names = {f"{r.key}.{r.index}": self._client.name_of(r.key) for r in requests}
 
         def log(answer: Future[list[Any]]) -> None:
             if answer.exception() is None:
@@ -460,7 +440,7 @@ class RemoteServer:
         self._queue.clear()
         self.connection.drop_waiting()
         for r in requests:
-            r.done(error)
+            r.end(error)
         for question in questions:
             question.future.set_exception(error)
         if not self.handshaken.done():

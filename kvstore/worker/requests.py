@@ -2,17 +2,38 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable
 from typing import Any
 
 import numpy as np
 
+from ...integers import cdiv
 from ..protocol.session import Name, State
-from ..wire.compression import packed_bytes
 from ..wire.frame import CHUNK, CODES, INLINE, NOTHING, RUN, TWO_BITS, Record
 
 Done = Callable[[BaseException | None], None]
 Place = tuple[int, int]  # segment of shared memory, byte
+
+
+class Group:
+    """The requests of one call, which waits for all of them. `done` is called with their first error, or None.
+
+    failing:  (since when, error): a push of the group was rejected, so the others must end soon.
+    """
+
+    __slots__ = ("_done", "_error", "_left", "failing")
+
+    def __init__(self, count: int, done: Done):
+        self._left, self._done = count, done
+        self._error: BaseException | None = None
+        self.failing: tuple[float, BaseException] | None = None
+
+    def end_one(self, error: BaseException | None) -> None:
+        """Note that a request has ended."""
+        self._left -= 1
+        self._error = self._error or error
+        if not self._left:
+            self._done(self._error)
 
 
 class Request:
@@ -21,31 +42,22 @@ class Request:
     index:      of the slice.
     out:        flat array for the value; None if it is not wanted.
     out_place:  place of out, if it is in shared memory.
-    done:       called when the request has ended, with its error or None.
-    group:      the requests submitted in the same call, whose caller waits for all of them.
-    failing:    (since when, error): another request of the group has failed, so this one must end soon.
+    size:       elements of the complete answer; `left` of them have not arrived.
+    group:      set when the request is submitted.
     """
 
-    __slots__ = ("done", "failing", "group", "index", "key", "left", "name", "out", "out_place", "priority", "server", "started")
+    __slots__ = ("group", "index", "key", "left", "name", "out", "out_place", "priority", "server", "size", "started")
+    group: Group
 
-    def __init__(self, server: int, key: int, index: int, out: np.ndarray | None, out_place: Place | None, done: Done):
-        self.server, self.key, self.index, self.out, self.out_place, self.done = server, key, index, out, out_place, done
+    def __init__(self, server: int, key: int, index: int, out: np.ndarray | None, out_place: Place | None):
+        self.server, self.key, self.index, self.out, self.out_place = server, key, index, out, out_place
         self.name: Name = key, index
-        self.left, self.started, self.priority = 0, 0.0, 0
-        self.group: Sequence[Request] = ()
-        self.failing: tuple[float, BaseException] | None = None
+        self.left = self.size = 0 if out is None else len(out)
+        self.started, self.priority = 0.0, 0
 
-    def restart(self) -> None:
-        """Expect the complete answer: the request is sent for the first time, or again."""
-        self.left = 0 if self.out is None else len(self.out)
-
-    def fail(self, error: BaseException, now: float) -> None:
-        """End with an error, and mark the other requests of the group as failing."""
-        for r in self.group:
-            if r is not self and r.failing is None:
-                r.failing = now, error
-        self.group = ()
-        self.done(error)
+    def end(self, error: BaseException | None = None) -> None:
+        """Report that the request has ended."""
+        self.group.end_one(error)
 
     def store(self, r: Record, payload: memoryview, at: int) -> None:
         """Copy one run of the value, from byte `at` of a payload, to out."""
@@ -66,9 +78,8 @@ class Pull(Request):
 
     __slots__ = ("round",)
 
-    def __init__(self, server: int, key: int, index: int, out: np.ndarray | None, out_place: Place | None, done: Done,
-                 round: int = 0):
-        super().__init__(server, key, index, out, out_place, done)
+    def __init__(self, server: int, key: int, index: int, out: np.ndarray | None, out_place: Place | None, round: int):
+        super().__init__(server, key, index, out, out_place)
         self.round = round
 
 
@@ -77,57 +88,51 @@ class PullRows(Pull):
 
     __slots__ = ("rows",)
 
-    def __init__(self, server: int, key: int, index: int, rows: np.ndarray, out: np.ndarray, done: Done, round: int = 0):
-        super().__init__(server, key, index, out, None, done, round)
+    def __init__(self, server: int, key: int, index: int, rows: np.ndarray, out: np.ndarray, round: int):
+        super().__init__(server, key, index, out, None, round)
         self.rows = rows
 
 
 class Push(Request):
     """A contribution (protocol/session.py): data [n], or n values in 2-bit form.
 
+    done:     called when the push has ended, before its group is told.
     place:    place of data, if it is in shared memory.
     release:  called when data is not needed any more.
     """
 
-    __slots__ = ("code", "data", "initial", "n", "nbytes", "place", "process", "release", "round", "seq", "state", "threshold")
+    __slots__ = ("code", "data", "done", "initial", "n", "nbytes", "place", "process", "release", "round", "seq", "state",
+                 "threshold")
 
-    def __init__(self, server: int, key: int, index: int, data: np.ndarray, round: int, out: np.ndarray | None, done: Done, *,
-                 place: Place | None = None, out_place: Place | None = None, initial: bool = False,
-                 release: Callable[[], None] = lambda: None, code: int = -1, n: int = -1, threshold: float = 0):
-        super().__init__(server, key, index, out, out_place, done)
-        self.data, self.round, self.place, self.release, self.initial = data, round, place, release, initial
+    def __init__(self, server: int, key: int, index: int, data: np.ndarray, round: int, out: np.ndarray | None,
+                 done: Done = lambda error: None, *, place: Place | None = None, out_place: Place | None = None,
+                 initial: bool = False, release: Callable[[], None] = lambda: None, code: int = -1, n: int = -1,
+                 threshold: float = 0):
+        super().__init__(server, key, index, out, out_place)
+        self.data, self.round, self.done, self.place, self.release, self.initial = data, round, done, place, release, initial
         self.nbytes = data.nbytes
         self.code = CODES[data.dtype] if code < 0 else code
         self.n = len(data) if n < 0 else n
         self.threshold, self.seq, self.process, self.state = threshold, 0, -1, State.QUEUED
-        self.restart()
+        if initial:
+            self.size = self.n
 
-    def restart(self) -> None:
-        """Expect the complete answer: the request is sent for the first time, or again."""
-        super().restart()
-        if self.initial:
-            self.left = self.n
+    def end(self, error: BaseException | None = None) -> None:
+        self.done(error)
+        super().end(error)
 
     def runs(self) -> Iterable[tuple[Record, Any]]:
         """Yield records of up to RUN bytes each, with their bytes."""
-        segment, at = self.reply
-        if self.code == TWO_BITS:  # the threshold is sent as `at`
-            bits = int(np.float32(self.threshold).view(np.int32))
-            per_run = RUN * 4
-            for start in range(0, max(self.n, 1), per_run):
-                n = min(per_run, self.n - start)
-                raw = self.data[start // 4:start // 4 + packed_bytes(n)]
-                yield Record(self.key, self.index, self.code, n, self.round, start, INLINE, bits, segment, at), raw.data
-            return
+        reply, size = self.reply, self.data.itemsize
         if self.place is not None:
-            yield Record(self.key, self.index, self.code, self.n, self.round, 0, *self.place, segment, at), None
+            yield Record(self.key, self.index, self.code, self.n, self.round, 0, *self.place, *reply), None
             return
-        raw, size = self.data.view(np.uint8), self.data.itemsize
-        step = RUN // size * size
-        for start in range(0, max(raw.nbytes, 1), step):
-            run = raw[start:start + step]
-            yield Record(self.key, self.index, self.code, run.nbytes // size, self.round, start // size, INLINE, 0, segment,
-                         at), run.data
+        raw, step, n, at = self.data.view(np.uint8), RUN // size * size, RUN // size, 0
+        if self.code == TWO_BITS:  # four values in a byte; the threshold is sent as `at`
+            n, at = 4 * step, int(np.float32(self.threshold).view(np.int32))
+        for i in range(max(cdiv(len(raw), step), 1)):
+            yield Record(self.key, self.index, self.code, min(n, self.n - i * n), self.round, i * n, INLINE, at, *reply), raw[
+                i * step:(i + 1) * step].data
 
 
 class PushRows(Push):

@@ -10,13 +10,15 @@ import itertools
 import logging
 import time
 from collections.abc import Callable, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import zmq
 
 from ..wire import encrypted_channel, sockets
 from ..wire.frame import LARGEST_MESSAGE
-from .event_loop import EventLoop
+
+if TYPE_CHECKING:
+    from .client import Client
 
 _log = logging.getLogger(__name__)
 _MOST_BROKEN = 3  # channels that may break soon after each other before no more are requested
@@ -25,17 +27,16 @@ _MOST_IN_SOCKET = 32  # messages: more wait here, where their order can still ch
 
 
 class ServerConnection:
-    """The connection of worker `rank` to server `index`.
+    """The connection of a worker to server `index`.
 
     on_message:  called with (head, payload) of each message. The payload is valid during the call only.
     on_lost:     called when the channel has broken: the owner must connect again.
     """
 
-    def __init__(self, loop: EventLoop, keys: sockets.CurveKeys, rank: int, index: int,
-                 on_message: Callable[[Any, Any], None], on_lost: Callable[[], None]):
-        self._loop, self._keys, self._rank, self._index = loop, keys, rank, index
+    def __init__(self, client: Client, index: int, on_message: Callable[[Any, Any], None], on_lost: Callable[[], None]):
+        self._loop, self._keys, self._rank, self._index = client.loop, client.keys, client.rank, index
         self._on_message, self._on_lost = on_message, on_lost
-        self._location: dict[str, Any] = {}
+        self._host = ""
         self._socket: zmq.Socket | None = None
         self._channel: encrypted_channel.EncryptedChannel | None = None
         self._broken, self._opened_at = 0, 0.0  # channels that have broken, and the time of the last one
@@ -59,7 +60,7 @@ class ServerConnection:
 
     def open(self, location: dict[str, Any]) -> None:
         """Connect to the server process at a location, as the coordinator describes it."""
-        self._location = location
+        self._host = location["address"].removeprefix("tcp://").rpartition(":")[0]
         self._socket = sockets.connect(self._loop.context, self._keys, location["public"], location["address"], LARGEST_MESSAGE,
                                        _MOST_IN_SOCKET)
         self._monitor = sockets.ConnectionMonitor(self._socket)
@@ -83,9 +84,8 @@ class ServerConnection:
 
     def open_channel(self, offer: Sequence[Any]) -> None:
         """Open the encrypted channel that the server has offered."""
-        host = self._location["address"].removeprefix("tcp://").rpartition(":")[0]
         try:
-            self._channel = encrypted_channel.open_channel(host, encrypted_channel.ChannelOffer(*offer), self._loop.poller)
+            self._channel = encrypted_channel.open_channel(self._host, encrypted_channel.ChannelOffer(*offer), self._loop.poller)
         except OSError as e:
             _log.warning("kvstore: worker %d: no encrypted channel to server %d (%s); arrays use the slower CURVE socket.",
                          self._rank, self._index, e)

@@ -11,6 +11,7 @@ import threading
 from collections import deque
 from concurrent.futures import Future
 from types import SimpleNamespace
+from unittest import mock
 
 import numpy as np
 import zmq
@@ -21,8 +22,8 @@ from tritium.kvstore.server import main as server_main
 from tritium.kvstore.wire import sockets
 from tritium.kvstore.wire.frame import FrameType, pack, unpack
 from tritium.kvstore.worker import client, coordinator_connection, event_loop, remote_server, requests
-from tritium.kvstore.worker.coordinator_connection import Limits
-from tritium.kvstore.worker.dist import _Completion, _Latch
+from tritium.kvstore.worker.coordinator_connection import Timeouts
+from tritium.kvstore.worker.dist import _note_end
 
 from support.kvstore_wires import MessagePart, Pipe, SimulatedListener
 
@@ -122,10 +123,10 @@ class SimulatedWorker:
         self.patient = bool(job.rng.random() < 0.7)
         self.deaths, self.over = set(), set()  # that it was rejected for; and those of them that are over
         c = self.client = client.Client.__new__(client.Client)
-        c.job, c.kind, c.servers, c.key_names, c.limits = job.name, job.kind, [], {}, Limits(1e9, 1e9)
-        c._keys = sockets.CurveKeys(self.public, "")
+        c.job, c.kind, c.servers, c.key_names, c.timeouts = job.name, job.kind, [], {}, Timeouts(1e9, 1e9)
+        c.keys = sockets.CurveKeys(self.public, "")
         loop = c.loop = self._make_loop()
-        c.coordinator = coordinator_connection.CoordinatorConnection(loop, c, {"address": "coordinator"}, c.limits)
+        c.coordinator = coordinator_connection.CoordinatorConnection(loop, c.servers, {"address": "coordinator"}, c.timeouts)
         c.coordinator.patience = 1e9
         learn_gone = c.coordinator.learn_gone
         c.coordinator.learn_gone = lambda gone, generation: (setattr(self, "heard", generation), learn_gone(gone, generation))
@@ -135,7 +136,7 @@ class SimulatedWorker:
     def _make_loop(self):
         """An event loop without a thread and a poller."""
         loop = event_loop.EventLoop.__new__(event_loop.EventLoop)
-        loop.context, loop.used, loop.pid, loop._handler = self, True, os.getpid(), self.client
+        loop.context, loop.used, loop.pid, loop.connections = self, True, os.getpid(), []
         loop.poller = SimpleNamespace(register=lambda *_: None, unregister=lambda *_: None)
         loop._inbox, loop._wake_fd, loop._wakes = deque(), -1, True
         loop._closed = loop._stopping = loop._ended = False
@@ -207,14 +208,14 @@ class SimulatedWorker:
         self.keys = {k: SimulatedKey(e) for k, e in zip(SIZES, m["keys"])}
         fill = {e["key"] for e in m["fill"]}
         if fill:
-            yield from self._all(lambda k, i, out, done: requests.Push(
-                self.keys[k].slices[i][0], self.keys[k].id, i, job.first(k)[slice(*self.keys[k].slices[i][1:])], 0, None, done,
+            yield from self._all(lambda k, i, out: requests.Push(
+                self.keys[k].slices[i][0], self.keys[k].id, i, job.first(k)[slice(*self.keys[k].slices[i][1:])], 0, None,
                 initial=True), [k for k in SIZES if tag(k) in fill])
         if m.get("first"):
             m = yield from self._request("filled", keys=[e["key"] for e in m["keys"]])
         yield from self._rounds()
         yield from self._all(self._fetch, list(SIZES))
-        c.limits.timeout, self.pushing = job.timeout, True
+        c.timeouts.timeout, self.pushing = job.timeout, True
         self.goal = {k: job.rounds + (key.round if job.from_start else 0) for k, key in self.keys.items()}
         yield from self._steps()
         self.ending = True
@@ -266,8 +267,8 @@ class SimulatedWorker:
         for key in self.keys.values():
             key.round = client.common_round(rounds, key.id, len(key.slices))
 
-    def _fetch(self, k, i, out, done):
-        return requests.Pull(self.keys[k].slices[i][0], self.keys[k].id, i, out, None, done, self.keys[k].round)
+    def _fetch(self, k, i, out):
+        return requests.Pull(self.keys[k].slices[i][0], self.keys[k].id, i, out, None, self.keys[k].round)
 
     def _all(self, make, keys):
         ended = Future()
@@ -275,9 +276,8 @@ class SimulatedWorker:
         def done(error=None):
             ended.set_exception(error) if error is not None else ended.set_result(None)
 
-        count = _Latch(sum(len(self.keys[k].slices) for k in keys), done)
-        work = [make(k, i, self.keys[k].value[a:b], count) for k in keys for i, (_, a, b) in enumerate(self.keys[k].slices)]
-        self._submit(work)
+        work = [make(k, i, self.keys[k].value[a:b]) for k in keys for i, (_, a, b) in enumerate(self.keys[k].slices)]
+        self._submit(work, done)
         yield ended.done
         try:
             ended.result()
@@ -285,17 +285,9 @@ class SimulatedWorker:
             assert make == self._fetch, ended.exception()
             yield from self._all(make, keys)
 
-    def _submit(self, work):
-        priority = int(self.job.rng.integers(3))
-
-        def queue():
-            for r in work:
-                if hasattr(r.done, "__dict__"):
-                    r.done.request = r
-                r.group = work
-                self.client.servers[r.server].submit(r, priority)
-
-        self.client.loop.call_soon(queue)
+    def _submit(self, work, done):
+        with mock.patch.object(self.client.loop, "call_soon", lambda call, now: self.client.loop._inbox.append(call)):
+            self.client.submit(work, done, int(self.job.rng.integers(3)))
 
     def _steps(self):
         """Push every key, in groups. The next operation of a key begins when its last one has ended. A rejected push is
@@ -326,7 +318,6 @@ class SimulatedWorker:
                 assert self.keys[k].value.tobytes() == value.tobytes(), f"pull of {k} after round {n}"
 
     def _push(self, group):
-        latch = _Latch(sum(len(self.keys[k].slices) for k in group), lambda error=None: self._free(group))
         work = []
         for k in group:
             key = self.keys[k]
@@ -336,15 +327,14 @@ class SimulatedWorker:
             for i, (where, a, b) in enumerate(key.slices):
                 data = self.job.data(b - a)
                 work.append(requests.Push(where, key.id, i, data, key.round, key.value[a:b],
-                                      self._done(k, i, data.copy(), key.value[a:b], latch),
                                       release=lambda data=data: data.view(np.uint8).fill(0xFF)))
-        self._submit(work)
+                work[-1].done = self._done(work[-1], k, i, data.copy(), key.value[a:b])
+        self._submit(work, lambda error: self._free(group))
 
     def _push_rows(self):
         key = self.keys["rows"]
         key.busy = True
         key.round += 1
-        latch = _Latch(len(key.slices), lambda error=None: self._free(["rows"]))
         work = []
         for i, (where, a, b) in enumerate(key.slices):
             count = (b - a) // WIDTH
@@ -352,42 +342,40 @@ class SimulatedWorker:
             data = self.job.data(len(numbers) * WIDTH)
             dense = np.zeros((count, WIDTH), data.dtype)
             dense[numbers] = data.reshape(-1, WIDTH)
-            work.append(requests.PushRows(where, key.id, i, numbers, data, WIDTH, key.round,
-                                      self._done("rows", i, dense.reshape(-1), None, latch)))
-        self._submit(work)
+            work.append(requests.PushRows(where, key.id, i, numbers, data, WIDTH, key.round, None))
+            work[-1].done = self._done(work[-1], "rows", i, dense.reshape(-1), None)
+        self._submit(work, lambda error: self._free(["rows"]))
 
     def _free(self, group):
         for k in group:
             self.keys[k].busy = False
 
-    def _done(self, k, i, data, out, latch):
+    def _done(self, push, k, i, data, out):
         """The callback of a contribution: it informs the oracle, then does the same as dist.py."""
         key, n = self.keys[k], self.keys[k].round
         tried = self.job.tried[k, i, n][self.rank]
         tried.append(data)
-        completion, over = _Completion(key, n, latch), frozenset(self.over)
+        over = frozenset(self.over)
 
-        def done(error=None):
+        def done(error):
             if isinstance(error, DeadWorkerError):
                 assert not error.deaths & over, f"{k} round {n}: rejected once more because of {error.deaths & over}"
                 self.deaths |= error.deaths
             if error is None:
                 self.job.acknowledged(self, k, i, n, data, out)
-            elif self._is_unresolved(done.request, error):
+            elif self._is_unresolved(push, error):
                 self.job.unsure.add((k, i, n, self.rank))
             else:
                 assert isinstance(error, KVStoreError), error
                 tried[:] = [d for d in tried if d is not data]  # it was not applied, and never will be
-            completion(error)
+            _note_end(key, n, error)
 
         return done
 
-    def _is_unresolved(self, request, error):
+    def _is_unresolved(self, push, error):
         """Return True if a failed push may have been applied."""
-        if request.failing is not None and error is request.failing[1]:
-            return True
-        session = self.client.servers[request.server].session
-        return session.was_applied(request) and not isinstance(error, RoundMadeError)
+        session = self.client.servers[push.server].session
+        return push.state is State.ABANDONED or (session.was_applied(push) and not isinstance(error, RoundMadeError))
 
 
 def check_states(server):

@@ -300,7 +300,7 @@ def test_a_round_that_another_worker_has_seen_is_applied_again_with_the_same_con
         each(lambda kv: kv.set_optimizer(mx.optimizer.SGD(learning_rate=1.0)))
         each(lambda kv: kv.init("w", mx.nd.zeros(3)))
         (remote,), other, unseen = stores[0]._client.servers, stores[1]._client, []
-        remote._on_acknowledgement = unseen.append
+        remote._on_answer = unseen.append
         each(lambda kv: kv.push("w", mx.nd.ones(3) * (kv.rank + 1)))
         assert pull(stores[1], "w", np.zeros(3, "f"))[0] == -3
         until(lambda: unseen)
@@ -310,7 +310,7 @@ def test_a_round_that_another_worker_has_seen_is_applied_again_with_the_same_con
         until(lambda: stores[0].get_num_dead_node(4) == 1)
         os.kill(pid, signal.SIGKILL)
         until(lambda: remote.incarnation == 2)
-        del remote._on_acknowledgement
+        del remote._on_answer
         with pytest.raises(DeadWorkerError, match="key 'w', round 1: worker 1 died"):
             pull(stores[0], "w", np.zeros(3, "f"))
         connect()
@@ -345,7 +345,7 @@ def test_a_worker_leaves_correctly_however_long_it_takes(monkeypatch):
         each(lambda kv: kv.init("w", mx.nd.zeros(3)))
         client, late, runs = stores[1]._client, [0.0], threading.Event()
         monkeypatch.setattr(coordinator_connection, "time", SimpleNamespace(monotonic=lambda: time.monotonic() + late[0]))
-        client.limits.stall = 0.01
+        client.timeouts.stall = 0.01
         client.loop.run_once = lambda poll_zeromq: not runs.wait(TIMEOUT)
         leaving = each.submit(client.close)
         until(lambda: client.loop._inbox)
@@ -364,8 +364,8 @@ def test_any_number_of_requests_waits_for_a_coordinator():
     with zmq.Context() as context:
         keys = sockets.CurveKeys.new()
         job = {**keys._asdict(), "coordinator_key": keys.public, "address": "tcp://127.0.0.1:1"}  # where nothing listens
-        loop = SimpleNamespace(context=context, watch=lambda fd: None, unwatch=lambda fd: None)
-        c = coordinator_connection.CoordinatorConnection(loop, None, job, None)
+        loop = SimpleNamespace(context=context, connections=[], watch=lambda fd: None, unwatch=lambda fd: None)
+        c = coordinator_connection.CoordinatorConnection(loop, [], job, None)
         for _ in range(1000):
             c.send(c._new("info"))
             assert c.socket.get(zmq.EVENTS) & zmq.POLLOUT
@@ -384,7 +384,7 @@ def test_a_rank_that_is_not_free_yet_is_requested_again(monkeypatch):
         return {"rank": rank}
 
     c = client.Client.__new__(client.Client)
-    c.limits, c._keys, c.request = SimpleNamespace(timeout=600.0), SimpleNamespace(public="key"), request
+    c.timeouts, c.keys, c.request = SimpleNamespace(timeout=600.0), SimpleNamespace(public="key"), request
     monkeypatch.setattr(client, "time", SimpleNamespace(monotonic=lambda: now[0], sleep=lambda _: None))
     assert c._join_when_free("sync", 1) == {"rank": 1} and c._join_when_free("sync", "new") == {"rank": "new"}
     assert asked == [60.0, 60.0, 600.0]
@@ -416,13 +416,13 @@ def test_a_handshake_discards_earlier_contributions():
 
 def test_a_long_wait_names_the_missing_workers_and_ends_at_the_deadline(caplog):
     with workers(2) as (_, stores, each):
-        stores[0]._client.limits.stall = 0.1
+        stores[0]._client.timeouts.stall = 0.1
         with caplog.at_level(logging.WARNING, "tritium.kvstore"):
             waiting = each.submit(stores[0].barrier)
             until(lambda: "worker 0: barrier waits for workers [1]" in caplog.text)
         stores[1].barrier()
         waiting.result(TIMEOUT)
-        stores[0]._client.limits.timeout = 0.3
+        stores[0]._client.timeouts.timeout = 0.3
         with pytest.raises(KVStoreError, match=r"barrier: worker 1 did not arrive within 0 s\. TRITIUM_KV_TIMEOUT sets the"):
             stores[0].barrier()
 
@@ -437,9 +437,9 @@ def test_workers_that_initialize_different_keys_get_an_error_that_names_them():
                 kv.init("ab"[kv.rank], mx.nd.zeros(3))
 
         each(init)
-        stores[0]._client.limits.timeout = 0.1
+        stores[0]._client.timeouts.timeout = 0.1
         with pytest.raises(KVStoreError, match=r"worker 1 did not arrive: worker 0 initializes 'c'; worker 1 has not called"):
             stores[0].init("c", mx.nd.zeros(3))
-        stores[0]._client.limits.timeout = TIMEOUT
+        stores[0]._client.timeouts.timeout = TIMEOUT
         each(lambda kv: kv.init("d", mx.nd.ones(3)))
         assert [pull(kv, "d", np.zeros(3, "f")).tolist() for kv in stores] == [[1] * 3] * 2
