@@ -9,10 +9,13 @@ import numpy as np
 
 from ....errors import ParameterError
 from ....integers import cdiv
-from ...declare.operator_property import RANDOM, OperatorProperty, Shapes, assign, gpu_module, math_dtype
+from ...declare.operator_property import RANDOM, OperatorProperty, Shapes, gpu_module
 from ...declare.property_op import register_operator
-from ...kernel import KernelFunction
-from ...op import Req, Reqs, Specs
+from ...declare.traced import printed
+from ...ir.expr import load
+from ...ir.lang import where
+from ...kernel import KernelFunction, Run
+from ...op import Expression, Req, Reqs, Spec, Specs
 from ...philox import words
 from ..tensor.reshape import check_axis
 
@@ -65,48 +68,35 @@ class Dropout(OperatorProperty):
 
     def forward_kernel(self, ins: Specs, outs: Specs, reqs: Reqs, target: str, train: bool) -> KernelFunction:
         active = self.p > 0 and (train or self.mode == "always")
-        threshold, factor, n, req = min(round(self.p * 2**32), 2**32), self.factor, outs[1].size, reqs[0]
-        if target == "gpu":
-            module, shapes = gpu_module("random.triton_random"), (outs[0].shape, outs[1].shape)
-
-            def kernel_gpu(run: Any, inputs: Sequence[Any], outputs: Sequence[Any], random: tuple[int, int] = (0, 0)) -> None:
-                module.mask(run, outputs[1], *random, threshold if active else -1)
-                module.apply_mask(run, shapes, inputs[0], outputs[1], outputs[0], factor, req)
-
-            return kernel_gpu
+        threshold = min(round(self.p * 2**32), 2**32) if active else -1
+        apply = self._applied([ins[0], outs[1]], outs[0], reqs[0], target)
+        fill = gpu_module("random.triton_random").mask if target == "gpu" else _fill_mask
 
         def kernel(run: Any, inputs: Sequence[Any], outputs: Sequence[Any], random: tuple[int, int] = (0, 0)) -> None:
-            flat, (seed, offset) = outputs[1].reshape(-1), random
-            if not active:
-                flat.fill(PASSED)
-            else:
-                def piece(i: int) -> None:
-                    part = flat[i * _CHUNK:(i + 1) * _CHUNK]
-                    part[...] = words(seed, offset + i * _CHUNK, part.size) >= np.uint64(threshold)
-
-                run.parallel(piece, cdiv(n, _CHUNK))
-            _masked(inputs[0], outputs[1], outputs[0], factor, req, active)
+            fill(run, outputs[1], *random, threshold)
+            apply(run, [inputs[0], outputs[1]], outputs[:1])
 
         return kernel
 
     def backward_kernel(self, ins: Specs, outs: Specs, reqs: Reqs, target: str, train: bool) -> KernelFunction:
-        factor, req = self.factor, reqs[0]
-        if target == "gpu":
-            module, shapes = gpu_module("random.triton_random"), (outs[0].shape, ins[1].shape)
-            return lambda run, inputs, outputs: module.apply_mask(run, shapes, *inputs, outputs[0], factor, req)
+        return self._applied(ins, outs[0], reqs[0], target)
 
-        def kernel(run: Any, inputs: Sequence[Any], outputs: Sequence[Any]) -> None:
-            mask = inputs[1]
-            active = not mask.size or mask.flat[0] != PASSED
-            _masked(inputs[0], mask, outputs[0], factor, req, active)
-
-        return kernel
+    def _applied(self, ins: Specs, out: Spec, req: Req, target: str) -> KernelFunction:
+        """Return the kernel (x, mask) -> x · factor where the mask keeps x, else 0."""
+        x, mask = (load(i, s.dtype) for i, s in enumerate(ins))
+        kept = where(mask == PASSED, x, where(mask == KEPT, x * self.factor, 0))
+        return printed(Expression((kept,)), ins, [out], [req], target, self.name)
 
 
-def _masked(x: np.ndarray, mask: np.ndarray, y: np.ndarray, factor: float, req: Req, active: bool) -> None:
-    """Compute y = (or +=) x · factor where the mask keeps x, else 0."""
-    if active and req != Req.NULL:
-        dtype = math_dtype(x.dtype)
-        assign(y, req, np.where(mask, x * dtype.type(factor), dtype.type(0)))
-    else:
-        assign(y, req, x)
+def _fill_mask(run: Run, mask: np.ndarray, seed: int, offset: int, threshold: int) -> None:
+    """Fill the mask with KEPT where a word is at least threshold, else DROPPED; with PASSED for a negative threshold."""
+    flat = mask.reshape(-1)
+    if threshold < 0:
+        flat.fill(PASSED)
+        return
+
+    def piece(i: int) -> None:
+        part = flat[i * _CHUNK:(i + 1) * _CHUNK]
+        part[...] = words(seed, offset + i * _CHUNK, part.size) >= np.uint64(threshold)
+
+    run.parallel(piece, cdiv(flat.size, _CHUNK))

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from typing import Any
 
 import numpy as np
@@ -11,7 +10,6 @@ from ....integers import cdiv
 from ...gpu.launch import launch, wide_float
 from ...gpu.source import tl, triton
 from ...gpu.target import block_for
-from ...op import Req, Shape
 from ...philox import uniform_bits
 
 
@@ -72,52 +70,6 @@ def _mask(out, held, seed: tl.int64, offset: tl.int64, n: tl.int64, threshold: t
     tl.store(out + i, v, mask=i < n)
 
 
-@triton.jit
-def _dropped(v, m, factor):
-    return tl.where(m == 2, v, tl.where(m == 1, v * factor, 0))
-
-
-@triton.jit
-def _apply_mask(x, mask, y, n: tl.int64, d1: tl.int64, d2: tl.int64, d3: tl.int64, d4: tl.int64, d5: tl.int64,
-                s0: tl.int64, s1: tl.int64, s2: tl.int64, s3: tl.int64, s4: tl.int64, s5: tl.int64, factor, UNIT: tl.constexpr,
-                ADD: tl.constexpr, WIDE: tl.constexpr, BLOCK: tl.constexpr):
-    # the mask is broadcast
-    n = n * UNIT
-    i = tl.program_id(0).to(tl.int64) * BLOCK + tl.arange(0, BLOCK)
-    live = i < n
-    r = i // d5
-    at = (i % d5) * s5 + (r % d4) * s4
-    r = r // d4
-    at += (r % d3) * s3
-    r = r // d3
-    at += (r % d2) * s2
-    r = r // d2
-    at += (r % d1) * s1 + (r // d1) * s0
-    m = tl.load(mask + at, mask=live, other=0)
-    v = _dropped(tl.load(x + i, mask=live, other=0).to(WIDE), m, factor)
-    if ADD:
-        v += tl.load(y + i, mask=live, other=0).to(WIDE)
-    tl.store(y + i, v.to(y.dtype.element_ty), mask=live)
-
-
-@triton.jit
-def _apply_dense(x, mask, y, n: tl.int64, factor, ADD: tl.constexpr, WIDE: tl.constexpr, BLOCK: tl.constexpr):
-    # an element of the mask for each of x
-    base = tl.program_id(0).to(tl.int64) * BLOCK
-    i = base + tl.arange(0, BLOCK)
-    if base + BLOCK <= n:
-        v = _dropped(tl.load(x + i).to(WIDE), tl.load(mask + i), factor)
-        if ADD:
-            v += tl.load(y + i).to(WIDE)
-        tl.store(y + i, v.to(y.dtype.element_ty))
-    else:
-        live = i < n
-        v = _dropped(tl.load(x + i, mask=live, other=0).to(WIDE), tl.load(mask + i, mask=live, other=0), factor)
-        if ADD:
-            v += tl.load(y + i, mask=live, other=0).to(WIDE)
-        tl.store(y + i, v.to(y.dtype.element_ty), mask=live)
-
-
 def _signed(seed: int) -> int:
     seed &= 2**64 - 1
     return seed - 2**64 if seed >= 2**63 else seed
@@ -152,30 +104,3 @@ def mask(run: Any, out: Any, seed: Any, offset: int, threshold: int) -> None:
     block = block_for(n, 512)
     launch(_mask, (cdiv(n, block),), out, held, seed, offset, n, threshold, stream=run.stream,
            PASSED=threshold < 0, HELD=is_held, BLOCK=block)
-
-
-def apply_mask(run: Any, shapes: tuple[Shape, Shape], x: Any, mask: Any, y: Any, factor: float, req: Req) -> None:
-    """y = (or +=) x · factor where mask is 1, x where it is 2, 0 where it is 0. shapes: of x, and of mask."""
-    if req == Req.NULL:
-        return
-    n, how = x.numel(), {"ADD": req == Req.ADD, "WIDE": wide_float(y), "stream": run.stream}
-    if math.prod(shapes[1]) == n:
-        block = block_for(n, 2048)
-        launch(_apply_dense, (cdiv(n, block),), x, mask, y, n, float(factor), **how, BLOCK=block)
-        return
-    steps, step = [], 1
-    for d, m in zip(shapes[0][::-1], shapes[1][::-1]):
-        steps.append(0 if m == 1 and d != 1 else step)
-        step *= m
-    axes: list[tuple[int, int]] = []
-    for d, s in zip(shapes[0], steps[::-1]):
-        if axes and axes[-1][1] == d * s:
-            axes[-1] = (axes[-1][0] * d, s)
-        else:
-            axes.append((d, s))
-    assert len(axes) <= 6, shapes
-    axes = [(1, 0)] * (6 - len(axes)) + axes
-    sizes, strides = zip(*axes)
-    block, unit = block_for(n), math.gcd(n, 16)
-    launch(_apply_mask, (cdiv(n, block),), x, mask, y, n // unit, *sizes[1:], *strides, float(factor), **how, UNIT=unit,
-           BLOCK=block)

@@ -135,7 +135,7 @@ WIDE = [
     ("SequenceLast", [STEPS, LENGTHS], {"use_sequence_length": True}, {"_along": 8}),
     ("SequenceReverse", [STEPS, LENGTHS], {"use_sequence_length": True}, {"_along": 8}),
     ("Pad", [IMAGES], {"mode": "edge", "pad_width": (0, 0, 0, 0, 8, 8, 8, 8)}, {"_apply": MANY}),
-    ("Dropout", [ROWS], {}, {"_apply_dense": MANY}), ("Dropout", [ROWS], {"axes": (0,)}, {"_apply_mask": 8}),
+    ("Dropout", [ROWS], {}, {"k_Dropout": MANY}), ("Dropout", [ROWS], {"axes": (0,)}, {"k_Dropout": 8}),
     ("softmax", [ROWS], {}, {}), ("log_softmax", [ROWS], {}, {}), ("softmax", [IMAGES], {"axis": 1}, {}),
     ("SoftmaxOutput", [ROWS, CLASSES], {}, {"_loss": 8}), ("LinearRegressionOutput", [ROWS] * 2, {}, {}),
     ("SoftmaxOutput", [ROWS, CLASSES], {"normalization": "valid"}, {"_loss": 9}), ("MAERegressionOutput", [ROWS] * 2, {}, {}),
