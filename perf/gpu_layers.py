@@ -16,7 +16,7 @@ from tritium.kernels.ir.expr import load
 from tritium.kernels.op import Req, Spec
 from tritium.kernels.ops.linalg.triton_gemm import POINTER, SPECIALISED, TMA, Blocks, gemm
 from tritium.kernels.ops.nn import triton_conv, triton_norm, triton_softmax
-from tritium.kernels.ops.nn.convolution_cpu import Geometry
+from tritium.kernels.ops.nn.convolution_cpu import ConvolutionGeometry
 from tritium.kernels.ops.optimizer import triton_multi
 from tritium.kernels.ops.tensor import triton_take
 
@@ -87,7 +87,7 @@ def convolutions(m: Machine, batch: int = 128, dtype: str = "bfloat16") -> Itera
     for c, f, size, k, stride in RESNET[:3] if m.smoke else RESNET:
         size, pad = size // 4 if m.smoke else size, k // 2
         out = (size + 2 * pad - k) // stride + 1
-        g = Geometry(batch, c, f, 1, (size, size), (out, out), (k, k), (stride, stride), (1, 1), (pad, pad), True)
+        g = ConvolutionGeometry(batch, c, f, 1, (size, size), (out, out), (k, k), (stride, stride), (1, 1), (pad, pad), True)
         x, dy = m.randn(batch, size, size, c, dtype=dtype), m.randn(batch, out, out, f, dtype=dtype)
         w = m.randn(f, k, k, c, dtype=dtype)
         y, dx, dw = m.empty(*dy.shape, dtype=dtype), m.empty(*x.shape, dtype=dtype), m.empty(*w.shape, dtype=dtype)
@@ -264,7 +264,7 @@ def epilogues(m: Machine, batch: int = 128, dtype: str = "bfloat16") -> Iterator
     yield Case(f"gemm, bias, relu {n}", product, {"torch": lambda: (a @ b + bias).relu()},
                lambda: (a.double() @ b.double() + bias.double()).relu(), 2.0 * n**3, "flop", {"torch": 1.0}, dtype)
     batch, size, k = max(2, batch // m.scale), 28 // (4 if m.smoke else 1), 128
-    g = Geometry(batch, k, k, 1, (size, size), (size, size), (3, 3), (1, 1), (1, 1), (1, 1), True)
+    g = ConvolutionGeometry(batch, k, k, 1, (size, size), (size, size), (3, 3), (1, 1), (1, 1), (1, 1), True)
     x, w, shift = m.randn(batch, size, size, k, dtype=dtype), m.randn(k, 3, 3, k, dtype=dtype), m.randn(k, dtype=dtype)
     y = m.empty(batch, size, size, k, dtype=dtype)
     px, pw = x.permute(0, 3, 1, 2), w.permute(0, 3, 1, 2)

@@ -17,7 +17,7 @@ from ..kernels.configs.key import Config, Key
 from ..kernels.declare.property_op import BackwardOp, PropertyOp
 from ..kernels.gpu.row import LONGEST_BLOCK, LOOP_BLOCK
 from ..kernels.ops.linalg.gemm import cut
-from ..kernels.ops.nn.convolution_cpu import Geometry, row_pieces
+from ..kernels.ops.nn.convolution_cpu import ConvolutionGeometry, row_pieces
 from ..kernels.ops.nn.triton_conv_nhwc import WEIGHT_BK, WEIGHT_BN, splits_of
 from .tasks import TuningTask, cache_bytes, math_itemsize
 
@@ -245,7 +245,7 @@ def _cuts(task: TuningTask, c: Config) -> tuple[int, ...]:
     return max(1, pieces), min(images, g.n), rows, threads if pieces > 1 else 1
 
 
-def _geometry(task: TuningTask) -> Geometry:
+def _geometry(task: TuningTask) -> ConvolutionGeometry:
     op = task.op
     assert isinstance(op, (PropertyOp, BackwardOp))
     layer: Any = op.property(task.params)

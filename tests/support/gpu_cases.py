@@ -14,7 +14,7 @@ from tritium.kernels.op import Req
 from tritium.kernels.ops.linalg.triton_gemm import POINTER, SPECIALISED, TMA, Blocks, gemm
 from tritium.kernels.ops.nn import triton_conv, triton_norm, triton_softmax
 from tritium.kernels.ops.nn.batch_norm_fused import NormaliseMoving
-from tritium.kernels.ops.nn.convolution_cpu import Geometry
+from tritium.kernels.ops.nn.convolution_cpu import ConvolutionGeometry
 from tritium.kernels.ops.optimizer import triton_multi
 from tritium.kernels.ops.optimizer.mixed_precision import mixed
 from tritium.kernels.ops.tensor import triton_take
@@ -79,7 +79,7 @@ def product(m, n, k, dtype, *, ta=False, tb=False, blocks=None, batch=1, how="ie
 
 def convolution(n, c, f, spatial, kernel, stride=(1, 1), pad=(1, 1), groups=1, dtype=bfloat16, last=True, epilogue=None):
     out = tuple((s + 2 * p - k) // t + 1 for s, k, t, p in zip(spatial, kernel, stride, pad))
-    g = Geometry(n, c, f, groups, spatial, out, kernel, stride, (1, 1), pad, last)
+    g = ConvolutionGeometry(n, c, f, groups, spatial, out, kernel, stride, (1, 1), pad, last)
     a = FakeArray((1,), dtype)
     others = [] if epilogue is None else [FakeArray((f,), F32)] * 4
 

@@ -12,30 +12,43 @@ from ...declare.operator_property import OperatorProperty, Shapes, gpu_module, m
 from ...declare.property_op import register_operator
 from ...kernel import KernelFunction
 from ...op import Product, Req, Reqs, Shape, Spec, Specs, merge_shapes
-from .convolution_cpu import DEFAULT, Geometry, backward, conv_key, forward
+from .convolution_cpu import DEFAULT, ConvolutionGeometry, backward, conv_key, forward
 
 
-def per_axis(name: str, what: str, given: Shape, rank: int, default: int) -> Shape:
-    """Return one number per spatial axis. Raises ParameterError unless there are rank numbers."""
-    if given and len(given) != rank:
-        raise ParameterError(f"{name}: {what}={given} must have {rank} numbers, as kernel has.")
-    return tuple(given) or (default,) * rank
+def check_axes(layer: OperatorProperty, rank: int, **least: int) -> None:
+    """Raise ParameterError unless each parameter is empty or has rank numbers, none below its least."""
+    for what, low in least.items():
+        given = getattr(layer, what)
+        if given and len(given) != rank:
+            raise ParameterError(f"{layer.name}: {what}={given} must have {rank} numbers, as kernel has.")
+        if min(given, default=low) < low:
+            raise ParameterError(f"{layer.name}: {what}={given} must be at least {low}.")
 
 
-@register_operator("Convolution", aliases=("Convolution_v1",))
-class Convolution(OperatorProperty):
-    """Every output channel is a weighted sum over windows of the input channels of its group, plus a bias.
+class Spatial(OperatorProperty):
+    """Base class: data with one to three spatial axes, and channels before or after them."""
 
-    data:    [n, c, w], [n, c, h, w] or [n, c, d, h, w]; with layout NWC, NHWC or NDHWC the channels are last.
-    weight:  [num_filter, c / num_group, *kernel] (channels last: [num_filter, *kernel, c / num_group]).
-    bias:    [num_filter], absent with no_bias.
-    Returns: [n, num_filter, ...]; along an axis of size s the output has
-             (s + 2 pad - dilate (kernel - 1) - 1) // stride + 1 positions.
-    """
+    layout: str | None = None
+
+    @property
+    def channels_last(self) -> bool:
+        return self.layout is not None and self.layout[1] != "C"
+
+    def split(self, shape: Shape) -> tuple[int, int, Shape]:
+        """Return batch (or filters), channels and spatial sizes of a shape."""
+        return (shape[0], shape[-1], shape[1:-1]) if self.channels_last else (shape[0], shape[1], shape[2:])
+
+    def join(self, n: int, c: int, spatial: Shape) -> Shape:
+        """Return the shape of which split returns these."""
+        return (n, *spatial, c) if self.channels_last else (n, c, *spatial)
+
+
+class ConvolutionLayer(Spatial):
+    """Base class: a weight for each element of a window, groups of channels, and a bias."""
 
     backward_form: ClassVar[str] = "bilinear"
     costly = True
-    prefers_channels_last = True
+    backward_reads = ("dy0", "x0", "x1")
 
     kernel: tuple
     num_filter: int
@@ -45,59 +58,78 @@ class Convolution(OperatorProperty):
     num_group: int = 1
     no_bias: bool = False
     layout: Literal["NCW", "NCHW", "NCDHW", "NWC", "NHWC", "NDHWC"] | None = None
-    backward_reads = ("dy0", "x0", "x1")
 
     def validate(self) -> None:
         rank = len(self.kernel)
         if not 1 <= rank <= 3 or min(self.kernel) < 1:
             raise ParameterError(f"{self.name}: kernel={self.kernel} must be one to three sizes of at least 1.")
-        for what, least in (("stride", 1), ("dilate", 1), ("pad", 0)):
-            values = per_axis(self.name, what, getattr(self, what), rank, least)
-            if min(values) < least:
-                raise ParameterError(f"{self.name}: {what}={values} must be at least {least}.")
+        check_axes(self, rank, stride=1, dilate=1, pad=0)
         if self.num_filter < 1 or self.num_group < 1 or self.num_filter % self.num_group:
             raise ParameterError(f"{self.name}: num_filter={self.num_filter} must be a multiple of "
                                  f"num_group={self.num_group}.")
         if self.layout and len(self.layout) != rank + 2:
             raise ParameterError(f"{self.name}: layout {self.layout!r} does not fit kernel={self.kernel}.")
 
-    def with_channels_last(self) -> dict[str, Any] | None:
-        return {"layout": "NHWC"} if len(self.kernel) == 2 and self.layout in (None, "NCHW") else None
-
     def list_arguments(self) -> list[str]:
         return ["data", "weight"] if self.no_bias else ["data", "weight", "bias"]
 
-    @property
-    def channels_last(self) -> bool:
-        return bool(self.layout) and self.layout[1] != "C"  # type: ignore[index]
+    def axes(self, what: str) -> Shape:
+        """Return a parameter's number per spatial axis: where it is not given, 1, and 0 for pad and adj."""
+        return tuple(getattr(self, what)) or (0 if what in ("pad", "adj") else 1,) * len(self.kernel)
 
-    def _split(self, shape: Shape) -> tuple[int, int, Shape]:
-        """Return batch (or filters), channels and spatial sizes of a shape."""
-        return (shape[0], shape[-1], shape[1:-1]) if self.channels_last else (shape[0], shape[1], shape[2:])
+    def check_data(self, what: str, s: Shape | None) -> None:
+        """Raise ShapeError if s has another number of axes than kernel wants."""
+        rank = len(self.kernel)
+        if s is not None and len(s) != rank + 2:
+            raise ShapeError(f"{self.name}: {what} {s} has {len(s)} axes; kernel={self.kernel} needs {rank + 2}: "
+                             f"{self.layout or ['NCW', 'NCHW', 'NCDHW'][rank - 1]}.")
 
-    def _join(self, n: int, c: int, spatial: Shape) -> Shape:
-        return (n, *spatial, c) if self.channels_last else (n, c, *spatial)
+    def check_groups(self, x: Shape | None, channels: int) -> None:
+        """Raise ShapeError if the channels of data x cannot be divided into groups. -1: unknown."""
+        if channels >= 0 and channels % self.num_group:
+            raise ShapeError(f"{self.name}: data {x} has {channels} channels, not a multiple of num_group={self.num_group}.")
+
+    def match_weight(self, x: Shape | None, given: Shape | None, wanted: Shape) -> Shape:
+        """Return the shape of the weight. Raises ShapeError that states the data x and both."""
+        try:
+            return merge_shapes(self.name, "weight", given, wanted) or wanted
+        except ShapeError:
+            raise ShapeError(f"{self.name}: data {x} and weight {given} disagree. For num_filter={self.num_filter}, "
+                             f"kernel={self.kernel}, num_group={self.num_group} the weight must be {wanted}.") from None
+
+
+@register_operator("Convolution", aliases=("Convolution_v1",))
+class Convolution(ConvolutionLayer):
+    """Every output channel is a weighted sum over windows of the input channels of its group, plus a bias.
+
+    data:    [n, c, w], [n, c, h, w] or [n, c, d, h, w]; with layout NWC, NHWC or NDHWC the channels are last.
+    weight:  [num_filter, c / num_group, *kernel] (channels last: [num_filter, *kernel, c / num_group]).
+    bias:    [num_filter], absent with no_bias.
+    Returns: [n, num_filter, ...]; along an axis of size s the output has
+             (s + 2 pad - dilate (kernel - 1) - 1) // stride + 1 positions.
+    """
+
+    prefers_channels_last = True
+
+    def with_channels_last(self) -> dict[str, Any] | None:
+        return {"layout": "NHWC"} if len(self.kernel) == 2 and self.layout in (None, "NCHW") else None
 
     def infer_shape(self, in_shape: Shapes, out_shape: Shapes) -> tuple[Shapes, Shapes, Shapes]:
         x, w, y = in_shape[0], in_shape[1], out_shape[0]
         rank = len(self.kernel)
         if x is None and y is None:
             return list(in_shape), list(out_shape), []
-        stride, dilate = self._axes("stride", 1), self._axes("dilate", 1)
-        pad = self._axes("pad", 0)
-        for what, s in (("data", x), ("the output", y)):
-            if s is not None and len(s) != rank + 2:
-                raise ShapeError(f"{self.name}: {what} {s} has {len(s)} axes; kernel={self.kernel} needs {rank + 2}: "
-                                 f"{self.layout or ['NCW', 'NCHW', 'NCDHW'][rank - 1]}.")
-        n, c, spatial = self._split(x) if x is not None else (-1, -1, (-1,) * rank)
-        if c >= 0 and c % self.num_group:
-            raise ShapeError(f"{self.name}: data {x} has {c} channels, not a multiple of num_group={self.num_group}.")
+        stride, dilate, pad = self.axes("stride"), self.axes("dilate"), self.axes("pad")
+        self.check_data("data", x)
+        self.check_data("the output", y)
+        n, c, spatial = self.split(x) if x is not None else (-1, -1, (-1,) * rank)
+        self.check_groups(x, c)
         if w is not None and len(w) == rank + 2 and c < 0:
-            wc = self._split(w)[1]
+            wc = self.split(w)[1]
             c = wc * self.num_group if wc >= 0 else -1
         extent = tuple(d * (k - 1) + 1 for k, d in zip(self.kernel, dilate))
         if y is not None:
-            yn, _, ys = self._split(y)
+            yn, _, ys = self.split(y)
             n = yn if n < 0 else n
             spatial = tuple(s if s >= 0 or o < 0 or t != 1 else o - 1 - 2 * p + e
                             for s, o, t, p, e in zip(spatial, ys, stride, pad, extent))
@@ -107,30 +139,19 @@ class Convolution(OperatorProperty):
                 raise ShapeError(f"{self.name}: kernel {self.kernel} with dilate {dilate} spans {extent}, more than "
                                  f"data {x} with pad {pad}. Pad more, or use a smaller kernel.")
             out.append((s + 2 * p - e) // t + 1 if s >= 0 else -1)
-        weight = self._join(self.num_filter, c // self.num_group if c >= 0 else -1, self.kernel)
-        if w is not None:
-            try:
-                weight = merge_shapes(self.name, "weight", w, weight)
-            except ShapeError:
-                raise ShapeError(f"{self.name}: data {x} and weight {w} disagree. For num_filter={self.num_filter}, "
-                                 f"kernel={self.kernel}, num_group={self.num_group} the weight must be "
-                                 f"{weight}.") from None
-        if x is not None or y is not None:
-            x = self._join(n, c, spatial)
-            y = merge_shapes(self.name, "the output", y, self._join(n, self.num_filter, tuple(out)))
+        weight = self.match_weight(x, w, self.join(self.num_filter, c // self.num_group if c >= 0 else -1, self.kernel))
+        x = self.join(n, c, spatial)
+        y = merge_shapes(self.name, "the output", y, self.join(n, self.num_filter, tuple(out)))
         return [x, weight, *([] if self.no_bias else [(self.num_filter,)])], [y], []
 
-    def _axes(self, what: str, default: int) -> Shape:
-        return tuple(getattr(self, what)) or (default,) * len(self.kernel)
-
-    def geometry(self, x: Shape) -> Geometry:
+    def geometry(self, x: Shape) -> ConvolutionGeometry:
         """Return all sizes of one call."""
-        n, c, spatial = self._split(x)
-        stride, dilate, pad = self._axes("stride", 1), self._axes("dilate", 1), self._axes("pad", 0)
+        n, c, spatial = self.split(x)
+        stride, dilate, pad = self.axes("stride"), self.axes("dilate"), self.axes("pad")
         out = tuple((s + 2 * p - d * (k - 1) - 1) // t + 1
                     for s, p, d, k, t in zip(spatial, pad, dilate, self.kernel, stride))
-        return Geometry(n, c, self.num_filter, self.num_group, spatial, out, self.kernel, stride, dilate, pad,
-                        self.channels_last)
+        return ConvolutionGeometry(n, c, self.num_filter, self.num_group, spatial, out, self.kernel, stride, dilate, pad,
+                                   self.channels_last)
 
     def products(self, shapes: Sequence[Shape]) -> tuple[Product, ...]:
         g = self.geometry(shapes[0])
@@ -149,8 +170,8 @@ class Convolution(OperatorProperty):
         if target == "gpu":
             whole = self.gpu_kernel(ins, outs[0], req)
             return lambda run, inputs, outputs: whole(run, inputs, outputs[0])
-        return lambda run, inputs, outputs: forward(run, g, inputs[0], inputs[1], inputs[2] if bias else None,
-                                                    outputs[0], req)
+        return lambda run, inputs, outputs: forward(run, g, inputs[0], inputs[1], inputs[2] if bias else None, outputs[0],
+                                                    add=req == Req.ADD)
 
     def gpu_kernel(self, ins: Specs, out: Spec, req: Req, epilogue: Any = None) -> Callable[[Any, Sequence[Any], Any], None]:
         """Return the GPU function f(run, inputs, output). The arrays of an Epilogue (gpu/epilogue.py) follow the inputs."""
@@ -164,8 +185,4 @@ class Convolution(OperatorProperty):
     def backward_kernel(self, ins: Specs, outs: Specs, reqs: Reqs, target: str, train: bool) -> KernelFunction:
         g = self.geometry(ins[1].shape)
         compute: Any = gpu_module("nn.triton_conv").backward if target == "gpu" else backward
-
-        def kernel(run: Any, inputs: Sequence[Any], outputs: Sequence[Any]) -> None:
-            compute(run, g, *inputs, outputs, reqs)
-
-        return kernel
+        return lambda run, inputs, outputs: compute(run, g, *inputs, outputs, reqs)

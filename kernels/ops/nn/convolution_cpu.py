@@ -25,7 +25,7 @@ _SLOTS, _PARTIAL = 16, 1 << 26  # number of partial sums of a weight derivative,
 
 
 @dataclass(frozen=True, slots=True)
-class Geometry:
+class ConvolutionGeometry:
     """Sizes of one convolution. Shapes per spatial axis; channels_last is how data, weight and output are stored."""
 
     n: int
@@ -58,12 +58,12 @@ class Geometry:
         return self.kernel == ones and self.stride == ones and not any(self.pad) and not self.channels_last
 
 
-def channels_second(g: Geometry, a: np.ndarray) -> np.ndarray:
+def channels_second(g: ConvolutionGeometry, a: np.ndarray) -> np.ndarray:
     """Return the view [n, c, ...] of data, weight or output."""
     return np.moveaxis(a, -1, 1) if g.channels_last else a
 
 
-def conv_key(g: Geometry, direction: str, dtype: np.dtype) -> Key:
+def conv_key(g: ConvolutionGeometry, direction: str, dtype: np.dtype) -> Key:
     """Return the tuning key. direction: "forward" or "backward"."""
     return key(f"cpu conv {direction}", dtype.name, "last" if g.channels_last else "first", m=g.n * math.prod(g.out), n=g.f,
                k=g.c, taps=math.prod(g.kernel), step=math.prod(g.stride), groups=g.groups, wide=math.prod(g.out[1:]))
@@ -73,11 +73,11 @@ def conv_key(g: Geometry, direction: str, dtype: np.dtype) -> Key:
 DEFAULT: Config = {"cache": _CACHE, "threads": 0}
 
 
-def _config(g: Geometry, direction: str, dtype: np.dtype) -> Config:
+def _config(g: ConvolutionGeometry, direction: str, dtype: np.dtype) -> Config:
     return active_configs.choice(conv_key(g, direction, dtype), DEFAULT) if active_configs.active() else DEFAULT
 
 
-def row_pieces(g: Geometry, itemsize: int, cache: int = _CACHE) -> tuple[int, int]:
+def row_pieces(g: ConvolutionGeometry, itemsize: int, cache: int = _CACHE) -> tuple[int, int]:
     """Return the number of images, and of rows of the first output axis, whose window matrix fits in `cache` bytes."""
     row = max(1, g.depth * g.groups * math.prod(g.out[1:]) * itemsize)
     rows = g.out[0]
@@ -86,7 +86,7 @@ def row_pieces(g: Geometry, itemsize: int, cache: int = _CACHE) -> tuple[int, in
     return 1, max(1, min(rows, cache // row))
 
 
-def windows(g: Geometry, x: np.ndarray, first: int, last: int, dtype: np.dtype) -> np.ndarray:
+def windows(g: ConvolutionGeometry, x: np.ndarray, first: int, last: int, dtype: np.dtype) -> np.ndarray:
     """Return the window matrix [groups, depth, b · positions] of images x [b, c, ...] for output rows first to last."""
     b = len(x)
     if g.pointwise and x.dtype == dtype and b == 1:
@@ -115,12 +115,13 @@ def windows(g: Geometry, x: np.ndarray, first: int, last: int, dtype: np.dtype) 
     return out.reshape(g.groups, g.depth, -1)
 
 
-def _flat_weight(g: Geometry, weight: np.ndarray, dtype: np.dtype) -> np.ndarray:
+def _flat_weight(g: ConvolutionGeometry, weight: np.ndarray, dtype: np.dtype) -> np.ndarray:
     """Return weight as [groups, filters of a group, depth], a view if possible."""
     return np.ascontiguousarray(channels_second(g, weight), dtype=dtype).reshape(g.groups, g.f // g.groups, g.depth)
 
 
-def forward(run: Any, g: Geometry, x: np.ndarray, weight: np.ndarray, bias: np.ndarray | None, y: np.ndarray, req: Req) -> None:
+def forward(run: Any, g: ConvolutionGeometry, x: np.ndarray, weight: np.ndarray, bias: np.ndarray | None, y: np.ndarray, *,
+            add: bool) -> None:
     """Compute y = (or +=) convolution of x with weight, plus bias."""
     dtype = math_dtype(y.dtype)
     w, xs, ys = _flat_weight(g, weight, dtype), channels_second(g, x), channels_second(g, y)
@@ -128,7 +129,7 @@ def forward(run: Any, g: Geometry, x: np.ndarray, weight: np.ndarray, bias: np.n
     config = _config(g, "forward", dtype)
     images, rows = row_pieces(g, dtype.itemsize, config["cache"])
     pieces = [(n, r) for n in range(0, g.n, images) for r in range(0, g.out[0], rows)]
-    in_place = req != Req.ADD and dtype == y.dtype and not g.channels_last
+    in_place = not add and dtype == y.dtype and not g.channels_last
     inner = math.prod(g.out[1:])
 
     def piece(i: int) -> None:
@@ -144,12 +145,12 @@ def forward(run: Any, g: Geometry, x: np.ndarray, weight: np.ndarray, bias: np.n
             out = np.matmul(w, columns)
             if b is not None:
                 out += b
-            assign(ys[n:m, :, r:q], req, out.reshape(g.f, m - n, q - r, *g.out[1:]).swapaxes(0, 1))
+            assign(ys[n:m, :, r:q], Req.ADD if add else Req.WRITE, out.reshape(g.f, m - n, q - r, *g.out[1:]).swapaxes(0, 1))
 
     active_configs.limit_threads(run, config["threads"]).parallel(piece, len(pieces))
 
 
-def backward(run: Any, g: Geometry, dy: np.ndarray, x: np.ndarray, weight: np.ndarray, grads: Sequence[np.ndarray],
+def backward(run: Any, g: ConvolutionGeometry, dy: np.ndarray, x: np.ndarray, weight: np.ndarray, grads: Sequence[np.ndarray],
              reqs: Reqs) -> None:
     """Compute the derivatives by data, weight and, if grads has a third array, bias."""
     dtype = math_dtype(dy.dtype)
@@ -190,7 +191,7 @@ def backward(run: Any, g: Geometry, dy: np.ndarray, x: np.ndarray, weight: np.nd
         assign(grads[2], reqs[2], db.sum(axis=0))
 
 
-def _gather(g: Geometry, columns: np.ndarray, spread: np.ndarray, first: int, last: int) -> None:
+def _gather(g: ConvolutionGeometry, columns: np.ndarray, spread: np.ndarray, first: int, last: int) -> None:
     """Add the window matrix of output rows first to last to the windows of the padded input (col2im)."""
     columns = columns.reshape(g.c, *g.kernel, len(spread), last - first, *g.out[1:])
     counts = (last - first, *g.out[1:])
@@ -202,7 +203,7 @@ def _gather(g: Geometry, columns: np.ndarray, spread: np.ndarray, first: int, la
         spread[tuple(where)] += columns[(slice(None), *at)].swapaxes(0, 1)
 
 
-def _store_data_gradient(g: Geometry, spread: np.ndarray, dx: np.ndarray, req: Req) -> None:
+def _store_data_gradient(g: ConvolutionGeometry, spread: np.ndarray, dx: np.ndarray, req: Req) -> None:
     """Compute dx = (or +=) the derivative without padding; zero where there is no window."""
     inside, reached = [slice(None)] * 2, [slice(None)] * 2
     for p, need, size in zip(g.pad, g.needed, g.spatial):

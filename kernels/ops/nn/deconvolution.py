@@ -5,20 +5,21 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from typing import Any, ClassVar, Literal
+from typing import Any, Literal
 
 from ....errors import ParameterError, ShapeError
-from ...declare.operator_property import OperatorProperty, Shapes, gpu_module
+from ...declare.operator_property import Shapes, gpu_module
 from ...declare.property_op import register_operator
 from ...declare.row_kernel import row_kernel
 from ...kernel import KernelFunction
 from ...op import Req, Reqs, Shape, Specs, merge_shapes
-from .convolution import per_axis
-from .convolution_cpu import Geometry, backward, forward
+from . import convolution_cpu
+from .convolution import ConvolutionLayer, check_axes
+from .convolution_cpu import ConvolutionGeometry
 
 
 @register_operator("Deconvolution")
-class Deconvolution(OperatorProperty):
+class Deconvolution(ConvolutionLayer):
     """Every element of data adds a weighted window to the output (transposed convolution).
 
     data:    [n, c, w], [n, c, h, w] or [n, c, d, h, w].
@@ -27,9 +28,6 @@ class Deconvolution(OperatorProperty):
              stride (s - 1) + dilate (kernel - 1) + 1 - 2 pad + adj positions, adj < stride; or target_shape, from which
              pad and adj are computed.
     """
-
-    backward_form: ClassVar[str] = "bilinear"
-    costly = True
 
     kernel: tuple
     num_filter: int
@@ -41,34 +39,17 @@ class Deconvolution(OperatorProperty):
     num_group: int = 1
     no_bias: bool = True
     layout: Literal["NCW", "NCHW", "NCDHW"] | None = None
-    backward_reads = ("dy0", "x0", "x1")
 
     def validate(self) -> None:
-        rank = len(self.kernel)
-        if not 1 <= rank <= 3 or min(self.kernel) < 1:
-            raise ParameterError(f"{self.name}: kernel={self.kernel} must be one to three sizes of at least 1.")
-        for what, default, least in (("stride", 1, 1), ("dilate", 1, 1), ("pad", 0, 0), ("adj", 0, 0), ("target_shape", 0, 0)):
-            values = per_axis(self.name, what, getattr(self, what), rank, default)
-            if min(values) < least:
-                raise ParameterError(f"{self.name}: {what}={values} must be at least {least}.")
-        if self.num_filter < 1 or self.num_group < 1 or self.num_filter % self.num_group:
-            raise ParameterError(f"{self.name}: num_filter={self.num_filter} must be a multiple of "
-                                 f"num_group={self.num_group}.")
-        if not any(self.target_shape) and any(a >= s for a, s in zip(self.adj, self._axes("stride", 1))):
-            raise ParameterError(f"{self.name}: adj={self.adj} must be smaller than stride={self._axes('stride', 1)}.")
-        if self.layout and len(self.layout) != rank + 2:
-            raise ParameterError(f"{self.name}: layout {self.layout!r} does not fit kernel={self.kernel}.")
-
-    def _axes(self, what: str, default: int) -> Shape:
-        return tuple(getattr(self, what)) or (default,) * len(self.kernel)
-
-    def list_arguments(self) -> list[str]:
-        return ["data", "weight"] if self.no_bias else ["data", "weight", "bias"]
+        super().validate()
+        check_axes(self, len(self.kernel), adj=0, target_shape=0)
+        if not any(self.target_shape) and any(a >= s for a, s in zip(self.adj, self.axes("stride"))):
+            raise ParameterError(f"{self.name}: adj={self.adj} must be smaller than stride={self.axes('stride')}.")
 
     def padding(self, spatial: Shape) -> tuple[Shape, Shape]:
         """Return pad and output sizes for data of these sizes (-1 unknown)."""
-        stride, dilate = self._axes("stride", 1), self._axes("dilate", 1)
-        pad, out = list(self._axes("pad", 0)), []
+        stride, dilate = self.axes("stride"), self.axes("dilate")
+        pad, out = list(self.axes("pad")), []
         extent = [t * (s - 1) + d * (k - 1) + 1 if s >= 0 else -1 for s, t, d, k in zip(spatial, stride, dilate, self.kernel)]
         if any(self.target_shape):
             for i, (e, wanted) in enumerate(zip(extent, self.target_shape)):
@@ -82,7 +63,7 @@ class Deconvolution(OperatorProperty):
                                          f"than the {tuple(extent)} that data {spatial} reaches, which stride={stride} cannot "
                                          f"make up. Change it by one, or use a stride of 2.")
             return tuple(pad), tuple(self.target_shape)
-        for e, p, a in zip(extent, pad, self._axes("adj", 0)):
+        for e, p, a in zip(extent, pad, self.axes("adj")):
             if 0 <= e < 2 * p - a:
                 raise ShapeError(f"{self.name}: pad={tuple(pad)} leaves nothing of the {tuple(extent)} that data "
                                  f"{spatial} reaches.")
@@ -91,40 +72,30 @@ class Deconvolution(OperatorProperty):
 
     def infer_shape(self, in_shape: Shapes, out_shape: Shapes) -> tuple[Shapes, Shapes, Shapes]:
         x, w, y = in_shape[0], in_shape[1], out_shape[0]
-        rank = len(self.kernel)
         if x is None:
-            return list(in_shape), list(out_shape), []
-        if len(x) != rank + 2:
-            raise ShapeError(f"{self.name}: data {x} has {len(x)} axes; kernel={self.kernel} needs {rank + 2}: "
-                             f"{['NCW', 'NCHW', 'NCDHW'][rank - 1]}.")
-        if x[1] >= 0 and x[1] % self.num_group:
-            raise ShapeError(f"{self.name}: data {x} has {x[1]} channels, not a multiple of num_group={self.num_group}.")
-        weight = (x[1], self.num_filter // self.num_group, *self.kernel)
-        try:
-            weight = merge_shapes(self.name, "weight", w, weight)
-        except ShapeError:
-            raise ShapeError(f"{self.name}: data {x} and weight {w} disagree. For num_filter={self.num_filter}, "
-                             f"kernel={self.kernel}, num_group={self.num_group} the weight must be {weight}.") from None
-        assert weight is not None
+            return in_shape, out_shape, []
+        self.check_data("data", x)
+        self.check_groups(x, x[1])
+        weight = self.match_weight(x, w, (x[1], self.num_filter // self.num_group, *self.kernel))
         x = (x[0], weight[0], *x[2:])
         y = merge_shapes(self.name, "the output", y, (x[0], self.num_filter, *self.padding(x[2:])[1]))
         return [x, weight, *([] if self.no_bias else [(self.num_filter,)])], [y], []
 
-    def geometry(self, x: Shape, y: Shape) -> Geometry:
+    def geometry(self, x: Shape, y: Shape) -> ConvolutionGeometry:
         """Return the sizes of the convolution from the output y to data x."""
-        return Geometry(x[0], self.num_filter, x[1], self.num_group, y[2:], x[2:], self.kernel, self._axes("stride", 1),
-                        self._axes("dilate", 1), self.padding(x[2:])[0], False)
+        return ConvolutionGeometry(x[0], self.num_filter, x[1], self.num_group, y[2:], x[2:], self.kernel, self.axes("stride"),
+                                   self.axes("dilate"), self.padding(x[2:])[0], False)
 
     def forward_kernel(self, ins: Specs, outs: Specs, reqs: Reqs, target: str, train: bool) -> KernelFunction:
         g, req, y = self.geometry(ins[0].shape, outs[0].shape), reqs[0], outs[0]
-        spread: Any = gpu_module("nn.triton_conv").backward if target == "gpu" else backward
+        conv: Any = gpu_module("nn.triton_conv") if target == "gpu" else convolution_cpu
         add_bias: Any = None
         if not self.no_bias:
             full = (y.shape[0], y.shape[1], math.prod(y.shape[2:]))
             add_bias = row_kernel(lambda b: b, [(1, full[1], 1)], [full], full, [ins[2]], outs, [Req.ADD], target, "bias")
 
         def kernel(run: Any, inputs: Sequence[Any], outputs: Sequence[Any]) -> None:
-            spread(run, g, inputs[0], outputs[0], inputs[1], [outputs[0], None], [req, Req.NULL])
+            conv.backward(run, g, inputs[0], outputs[0], inputs[1], [outputs[0], None], [req, Req.NULL])
             if add_bias is not None:
                 add_bias(run, [inputs[2]], outputs)
 
@@ -133,8 +104,7 @@ class Deconvolution(OperatorProperty):
     def backward_kernel(self, ins: Specs, outs: Specs, reqs: Reqs, target: str, train: bool) -> KernelFunction:
         y, x = ins[0], ins[1]
         g, full = self.geometry(x.shape, y.shape), (y.shape[0], y.shape[1], math.prod(y.shape[2:]))
-        conv: Any = gpu_module("nn.triton_conv") if target == "gpu" else None
-        spread: Any = backward if conv is None else conv.backward
+        conv: Any = gpu_module("nn.triton_conv") if target == "gpu" else convolution_cpu
         sum_bias: Any = None
         if not self.no_bias and reqs[2] != Req.NULL:
             sum_bias = row_kernel(lambda dy: dy, [full], [(1, full[1], 1)], full, [y], [outs[2]], [reqs[2]], target, "bias_sum")
@@ -142,12 +112,9 @@ class Deconvolution(OperatorProperty):
         def kernel(run: Any, inputs: Sequence[Any], outputs: Sequence[Any]) -> None:
             dy, data, weight = inputs
             if reqs[0] != Req.NULL:
-                if conv is not None:
-                    conv.forward(run, g, dy, weight, None, outputs[0], add=reqs[0] == Req.ADD)
-                else:
-                    forward(run, g, dy, weight, None, outputs[0], reqs[0])
+                conv.forward(run, g, dy, weight, None, outputs[0], add=reqs[0] == Req.ADD)
             if reqs[1] != Req.NULL:
-                spread(run, g, data, dy, weight, [None, outputs[1]], [Req.NULL, reqs[1]])
+                conv.backward(run, g, data, dy, weight, [None, outputs[1]], [Req.NULL, reqs[1]])
             if sum_bias is not None:
                 sum_bias(run, [dy], [outputs[2]])
 

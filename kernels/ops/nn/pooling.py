@@ -13,17 +13,17 @@ import numpy as np
 from ....dtype import is_float
 from ....errors import ParameterError, ShapeError
 from ....integers import cdiv
-from ...declare.operator_property import OperatorProperty, Shapes, assign, gpu_module, math_dtype
+from ...declare.operator_property import Shapes, assign, gpu_module, math_dtype
 from ...declare.property_op import register_operator
 from ...kernel import KernelFunction
 from ...op import Req, Reqs, Shape, Specs, merge_shapes
-from .convolution import per_axis
+from .convolution import Spatial, check_axes
 
 _CACHE = 1 << 22  # bytes of input per piece; with smaller pieces, waiting for the GIL costs more than the cache saves
 
 
 @dataclass(frozen=True, slots=True)
-class Geometry:
+class PoolingGeometry:
     """Sizes of one pooling, per spatial axis. `extent`: size of the padded input that the windows cover."""
 
     n: int
@@ -41,7 +41,7 @@ class Geometry:
 
 
 @register_operator("Pooling")
-class Pooling(OperatorProperty):
+class Pooling(Spatial):
     """The maximum, mean, sum or p-norm of every window, for each channel.
 
     data:    [n, c, w], [n, c, h, w] or [n, c, d, h, w]; with layout NWC, NHWC, NDHWC channels are last.
@@ -79,16 +79,9 @@ class Pooling(OperatorProperty):
             if not 1 <= rank <= 3 or min(self.kernel) < 1:
                 raise ParameterError(f"{self.name}: kernel={self.kernel} must be one to three sizes of at least 1, "
                                      f"or global_pool=True.")
-            for what, least in (("stride", 1), ("pad", 0)):
-                values = per_axis(self.name, what, getattr(self, what), rank, least)
-                if min(values) < least:
-                    raise ParameterError(f"{self.name}: {what}={values} must be at least {least}.")
+            check_axes(self, rank, stride=1, pad=0)
         if self.pool_type == "lp" and self.p_value not in (1, 2, 3):
             raise ParameterError(f"{self.name}: pool_type 'lp' needs p_value 1, 2 or 3, not {self.p_value}.")
-
-    @property
-    def channels_last(self) -> bool:
-        return bool(self.layout) and self.layout[1] != "C"  # type: ignore[index]
 
     def _windows(self, size: int, i: int) -> int:
         k, p = self.kernel[i], self.pad[i] if self.pad else 0
@@ -113,27 +106,26 @@ class Pooling(OperatorProperty):
         if self.pooling_convention == "same" and rank != 1:
             raise ShapeError(f"{self.name}: pooling_convention 'same' needs one spatial axis, data {x} has {rank}. Use "
                              f"'valid' or 'full'.")
-        n, c, spatial = (x[0], x[-1], x[1:-1]) if self.channels_last else (x[0], x[1], x[2:])
+        n, c, spatial = self.split(x)
         out = tuple(1 if self.global_pool else -1 if s < 0 else self._windows(s, i) for i, s in enumerate(spatial))
-        given = (n, *out, c) if self.channels_last else (n, c, *out)
-        return [x], [merge_shapes(self.name, "the output", y, given)], []
+        return [x], [merge_shapes(self.name, "the output", y, self.join(n, c, out))], []
 
     def declare_backward_dependency(self, out_grad: list[int], in_data: list[int], out_data: list[int]) -> list[int]:
         if self.pool_type in ("avg", "sum"):
             return list(out_grad)
         return [*out_grad, *in_data, *out_data]
 
-    def geometry(self, x: Shape) -> Geometry:
+    def geometry(self, x: Shape) -> PoolingGeometry:
         """Return all sizes of one call."""
-        n, c, spatial = (x[0], x[-1], x[1:-1]) if self.channels_last else (x[0], x[1], x[2:])
+        n, c, spatial = self.split(x)
         rank = len(spatial)
         if self.global_pool:
-            return Geometry(n, c, spatial, (1,) * rank, spatial, (1,) * rank, (0,) * rank, self.channels_last)
+            return PoolingGeometry(n, c, spatial, (1,) * rank, spatial, (1,) * rank, (0,) * rank, self.channels_last)
         out = tuple(self._windows(s, i) for i, s in enumerate(spatial))
-        return Geometry(n, c, spatial, out, self.kernel, tuple(self.stride) or (1,) * rank,
-                        tuple(self.pad) or (0,) * rank, self.channels_last)
+        return PoolingGeometry(n, c, spatial, out, self.kernel, tuple(self.stride) or (1,) * rank,
+                               tuple(self.pad) or (0,) * rank, self.channels_last)
 
-    def counts(self, g: Geometry) -> np.ndarray:
+    def counts(self, g: PoolingGeometry) -> np.ndarray:
         """Return the divisor of the mean of each window, [*out]."""
         padded = self.count_include_pad is None or self.count_include_pad
         total = np.ones((), np.float64)
@@ -171,7 +163,7 @@ class Pooling(OperatorProperty):
 
         return kernel
 
-    def _empty(self, g: Geometry) -> np.ndarray | None:
+    def _empty(self, g: PoolingGeometry) -> np.ndarray | None:
         """Return a mask [*out] of the windows that contain padding only; None if there are none."""
         total = np.zeros((), bool)
         for size, o, k, s, p in zip(g.spatial, g.out, g.kernel, g.stride, g.pad):
@@ -180,7 +172,7 @@ class Pooling(OperatorProperty):
         return total if total.any() else None
 
     # ---- CPU ----------------------------------------------------------------------------------------------------
-    def _pool(self, g: Geometry, x: np.ndarray, counts: np.ndarray) -> np.ndarray:
+    def _pool(self, g: PoolingGeometry, x: np.ndarray, counts: np.ndarray) -> np.ndarray:
         """Pool planes x [m, ..., *spatial]."""
         kind, dtype = self.pool_type, math_dtype(x.dtype)
         padded = _pad(g, x, dtype, lowest(dtype) if kind == "max" else 0)
@@ -197,7 +189,7 @@ class Pooling(OperatorProperty):
             y **= 1 / self.p_value  # type: ignore[operator]
         return y
 
-    def _spread(self, g: Geometry, counts: np.ndarray, dy: np.ndarray, x: np.ndarray | None = None,
+    def _spread(self, g: PoolingGeometry, counts: np.ndarray, dy: np.ndarray, x: np.ndarray | None = None,
                 y: np.ndarray | None = None) -> np.ndarray:
         """Distribute the derivative dy of windows to the elements of the windows."""
         kind, dtype = self.pool_type, math_dtype(dy.dtype)
@@ -232,7 +224,7 @@ class Pooling(OperatorProperty):
         return spread[(..., *(slice(p, p + s) for p, s in zip(g.pad, g.spatial)))]
 
 
-def _fold_axis(g: Geometry, axis: int, x: np.ndarray, fold: np.ufunc) -> np.ndarray:
+def _fold_axis(g: PoolingGeometry, axis: int, x: np.ndarray, fold: np.ufunc) -> np.ndarray:
     """Reduce the windows of one spatial axis of x, which then has the size of the output."""
     size, step = g.out[axis], g.stride[axis]
     views = [x[(slice(None),) * (2 + axis) + (slice(i, i + (size - 1) * step + 1, step),)] for i in range(g.kernel[axis])]
@@ -254,7 +246,7 @@ def finite_lowest(dtype: np.dtype) -> Any:
     return float(ml_dtypes.finfo(dtype).min) if is_float(dtype) else np.iinfo(dtype).min
 
 
-def _planes(g: Geometry, a: np.ndarray) -> np.ndarray:
+def _planes(g: PoolingGeometry, a: np.ndarray) -> np.ndarray:
     """Return a as [n · c, 1, *spatial] if channels are first, else as a view [n, c, *spatial]."""
     return np.moveaxis(a, -1, 1) if g.channels_last else a.reshape(g.n * g.c, 1, *a.shape[2:])
 
@@ -267,11 +259,11 @@ def _blocks(run: Any, x: np.ndarray, work: Callable[[int, int], None]) -> None:
     run.parallel(lambda i: work(i * step, min(i * step + step, len(x))), cdiv(len(x), step))
 
 
-def _extent(g: Geometry) -> Shape:
+def _extent(g: PoolingGeometry) -> Shape:
     return tuple(max(e, p + s) for e, p, s in zip(g.extent, g.pad, g.spatial))
 
 
-def _pad(g: Geometry, x: np.ndarray, dtype: np.dtype, fill: Any) -> np.ndarray:
+def _pad(g: PoolingGeometry, x: np.ndarray, dtype: np.dtype, fill: Any) -> np.ndarray:
     """Pad x with fill to the size that the windows cover."""
     extent = _extent(g)
     if extent == g.spatial and not any(g.pad):
@@ -281,7 +273,7 @@ def _pad(g: Geometry, x: np.ndarray, dtype: np.dtype, fill: Any) -> np.ndarray:
     return padded
 
 
-def _offsets(g: Geometry) -> list[tuple[Shape, tuple]]:
+def _offsets(g: PoolingGeometry) -> list[tuple[Shape, tuple]]:
     """Return each index within a window, and the view of the padded input at that index of all windows."""
     return [(at, (..., *(slice(i, i + (o - 1) * s + 1, s) for i, o, s in zip(at, g.out, g.stride))))
             for at in product(*map(range, g.kernel))]

@@ -13,7 +13,7 @@ from ....integers import cdiv
 from ...declare.host_op import HostOp, known
 from ...declare.operator_property import Dtypes, Shapes
 from ...declare.property_op import register_operator
-from .convolution import per_axis
+from .convolution import check_axes
 
 
 @register_operator("Pooling_v1")
@@ -37,10 +37,7 @@ class PoolingV1(HostOp):
         if len(self.kernel) != 2 or min(self.kernel) < 1:
             raise ParameterError(f"{self.name}: kernel={self.kernel} must be two sizes of at least 1, or global_pool=True. Use "
                                  f"Pooling for other numbers of axes.")
-        for what, least in (("stride", 1), ("pad", 0)):
-            values = per_axis(self.name, what, getattr(self, what), 2, least)
-            if min(values) < least:
-                raise ParameterError(f"{self.name}: {what}={values} must be at least {least}.")
+        check_axes(self, 2, stride=1, pad=0)
 
     def _axes(self, shape: Any) -> list[tuple[int, int, int, int]]:
         """Return (windows, kernel, stride, pad) for height and width."""

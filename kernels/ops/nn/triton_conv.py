@@ -196,7 +196,7 @@ def _last(run: Any, array: Any, n: int, c: int, positions: int, *, fill: bool = 
 
 def forward(run: Any, g: Any, x: Any, weight: Any, bias: Any, y: Any, *, add: bool, turned: bool | None = None,
             epilogue: Epilogue | None = None, others: Sequence[Any] = ()) -> None:
-    """y = (or +=) convolution of x with weight, plus bias (or None). g: convolution_cpu.Geometry.
+    """y = (or +=) convolution of x with weight, plus bias (or None). g: convolution_cpu.ConvolutionGeometry.
 
     turned: transpose arrays whose channels are not last; None: choose by size.
     epilogue: applied to the sum before it is stored; others: its arrays, one element per filter.

@@ -219,7 +219,7 @@ class Sizes:
 
 
 def sizes(g: Any) -> Sizes | None:
-    """Return the sizes of a convolution_cpu.Geometry; None for three dimensions."""
+    """Return the sizes of a convolution_cpu.ConvolutionGeometry; None for three dimensions."""
     if len(g.kernel) > 2:
         return None
 

@@ -238,7 +238,7 @@ def _tiles(g: Any, positions: int) -> tuple[tuple[int], int, dict[str, int]]:
 
 
 def forward(run: Any, g: Any, p: Any, x: Any, y: Any, *, add: bool, index: Any = None) -> None:
-    """y = (or +=) pooled x; with index, only the index of the maximum of each window. g: pooling.Geometry."""
+    """y = (or +=) pooled x; with index, only the index of the maximum of each window. g: pooling.PoolingGeometry."""
     lowest = finite_lowest(as_dtype(str(y.dtype)[6:]))
     options = {"ADD": add, "INDEX": index is not None, "WIDE": wide_float(x), "stream": run.stream}
     arrays = (x, y, y if index is None else index)

@@ -9,7 +9,7 @@ from support.guard_pages import dies_of, guarded
 from tritium.kernels.gpu.load import INTERPRET
 from tritium.kernels.op import Req
 from tritium.kernels.ops.nn import triton_conv
-from tritium.kernels.ops.nn.convolution_cpu import Geometry
+from tritium.kernels.ops.nn.convolution_cpu import ConvolutionGeometry
 from tritium.kernels.ops.nn.triton_conv_nhwc import phases
 
 pytestmark = pytest.mark.skipif(not INTERPRET, reason="needs TRITIUM_GPU=interpret")
@@ -19,7 +19,7 @@ RUN = types.SimpleNamespace(stream=None, workspace=lambda s, d: torch.from_numpy
 
 def geometry(n, c, f, groups, spatial, kernel, stride, dilate, pad, last=True):
     out = tuple((s + 2 * p - d * (k - 1) - 1) // t + 1 for s, k, t, d, p in zip(spatial, kernel, stride, dilate, pad))
-    return Geometry(n, c, f, groups, spatial, out, kernel, stride, dilate, pad, last)
+    return ConvolutionGeometry(n, c, f, groups, spatial, out, kernel, stride, dilate, pad, last)
 
 
 CASES = {
