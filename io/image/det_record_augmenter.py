@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 import dataclasses
-import functools
 from collections.abc import Sequence
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 
@@ -14,22 +13,6 @@ from .codec import opencv
 from .ops import fitting, shorter_edge_to
 from .record_augmenter import Draw, below, between, shift_hls
 
-Limits = tuple[float, float]  # min, max
-
-
-class CropSampler(NamedTuple):
-    """The limits of one kind of random crop.
-
-    overlap: intersection over union of crop and object.   sample_coverage: over the crop.   object_coverage: over the object.
-    """
-
-    scale: Limits
-    aspect_ratio: Limits
-    overlap: Limits
-    sample_coverage: Limits
-    object_coverage: Limits
-    trials: int
-
 
 @dataclasses.dataclass(frozen=True)
 class DetRecordAugmenter:
@@ -37,6 +20,7 @@ class DetRecordAugmenter:
 
     A random crop takes one of num_crop_sampler samplers, and tries until at least one object meets its limits. Parameters
     of samplers are one number, or one for each sampler.
+    overlaps: intersection over union of crop and object.   sample_coverages: over the crop.   object_coverages: over the object.
     """
 
     data_shape: tuple[int, int, int]
@@ -87,14 +71,9 @@ class DetRecordAugmenter:
                                          f"{self.num_crop_sampler} samplers.")
                 object.__setattr__(self, field.name, value)
 
-    @functools.cached_property
-    def samplers(self) -> list[CropSampler]:
-        """The limits of each sampler."""
-        return [CropSampler(*limits) for limits in zip(
-            zip(self.min_crop_scales, self.max_crop_scales), zip(self.min_crop_aspect_ratios, self.max_crop_aspect_ratios),
-            zip(self.min_crop_overlaps, self.max_crop_overlaps),
-            zip(self.min_crop_sample_coverages, self.max_crop_sample_coverages),
-            zip(self.min_crop_object_coverages, self.max_crop_object_coverages), self.max_crop_trials)]
+    def _limits(self, name: str, sampler: int) -> tuple[float, float]:
+        """Return min and max of a parameter of a sampler."""
+        return getattr(self, f"min_crop_{name}")[sampler], getattr(self, f"max_crop_{name}")[sampler]
 
     @property
     def draws(self) -> int:
@@ -154,12 +133,13 @@ class DetRecordAugmenter:
 
     def _crop(self, pixels: np.ndarray, objects: np.ndarray, draw: Draw) -> tuple[np.ndarray, np.ndarray]:
         """Cut out a random part with an object. If no trial finds one, return the image unchanged."""
-        sampler = self.samplers[below(draw, self.num_crop_sampler)]
+        sampler = below(draw, self.num_crop_sampler)
         h, w = pixels.shape[:2]
-        for _ in range(sampler.trials):
-            scale = max(between(draw, *sampler.scale), 1e-6)
-            low, high = max(sampler.aspect_ratio[0] * h / w, scale**2), min(sampler.aspect_ratio[1] * h / w, 1 / scale**2)
-            aspect = between(draw, low, high) ** 0.5  # of width and height as fractions of the image's
+        least, most = self._limits("aspect_ratios", sampler)
+        for _ in range(self.max_crop_trials[sampler]):
+            scale = max(between(draw, *self._limits("scales", sampler)), 1e-6)
+            # of width and height as fractions of the image's
+            aspect = between(draw, max(least * h / w, scale**2), min(most * h / w, 1 / scale**2)) ** 0.5
             width, height = min(1.0, scale * aspect), min(1.0, scale / aspect)
             left, top = draw() * (1 - width), draw() * (1 - height)
             kept = self._inside(np.array([left, top, left + width, top + height]), objects, sampler)
@@ -168,7 +148,7 @@ class DetRecordAugmenter:
                 return pixels[y:y + rows, x:x + columns], kept
         return pixels, objects
 
-    def _inside(self, box: np.ndarray, objects: np.ndarray, sampler: CropSampler) -> np.ndarray | None:
+    def _inside(self, box: np.ndarray, objects: np.ndarray, sampler: int) -> np.ndarray | None:
         """Return the objects in box, relative to it; None if none meets the limits, or none is left."""
         corners = objects[:, 1:5]
         first, last = np.maximum(corners[:, :2], box[:2]), np.minimum(corners[:, 2:], box[2:])
@@ -176,8 +156,9 @@ class DetRecordAugmenter:
         area, box_area = np.prod(corners[:, 2:] - corners[:, :2], axis=1), np.prod(box[2:] - box[:2])
         with np.errstate(divide="ignore", invalid="ignore"):
             overlap, sample, covered = common / (area + box_area - common), common / box_area, common / area
-        limits = (overlap, sampler.overlap), (sample, sampler.sample_coverage), (covered, sampler.object_coverage)
-        meets = np.all([(low <= value) & (value <= high) for value, (low, high) in limits], axis=0)
+        limits = [(value, *self._limits(name, sampler)) for name, value in (
+            ("overlaps", overlap), ("sample_coverages", sample), ("object_coverages", covered))]
+        meets = np.all([(low <= value) & (value <= high) for value, low, high in limits], axis=0)
         if self.crop_emit_mode == "center":
             middle = (corners[:, :2] + corners[:, 2:]) / 2
             stays = np.all((box[:2] <= middle) & (middle <= box[2:]), axis=1)

@@ -108,7 +108,7 @@ class ImageDetIter(ImageIter):
         if self.imglist is not None:
             yield from ((key, label) for key, (label, _) in self.imglist.items() if self.imgrec is None)
         if self.imgrec is not None:
-            for number, identity, label in _labels_of(self.imgrec):
+            for number, identity, label in labels_of(self.imgrec):
                 label = label if self.imglist is None else self.imglist.get(identity, (None,))[0]
                 if label is not None:
                     yield number, label
@@ -174,7 +174,7 @@ class ImageDetIter(ImageIter):
             yield pixels
 
 
-def _labels_of(file: RecordFile) -> Iterator[tuple[int, int, Any]]:
+def labels_of(file: RecordFile) -> Iterator[tuple[int, int, Any]]:
     """Yield (record, ID, labels) of all records that can be read, from their first bytes where these suffice."""
     starts = file.offsets.tolist()
     for begin in range(0, len(file), _RECORDS_PER_READ):

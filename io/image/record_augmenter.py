@@ -16,7 +16,7 @@ import numpy as np
 
 from ...errors import FileError, ParameterError
 from .codec import opencv
-from .ops import interpolation_by_size
+from .ops import interpolation_by_size, shorter_edge_to
 
 Draw = Callable[[], float]  # the next random number in [0, 1)
 DRAWS = 80  # random numbers that one image takes at most; ten attempts at a crop take 50
@@ -90,7 +90,8 @@ class RecordAugmenter:
         cv2 = opencv("ImageRecordIter")
         skip_resize = skip_last_resize and not self._is_coloured
         if self.resize > 0:
-            pixels = self._shorter_edge(cv2, pixels, self.resize, self.resize, draw)
+            height, width = shorter_edge_to(self.resize, *pixels.shape[:2])
+            pixels = self._resized(cv2, pixels, width, height, draw)
         if self._is_affine:
             pixels = self._affine(cv2, pixels, draw)
         if self.pad > 0:
@@ -121,13 +122,6 @@ class RecordAugmenter:
             return pixels
         out = np.empty((height, width, *pixels.shape[2:]), np.uint8)  # OpenCV would take the GIL to allocate it
         return cv2.resize(pixels, (width, height), out, interpolation=method)
-
-    def _shorter_edge(self, cv2: Any, pixels: np.ndarray, height: int, width: int, draw: Draw) -> np.ndarray:
-        """Resize in proportion to the smallest size that covers (height, width)."""
-        h, w = pixels.shape[:2]
-        if h * width > w * height:
-            return self._resized(cv2, pixels, width, h * width // w, draw)
-        return self._resized(cv2, pixels, w * height // h, height, draw)
 
     # ---- geometry ----
     @functools.cached_property
@@ -274,7 +268,7 @@ def warp_affine(cv2: Any, pixels: np.ndarray, matrix: np.ndarray, width: int, he
     """
     rounding = 1 << _BITS - 1 if method == cv2.INTER_NEAREST else 1 << _BITS - _PARTS - 1
     x, y = (_parts(b * np.arange(height) + c, a * np.arange(width), rounding)
-            for a, b, c in _inverse(matrix.astype(np.float64)).tolist())
+            for a, b, c in cv2.invertAffineTransform(matrix.astype(np.float64)).tolist())
     integer = np.empty((height, width, 2), np.int16)
     for k, positions in enumerate((x, y)):
         np.right_shift(positions, _PARTS, out=integer[:, :, k], casting="unsafe")
@@ -284,15 +278,6 @@ def warp_affine(cv2: Any, pixels: np.ndarray, matrix: np.ndarray, width: int, he
     return cv2.remap(pixels, integer, None if method == cv2.INTER_NEAREST else y.astype(np.uint16),
                      cv2.INTER_LINEAR if method == cv2.INTER_AREA else method, borderMode=cv2.BORDER_CONSTANT,
                      borderValue=[fill] * 4)
-
-
-def _inverse(m: np.ndarray) -> np.ndarray:
-    """Invert a transformation in OpenCV's order of operations. A singular matrix maps everything to 0."""
-    (a, b, x), (c, d, y) = m.tolist()
-    by = a * d - b * c
-    by = 1 / by if by else 0.0
-    a, b, c, d = d * by, b * -by, c * -by, a * by
-    return np.array([[a, b, -a * x - b * y], [c, d, -c * x - d * y]])
 
 
 def _parts(of_rows: np.ndarray, of_columns: np.ndarray, rounding: int) -> np.ndarray:

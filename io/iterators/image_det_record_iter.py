@@ -13,6 +13,7 @@ from ...dtype import as_dtype
 from ...errors import FileError, ParameterError
 from ..image.codec import decode
 from ..image.det_record_augmenter import DetRecordAugmenter, split_label
+from ..image.image_det_iter import labels_of
 from ..image.image_list import read_lines
 from ..image.mean_image import mean_image
 from ..image.record_augmenter import Draw
@@ -58,7 +59,8 @@ class ImageDetRecordIter(RecordIter):
                                    mean_image(mean_img, shape) if os.fspath(mean_img) else None, divide=True)
         file = RecordFile(path_imgrec, path_imgidx or None, tolerant=on_error != "raise")
         labels = {line.id: line.label for line in read_lines(path_imglist)} if path_imglist else None
-        most = max((len(v) for v in labels.values()), default=0) if labels is not None else most_labels(file)
+        listed = labels.values() if labels is not None else (label for _, _, label in labels_of(file))
+        most = max(map(np.size, listed), default=0)
         if 0 < label_pad_width < most:
             raise ParameterError(f"{name}: label_pad_width={label_pad_width} is less than the {most} labels of a record.")
         width = label_pad_width if label_pad_width > 0 else most
@@ -93,13 +95,3 @@ class DetLoader(ImageLoader):
         row[:_PREFIX] = self.channels, height, width, len(values)
         row[_PREFIX:_PREFIX + len(values)] = values
         row[_PREFIX + len(values):] = self.pad_value
-
-
-def most_labels(file: RecordFile) -> int:
-    """Return the largest number of labels of a record, from the records' headers alone."""
-    most = 0
-    for number, start in enumerate(file.offsets.tolist()):
-        flag = int.from_bytes(file.source.read(start + 8, min(start + 12, file.source.size)), "little")
-        if 4 * flag <= file.span(number):  # otherwise the record is damaged; reading it reports that
-            most = max(most, flag)
-    return most

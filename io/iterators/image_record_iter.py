@@ -88,6 +88,8 @@ class ImageRecordIter(RecordIter):
     Without randomness the batches are MXNet's, bit for bit (cubic interpolation: within 2 levels).
     """
 
+    fixed_dtype: str | None = None  # of a subclass, whatever `dtype` says
+
     @accepts_text
     def __init__(self, path_imgrec: str | os.PathLike, data_shape: Sequence[int], batch_size: int,
                  path_imgidx: str | os.PathLike | None = None, path_imglist: str | os.PathLike | None = None,
@@ -98,7 +100,7 @@ class ImageRecordIter(RecordIter):
                  mirror: bool = False, rand_mirror: bool = False, max_random_contrast: float = 0.0,
                  max_random_illumination: float = 0.0, **more: Any):
         name = type(self).__name__
-        kind = as_dtype(dtype or "float32")
+        kind = as_dtype(self.fixed_dtype or dtype or "float32")
         shape = check_image_shape(name, data_shape)
         augment = RecordAugmenter(shape, **augmenter_parameters(name, more, _AUGMENTER))
         if label_width < 1:
@@ -131,15 +133,13 @@ class ImageRecordIter(RecordIter):
 class ImageRecordUInt8Iter(ImageRecordIter):
     """ImageRecordIter that gives the pixels as uint8: a quarter of the bytes, to be normalised on the device."""
 
-    def __init__(self, *args: Any, **kwargs: Any):
-        super().__init__(*args, **{**kwargs, "dtype": "uint8"})
+    fixed_dtype = "uint8"
 
 
 class ImageRecordInt8Iter(ImageRecordIter):
     """ImageRecordIter that gives the pixels minus the mean as int8."""
 
-    def __init__(self, *args: Any, **kwargs: Any):
-        super().__init__(*args, **{**kwargs, "dtype": "int8"})
+    fixed_dtype = "int8"
 
 
 def augmenter_parameters(name: str, more: Mapping[str, Any], augmenter: set[str]) -> dict[str, Any]:

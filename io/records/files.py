@@ -40,13 +40,11 @@ class ByteSource(Closable):
     Raises UnreachableError after four failed attempts at a remote file.
     """
 
+    descriptor = -1
+
     def __init__(self, path: str | os.PathLike):
         self.path = os.fspath(path)
-        self._open()
-
-    def _open(self) -> None:
         self._fs: Any = None
-        self.descriptor = -1
         if is_url(self.path):
             self._connect()
         else:
@@ -86,9 +84,7 @@ class ByteSource(Closable):
 
     def check(self) -> None:
         """Raise FileError if the file's size has changed since it was opened."""
-        self._compare_size(self._current_size())
-
-    def _compare_size(self, size: int) -> None:
+        size = self._current_size()
         if size != self.size:
             raise FileError(f"{self.path}: had {self.size:,} bytes when it was opened and has {size:,} now. Open it again.")
 
@@ -103,18 +99,12 @@ class ByteSource(Closable):
 
     def __setstate__(self, state: dict[str, Any]) -> None:
         """Open the file in another process. Raises FileError if its size has changed."""
-        self.path = state["path"]
-        self._open()
-        size, self.size = self.size, state["size"]
-        try:
-            self._compare_size(size)
-        except FileError:
-            self.close()
-            raise
+        ByteSource.__init__(self, state["path"])
+        self.size = state["size"]
+        self.check()
 
     def __del__(self):
-        if getattr(self, "descriptor", -1) >= 0:
-            self.close()
+        self.close()
 
     def _pread(self, at: int, count: int) -> bytes:
         pieces = []
@@ -162,10 +152,9 @@ class ByteSource(Closable):
 
     def _retry(self, request: Callable[[], Any]) -> Any:
         """Return request(), repeated after errors that may be temporary."""
-        tries = 1
         if self._owner != os.getpid():  # a forked child lacks the file system's threads
             self._connect()
-        while True:
+        for tries in range(1, _TRIES + 1):
             try:
                 return request()
             except Exception as e:  # each fsspec back end has its own error classes
@@ -173,7 +162,6 @@ class ByteSource(Closable):
                     raise UnreachableError(f"{self.path}: cannot be read: {type(e).__name__}: {str(e)[:200] or 'no reason given'}"
                                            f" ({tries} attempt{'s' * (tries > 1)}).") from e
             time.sleep(_PAUSE * 2 ** (tries - 1))
-            tries += 1
 
 
 def open_local(path: str | os.PathLike, opener: Callable[..., Opened]) -> Opened:

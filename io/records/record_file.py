@@ -159,7 +159,7 @@ class RecordFile:
             return f"key {_text(keys[line])} points at byte {listed[line]:,}, where no record can begin in {size:,} bytes"
         sample = offsets[np.unique(np.linspace(0, len(offsets) - 1, _SAMPLED).astype(int))].tolist()
         for offset, header in zip(sample, self.source.read_many([(o, o + HEADER.size) for o in sample])):
-            if not _begins_record(header):
+            if part_kind(header) not in (WHOLE, FIRST):
                 line = int(np.flatnonzero(listed == offset)[0])
                 return f"key {_text(keys[line])} points at byte {offset:,}, where no record begins"
         return None
@@ -175,7 +175,7 @@ class RecordFile:
         return None
 
     def _record_begins_at(self, offset: int) -> bool:
-        return _begins_record(self.source.read(offset, offset + HEADER.size))
+        return part_kind(self.source.read(offset, offset + HEADER.size)) in (WHOLE, FIRST)
 
     def _repair_index(self, idx_path: str) -> None:
         """Correct the offsets of wrong lines, once. Records keep their numbers, so other records are not affected."""
@@ -183,7 +183,7 @@ class RecordFile:
             if self._repaired:
                 return
             self.identity()  # stays that of the index as it was read
-            lines = _index_lines(idx_path)
+            lines = read_index(idx_path)
             if lines is not None and np.array_equal(np.unique(lines[1]), self.offsets):
                 listed, (found, self.damage) = lines[1], find_offsets(self.source)
                 meant = reconcile(listed, np.union1d(found, self._damaged(np.setdiff1d(listed, found))))
@@ -208,13 +208,15 @@ class RecordFile:
 
     def _key_of(self, idx_path: str, offset: int) -> str:
         """Name the line of the index that points at offset."""
-        lines = _index_lines(idx_path)
+        lines = read_index(idx_path)
         line = [] if lines is None else np.flatnonzero(lines[1] == offset)[:1].tolist()
         return f"key {_text(lines[0][line[0]])}" if lines and line else "a line that has changed"
 
 
 def read_index(path: str | os.PathLike) -> tuple[list[bytes], np.ndarray] | None:
-    """Return keys and byte offsets int64[N] in the order of the lines; None unless all are `key<TAB>offset`."""
+    """Return keys and byte offsets int64[N] in the order of the lines; None if it is missing, or not all `key<TAB>offset`."""
+    if not is_url(path := os.fspath(path)) and not os.path.exists(path):
+        return None
     with ByteSource(path) as index:
         fields = index.read(0, index.size).split()
     try:
@@ -250,14 +252,6 @@ def reconcile(listed: np.ndarray, offsets: np.ndarray) -> np.ndarray:
     if len(rest) <= len(unknown):
         meant[unknown[:len(rest)]] = rest
     return meant
-
-
-def _index_lines(idx_path: str) -> tuple[list[bytes], np.ndarray] | None:
-    return read_index(idx_path) if is_url(idx_path) or os.path.exists(idx_path) else None
-
-
-def _begins_record(header: bytes) -> bool:
-    return part_kind(header) in (WHOLE, FIRST)
 
 
 def _text(key: bytes) -> str:

@@ -24,8 +24,6 @@ from .framing import frame as frame
 
 _AHEAD = 1 << 18  # bytes that are read ahead where records are small; more do not fit into a core's cache
 _SMALL = 1 << 15  # a larger record is read alone
-
-
 _INTEGERS = (int, np.integer)
 _seek, _END, _unpack_from = os.lseek, os.SEEK_END, HEADER.unpack_from  # looked up once instead of for each record
 
