@@ -7,6 +7,7 @@ A user's mistake is an MXNetError that is also a ValueError or TypeError. A mist
 from __future__ import annotations
 
 import difflib
+from collections.abc import Iterable
 from typing import Any
 
 
@@ -96,6 +97,13 @@ def describe(array: Any) -> str:
     text = f"{name}[{','.join(map(str, shape))}]" if shape is not None else name
     ctx = getattr(array, "context", None)
     return f"{text}@{ctx}" if ctx is not None else text
+
+
+def check_choice(name: str, parameter: str, value: Any, choices: Iterable[Any]) -> None:
+    """Raise ParameterError, under the caller's name, unless the value of a parameter is one of choices."""
+    choices = list(choices)
+    if value not in choices:
+        raise ParameterError(f"{name}: {parameter}={value!r} is not one of {', '.join(map(repr, choices))}.")
 
 
 def nearest(word: str, known: Any, *, limit: int = 3) -> str:

@@ -51,11 +51,8 @@ def main() -> None:
     """Tritium: the architecture of Apache MXNet, built anew in Python."""
 
 
-main.add_command(tune)
-main.add_command(doctor)
-main.add_command(launch)
-main.add_command(inspect)
-main.add_command(im2rec)
+for command in (tune, doctor, launch, inspect, im2rec):
+    main.add_command(command)
 
 
 @main.command(context_settings={"show_default": True})
@@ -81,9 +78,8 @@ main.add_command(im2rec)
                    "weights_sha256 and more.")
 @click.option("--profile", type=click.Path(dir_okay=False, path_type=Path), metavar="FILE",
               help="Write a trace of all operations for https://ui.perfetto.dev.")
-def train(device: Context, network: str, epochs: int, batch_size: int, seed: int, engine_name: str,
-          workers: int | None, out: Path, as_json: bool,
-          profile: Path | None) -> None:
+def train(device: Context, network: str, epochs: int, batch_size: int, seed: int, engine_name: str, workers: int | None,
+          out: Path, as_json: bool, profile: Path | None) -> None:
     """Train a network on 1,797 real handwritten digits and score it on the 360 held out.
 
     The digits come with Tritium (UCI Optical Recognition of Handwritten Digits, CC BY 4.0). At the end the weights
@@ -104,7 +100,7 @@ def train(device: Context, network: str, epochs: int, batch_size: int, seed: int
         engine.profiler.set_config(filename=str(profile), profile_all=True)
         engine.profiler.set_state("run")
     try:
-        with Display(console, epochs, cdiv(1437, batch_size)) as display:
+        with EpochDisplay(console, epochs, cdiv(1437, batch_size)) as display:
             report = train_digits(network, device, epochs=epochs, batch_size=batch_size, seed=seed, out=out,
                                   after_batch=display.batch, after_epoch=display.epoch)
     except MXNetError as e:
@@ -149,7 +145,7 @@ def check_device(device: Context) -> None:
         raise click.BadParameter(str(e), param_hint="--device") from e
 
 
-class Display:
+class EpochDisplay:
     """Shows progress: a bar in a terminal or notebook; when piped, a plain line per epoch."""
 
     def __init__(self, console: Console, epochs: int, batches: int):
@@ -161,7 +157,7 @@ class Display:
                                       transient=True)
             self.task = bar.add_task(f"epoch 1/{epochs}", total=epochs * batches, note="")
 
-    def __enter__(self) -> Display:
+    def __enter__(self) -> EpochDisplay:
         if self.bar:
             self.bar.start()
         return self

@@ -6,7 +6,7 @@ import json
 import os
 import struct
 import warnings
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from functools import partial
@@ -94,7 +94,7 @@ def _reader(path: str, data: bytes, decoding: bool) -> tuple[str, Callable[[Insp
 
 def _records(info: Inspection, progress: Callable[[int, int], None], decoding: bool) -> None:
     formats: Counter[str] = Counter()
-    shapes: dict[str, list[tuple[int, int]]] = {}
+    shapes: defaultdict[str, list[tuple[int, int]]] = defaultdict(list)
     flags: Counter[int] = Counter()
     lengths: list[int] = []
     labels: list[float] = []
@@ -117,8 +117,7 @@ def _records(info: Inspection, progress: Callable[[int, int], None], decoding: b
         name, shape = image_format(data)
         formats[name] += 1
         if shape:
-            low, high = shapes.setdefault(name, [shape, shape])
-            shapes[name] = [(min(low[0], shape[0]), min(low[1], shape[1])), (max(high[0], shape[0]), max(high[1], shape[1]))]
+            shapes[name].append(shape)
         if decoding:
             try:
                 decode(data)
@@ -140,8 +139,7 @@ def _records(info: Inspection, progress: Callable[[int, int], None], decoding: b
         info.facts["images decoded"] = sum(formats.values()) - len(damaged)
     info.columns = ("data", "records", "height", "width")
     for name, count in formats.most_common(_SHOWN):
-        (h0, w0), (h1, w1) = shapes.get(name, [(0, 0), (0, 0)])
-        info.rows.append((name, count, _span(h0, h1) if h1 else "", _span(w0, w1) if w1 else ""))
+        info.rows.append((name, count, *([_span(min(s), max(s)) for s in zip(*shapes[name])] or ("", ""))))
     _add_problems(info, [f"{describe_damage(file.path, file.offsets, [lost])}." for lost in file.damage], "damaged places")
     _add_problems(info, damaged, "images that cannot be decoded")
     _check_index(info, file)

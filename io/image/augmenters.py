@@ -35,7 +35,8 @@ class Dumpable:
         self._kwargs = {k: _plain(v) for k, v in kwargs.items()}
 
     def __post_init__(self) -> None:
-        Dumpable.__init__(self, **{f.metadata.get("name", f.name): getattr(self, f.name) for f in fields(self)})  # type: ignore
+        own: Any = self
+        Dumpable.__init__(self, **{f.metadata.get("name", f.name): getattr(self, f.name) for f in fields(own)})
 
     def dumps(self) -> Any:
         """Return name and arguments as JSON; for a container of augmenters, [name, the dumps of each]."""

@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from ...errors import FileError, ParameterError
+from ...errors import FileError, ParameterError, check_choice
 from .codec import opencv
 from .ops import fitting, shorter_edge_to
 from .record_augmenter import Draw, below, between, shift_hls
@@ -56,11 +56,9 @@ class DetRecordAugmenter:
     resize_mode: str = "force"
 
     def __post_init__(self):
-        for name, value, known in (("resize_mode", self.resize_mode, ("force", "shrink", "fit")),
-                                   ("crop_emit_mode", self.crop_emit_mode, ("center", "overlap")),
-                                   ("inter_method", self.inter_method, (0, 1, 2, 3, 4))):
-            if value not in known:
-                raise ParameterError(f"ImageDetRecordIter: {name}={value!r} is not one of {', '.join(map(repr, known))}.")
+        for name, choices in (("resize_mode", ("force", "shrink", "fit")), ("crop_emit_mode", ("center", "overlap")),
+                              ("inter_method", (0, 1, 2, 3, 4))):
+            check_choice("ImageDetRecordIter", name, getattr(self, name), choices)
         for field in dataclasses.fields(self):
             if isinstance(field.default, tuple):  # a parameter of samplers
                 value = getattr(self, field.name)

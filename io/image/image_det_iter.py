@@ -42,7 +42,6 @@ class ImageDetIter(ImageIter):
                  path_imgidx: str | os.PathLike | None = None, shuffle: bool = False, part_index: int = 0, num_parts: int = 1,
                  aug_list: Sequence[Any] | None = None, imglist: Any = None, data_name: str = "data",
                  label_name: str = "label", last_batch_handle: str = "pad", **kwargs: Any):
-        self._label_name = label_name
         super().__init__(batch_size, data_shape, path_imgrec=path_imgrec, path_imglist=path_imglist, path_root=path_root,
                          path_imgidx=path_imgidx, shuffle=shuffle, part_index=part_index, num_parts=num_parts,
                          aug_list=aug_list, imglist=imglist, data_name=data_name, label_name=label_name,
@@ -66,7 +65,7 @@ class ImageDetIter(ImageIter):
         if label_shape is not None:
             self.check_label_shape(label_shape)
             self.label_shape = (int(label_shape[0]), int(label_shape[1]))
-            self.provide_label = [DataDesc(self._label_name, (self.batch_size, *self.label_shape))]
+            self.provide_label = [DataDesc(self.provide_label[0].name, (self.batch_size, *self.label_shape))]
 
     def sync_label_shape(self, it: ImageDetIter, verbose: bool = False) -> ImageDetIter:
         """Give both iterators the larger of their label shapes, for training and validation of one network. Returns `it`."""

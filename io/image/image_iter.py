@@ -14,7 +14,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from ...dtype import as_dtype
-from ...errors import FileError, MXNetError, ParameterError, UnreachableError
+from ...errors import FileError, MXNetError, ParameterError, UnreachableError, check_choice
 from ...ndarray import NDArray, array
 from ..iterator import DataBatch, DataDesc, DataIter
 from ..iterator_state import MAX_EPOCHS, check_counts, check_keys, integer_pairs, integers
@@ -71,10 +71,8 @@ class ImageIter(Closable, DataIter):
         super().__init__(int(batch_size))
         name = type(self).__name__
         self.check_data_shape(data_shape)
-        if last_batch_handle not in ("pad", "discard", "roll_over"):
-            raise ParameterError(f"{name}: last_batch_handle={last_batch_handle!r} is not one of 'pad', 'discard', 'roll_over'.")
-        if on_error not in ("raise", "skip"):
-            raise ParameterError(f"{name}: on_error={on_error!r} is not one of 'raise', 'skip'.")
+        check_choice(name, "last_batch_handle", last_batch_handle, ("pad", "discard", "roll_over"))
+        check_choice(name, "on_error", on_error, ("raise", "skip"))
         if workers < 0 or (workers and seed is None):
             raise ParameterError(f"{name}: workers={workers} " + ("is less than 0." if workers < 0 else
                                  "needs a seed: otherwise each process would draw its own random numbers."))

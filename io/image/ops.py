@@ -16,7 +16,7 @@ import numpy as np
 from ... import ndarray as nd
 from ...context import cpu
 from ...dtype import as_dtype
-from ...errors import DTypeError, FileError, ParameterError, ShapeError, describe
+from ...errors import DTypeError, FileError, ParameterError, ShapeError, check_choice, describe
 from ...ndarray import NDArray, array
 from ..records.files import ByteSource
 from .codec import decode, opencv
@@ -69,8 +69,7 @@ def interpolation(interp: int, sizes: Sequence[int] = ()) -> int:
         return interpolation_by_size(*sizes) if sizes else 2
     if interp == 10:
         return random.randint(0, 4)
-    if interp not in (0, 1, 2, 3, 4):
-        raise ParameterError(f"mx.image: interp={interp} is not one of 0, 1, 2, 3, 4, 9, 10.")
+    check_choice("mx.image", "interp", interp, (0, 1, 2, 3, 4, 9, 10))
     return interp
 
 

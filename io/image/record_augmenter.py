@@ -105,9 +105,11 @@ class RecordAugmenter:
         if self.brightness > 0 or self.contrast > 0 or self.saturation > 0:
             pixels = self._shift_light(cv2, pixels, draw)
         if self.random_h or self.random_s or self.random_l:
-            pixels = self._hsl(cv2, pixels, draw)
+            h, s, l = (int(between(draw, -most, most)) for most in (self.random_h, self.random_s, self.random_l))
+            pixels = shift_hls(cv2, pixels, h, l, s)
         if self.pca_noise > 0:
-            pixels = self._pca(pixels, draw)
+            alphas = np.array([normal(draw) * self.pca_noise for _ in range(3)])
+            pixels = np.clip(pixels + EIGENVECTORS @ (alphas * EIGENVALUES), 0, 255).astype(np.uint8)
         return pixels if pixels.ndim == 3 else pixels[:, :, None]
 
     def _method(self, old: tuple[int, int], new: tuple[int, int], draw: Draw) -> int:
@@ -186,19 +188,16 @@ class RecordAugmenter:
         return self._resized(cv2, pixels[y:y + size, x:x + size], width, height, draw, skip_resize)
 
     def _crop(self, cv2: Any, pixels: np.ndarray, draw: Draw) -> np.ndarray:
-        _, height, width = self.data_shape
-        pixels = self._enlarged(cv2, pixels, draw)
-        y, x = self._corner(pixels.shape[0] - height, pixels.shape[1] - width, draw)
-        return pixels[y:y + height, x:x + width]
-
-    def _enlarged(self, cv2: Any, pixels: np.ndarray, draw: Draw) -> np.ndarray:
-        """Resize a small image in proportion, first to the height and then to the width, as MXNet does."""
+        """Cut out data_shape. A small image is enlarged in proportion, first to the height and then to the width, as in MXNet."""
         _, height, width = self.data_shape
         h, w = pixels.shape[:2]
         if h < height:
             pixels = self._resized(cv2, pixels, w * height // h, height, draw)
         h, w = pixels.shape[:2]
-        return self._resized(cv2, pixels, width, h * width // w, draw) if w < width else pixels
+        if w < width:
+            pixels = self._resized(cv2, pixels, width, h * width // w, draw)
+        y, x = self._corner(pixels.shape[0] - height, pixels.shape[1] - width, draw)
+        return pixels[y:y + height, x:x + width]
 
     def _corner(self, max_y: int, max_x: int, draw: Draw) -> tuple[int, int]:
         if self.rand_crop:
@@ -226,15 +225,6 @@ class RecordAugmenter:
             else:
                 pixels = cv2.addWeighted(pixels, factor, cv2.cvtColor(grey, cv2.COLOR_GRAY2RGB), 1 - factor, 0)
         return pixels
-
-    def _hsl(self, cv2: Any, pixels: np.ndarray, draw: Draw) -> np.ndarray:
-        h, s, l = (int(between(draw, -most, most)) for most in (self.random_h, self.random_s, self.random_l))
-        return shift_hls(cv2, pixels, h, l, s)
-
-    def _pca(self, pixels: np.ndarray, draw: Draw) -> np.ndarray:
-        alphas = np.array([normal(draw) * self.pca_noise for _ in range(3)])
-        shift = EIGENVECTORS @ (alphas * EIGENVALUES)
-        return np.clip(pixels + shift, 0, 255).astype(np.uint8)
 
 
 def shift_hls(cv2: Any, pixels: np.ndarray, h: int, l: int, s: int) -> np.ndarray:

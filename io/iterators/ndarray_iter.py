@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from ...context import Context, cpu
-from ...errors import DTypeError, ParameterError, ShapeError
+from ...errors import DTypeError, ParameterError, ShapeError, check_choice
 from ...ndarray import NDArray, array
 from ...ndarray.core.array_core import allocate
 from ...ndarray.core.chunk import layout_of
@@ -16,7 +16,6 @@ from ..iterator import DataBatch, DataDesc, DataIter
 from ..iterator_state import check_counts, check_keys, integers
 
 _MAX_SHUFFLES = 1 << 20  # in a state; loading it repeats them
-_LAST = ("pad", "discard", "roll_over")
 
 
 class _Source:
@@ -74,9 +73,7 @@ class NDArrayIter(DataIter):
                  last_batch_handle: str = "pad", data_name: str = "data", label_name: str = "softmax_label",
                  layout: str = "NCHW", seed: int | None = None):
         super().__init__(batch_size)
-        if last_batch_handle not in _LAST:
-            raise ParameterError(f"NDArrayIter: last_batch_handle={last_batch_handle!r} is not one of "
-                                 f"{', '.join(map(repr, _LAST))}.")
+        check_choice("NDArrayIter", "last_batch_handle", last_batch_handle, ("pad", "discard", "roll_over"))
         if batch_size < 1:
             raise ParameterError(f"NDArrayIter: batch_size={batch_size} is less than 1.")
         self.layout, self.shuffle, self.last_batch_handle = layout, shuffle, last_batch_handle

@@ -114,12 +114,11 @@ def _fetch(it: Any, future: Future) -> None:
 
 def _renamed(descriptions: Sequence[Sequence[Any]], names: Sequence[dict[str, str]] | None) -> list[DataDesc]:
     out = []
-    for i, arrays in enumerate(descriptions):  # DataDesc, or the pairs (name, shape) of a user's own iterator
+    for i, arrays in enumerate(descriptions):
         table: dict[str, str] = names[i] if names is not None else {}
-        for d in arrays:
+        for d in arrays:  # DataDesc, or the pair (name, shape) of a user's own iterator
             d = d if isinstance(d, DataDesc) else DataDesc(*d)
-            name = str(d.name)
-            out.append(DataDesc(table.get(name, name), d.shape, d.dtype, d.layout))
+            out.append(DataDesc(table.get(d.name, d.name), d.shape, d.dtype, d.layout))
     return out
 
 

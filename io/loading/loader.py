@@ -9,12 +9,11 @@ from typing import Protocol
 
 import numpy as np
 
-from ...errors import FileError, ParameterError, UnreachableError
+from ...errors import FileError, ParameterError, UnreachableError, check_choice
 from ..plan import BatchPlan
 from .counter_random import uniforms
 from .threads import ThreadPool
 
-ON_ERROR = ("raise", "skip", "substitute")
 _FETCH_THREADS = 4  # each waits for the bytes of one remote batch
 _RECORDS_PER_JOB = 4  # fewer cost more thread switches, more leave threads idle at the end of a batch
 
@@ -62,8 +61,7 @@ class Loader:
 
     def __init__(self, load: LoadRecord, threads: int, on_error: str, name: str,
                  fetch: Callable[[list[int]], list[bytes]] | None = None):
-        if on_error not in ON_ERROR:
-            raise ParameterError(f"{name}: on_error={on_error!r} is not one of {', '.join(map(repr, ON_ERROR))}.")
+        check_choice(name, "on_error", on_error, ("raise", "skip", "substitute"))
         if threads < 1:
             raise ParameterError(f"{name}: preprocess_threads={threads} is less than 1.")
         self.load, self.on_error, self.name = load, on_error, name

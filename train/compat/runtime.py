@@ -3,16 +3,17 @@
 from __future__ import annotations
 
 import importlib.util
+from typing import NamedTuple
 
 from ... import engine
 from ...errors import ParameterError
 
 
-class Feature:
+class Feature(NamedTuple):
     """A feature: its name in capitals, and enabled, True if it is available."""
 
-    def __init__(self, name: str, enabled: bool):
-        self.name, self.enabled = name, bool(enabled)
+    name: str
+    enabled: bool
 
     def __repr__(self) -> str:
         return f"{'✔' if self.enabled else '✖'} {self.name}"

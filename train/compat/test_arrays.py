@@ -12,7 +12,7 @@ import numpy as np
 
 from ... import ndarray as nd
 from ...context import Context, current_context
-from ...errors import ParameterError
+from ...errors import ParameterError, check_choice
 from ...ndarray import NDArray, arange, array
 from .. import optimizer as opt
 from ..optimizer.states import leaves
@@ -77,8 +77,7 @@ def check_speed(sym: Any, location: Mapping[str, Any] | None = None, ctx: Contex
 
     location: values of the arguments; None uses random ones in the shapes of kwargs.
     """
-    if typ not in ("whole", "forward"):
-        raise ParameterError(f"check_speed: typ={typ!r} is not one of 'whole', 'forward'.")
+    check_choice("check_speed", "typ", typ, ("whole", "forward"))
     shapes = {k: np.shape(v) for k, v in location.items()} if location is not None else kwargs
     executor = sym.simple_bind(ctx or current_context(), grad_req=grad_req, **shapes)
     for name, a in executor.arg_dict.items():
@@ -113,8 +112,7 @@ def compare_optimizer(opt1: opt.Optimizer, opt2: opt.Optimizer, shape: Any, dtyp
         updater = opt.get_updater(one)
         for step in grads:
             updater(list(range(len(weights))), [array(g, dtype=dtype) for g in step], weights)
-        ends.append([w.asnumpy() for w in weights])
-        ends.append([a.asnumpy() for s in updater.states.values() for a in leaves(s)] if compare_states else [])
-    for a, b in ((ends[0], ends[2]), (ends[1], ends[3])):
-        for x, y in zip(a, b, strict=True):
-            np.testing.assert_allclose(x, y, rtol=rtol, atol=atol)
+        states = [a for s in updater.states.values() for a in leaves(s)] if compare_states else []
+        ends.append([a.asnumpy() for a in (*weights, *states)])
+    for x, y in zip(*ends, strict=True):
+        np.testing.assert_allclose(x, y, rtol=rtol, atol=atol)

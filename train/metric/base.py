@@ -16,7 +16,7 @@ import numpy as np
 from ... import engine
 from ...context import cpu
 from ...engine import Var
-from ...errors import ParameterError, ShapeError
+from ...errors import ParameterError, ShapeError, check_choice
 from ...ndarray import NDArray
 from ...ndarray.dispatch.copy import host
 from ..registry import Registry
@@ -260,8 +260,7 @@ class AveragedMetric(PooledMetric):
     """
 
     def __init__(self, name: str | None = None, output_names: Names = None, label_names: Names = None, average: str = "macro"):
-        if average not in ("macro", "micro"):
-            raise ParameterError(f"{name or self.default_name}: average={average!r} is not one of macro, micro.")
+        check_choice(name or self.default_name, "average", average, ("macro", "micro"))
         self.average, self.pooled = average, average == "micro"
         super().__init__(name, output_names, label_names, **({} if average == "macro" else {"average": average}))
 

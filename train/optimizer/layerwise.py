@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from typing import Any
 
-from ...errors import ParameterError
+from ...errors import check_choice
 from ...ndarray import NDArray, zeros_like
 from .base import Index, MomentumOptimizer, Optimizer, register
 from .update import ParamUpdate
@@ -91,8 +91,7 @@ class LBSGD(MomentumOptimizer):
                  warmup_epochs: int = 5, batch_scale: int = 1, updates_per_epoch: int = 32, begin_epoch: int = 0,
                  num_epochs: int = 60, **kwargs: Any):
         super().__init__(momentum, multi_precision=multi_precision, **kwargs)
-        if warmup_strategy not in ("linear", "power2", "sqrt", "lars"):
-            raise ParameterError(f"LBSGD: warmup_strategy={warmup_strategy!r} is not one of linear, power2, sqrt, lars.")
+        check_choice("LBSGD", "warmup_strategy", warmup_strategy, ("linear", "power2", "sqrt", "lars"))
         self.warmup_strategy, self.warmup_epochs, self.batch_scale = warmup_strategy, warmup_epochs, batch_scale
         self.updates_per_epoch, self.num_epochs = updates_per_epoch, num_epochs
         self.init_updates = begin_epoch * updates_per_epoch

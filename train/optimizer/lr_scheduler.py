@@ -11,7 +11,7 @@ import math
 from collections.abc import Sequence
 from itertools import pairwise
 
-from ...errors import ParameterError
+from ...errors import ParameterError, check_choice
 
 
 class LRScheduler:
@@ -27,8 +27,7 @@ class LRScheduler:
         if warmup_begin_lr > base_lr:
             raise ParameterError(f"{name}: the rate would fall during the warm-up: warmup_begin_lr={warmup_begin_lr}, "
                                  f"base_lr={base_lr}. Give a warmup_begin_lr of at most base_lr.")
-        if warmup_mode not in ("linear", "constant"):
-            raise ParameterError(f"{name}: warmup_mode={warmup_mode!r} is not one of linear, constant.")
+        check_choice(name, "warmup_mode", warmup_mode, ("linear", "constant"))
         self.warmup_steps = warmup_steps
         self.warmup_begin_lr = warmup_begin_lr
         self.warmup_mode = warmup_mode

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Mapping, Sequence
+from functools import partial
 from itertools import islice
 from typing import Any
 
 from ... import ndarray as nd
-from ...errors import MXNetError, ParameterError
+from ...errors import MXNetError, ParameterError, check_choice
 from ...graph.symbol import namespace as symbol
 from ...graph.symbol.symbol import Symbol
 from ..fused_rnn_layout import GATES, FusedRNNLayout
@@ -187,8 +188,7 @@ class FusedRNNCell(BaseRNNCell):
     def __init__(self, num_hidden: int, num_layers: int = 1, mode: str = "lstm", bidirectional: bool = False,
                  dropout: float = 0.0, get_next_state: bool = False, forget_bias: float = 1.0, prefix: str | None = None,
                  params: RNNParams | None = None):
-        if mode not in GATES:
-            raise ParameterError(f"FusedRNNCell: mode={mode!r} is not one of {', '.join(GATES)}.")
+        check_choice("FusedRNNCell", "mode", mode, GATES)
         super().__init__(f"{mode}_" if prefix is None else prefix, params)
         self._num_hidden, self._num_layers = num_hidden, num_layers
         self._mode: Any = mode
@@ -241,18 +241,16 @@ class FusedRNNCell(BaseRNNCell):
     def unfuse(self) -> SequentialRNNCell:
         """Return the same network as single cells. Their parameters are those of unpack_weights, packed by each cell."""
         make = {
-            "rnn_relu": lambda p: RNNCell(self._num_hidden, activation="relu", prefix=p),
-            "rnn_tanh": lambda p: RNNCell(self._num_hidden, activation="tanh", prefix=p),
-            "lstm": lambda p: LSTMCell(self._num_hidden, prefix=p, forget_bias=self._forget_bias),
-            "gru": lambda p: GRUCell(self._num_hidden, prefix=p),
+            "rnn_relu": partial(RNNCell, activation="relu"), "rnn_tanh": RNNCell,
+            "lstm": partial(LSTMCell, forget_bias=self._forget_bias), "gru": GRUCell,
         }[self._mode]
         stack = SequentialRNNCell()
         for i in range(self._num_layers):
             if self._bidirectional:
-                stack.add(BidirectionalCell(make(f"{self._prefix}l{i}_"), make(f"{self._prefix}r{i}_"),
-                                            output_prefix=f"{self._prefix}bi_l{i}_"))
+                sides = (make(self._num_hidden, prefix=f"{self._prefix}{side}{i}_") for side in "lr")
+                stack.add(BidirectionalCell(*sides, output_prefix=f"{self._prefix}bi_l{i}_"))
             else:
-                stack.add(make(f"{self._prefix}l{i}_"))
+                stack.add(make(self._num_hidden, prefix=f"{self._prefix}l{i}_"))
             if self._dropout > 0 and i != self._num_layers - 1:
                 stack.add(DropoutCell(self._dropout, prefix=f"{self._prefix}_dropout{i}_"))
         return stack

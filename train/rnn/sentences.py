@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from ...errors import ParameterError
+from ...errors import ParameterError, check_choice
 from ...io import DataBatch, DataDesc, DataIter
 from ...ndarray import array
 
@@ -58,8 +58,7 @@ class BucketSentenceIter(DataIter):
                  invalid_label: int = -1, data_name: str = "data", label_name: str = "softmax_label", dtype: Any = "float32",
                  layout: str = "NT"):
         super().__init__(batch_size)
-        if layout not in ("NT", "TN"):
-            raise ParameterError(f"BucketSentenceIter: layout={layout!r} is not one of 'NT', 'TN'.")
+        check_choice("BucketSentenceIter", "layout", layout, ("NT", "TN"))
         if not buckets:
             counts = np.bincount([len(s) for s in sentences]) if len(sentences) else np.zeros(0, int)
             buckets = [length for length, n in enumerate(counts) if n >= batch_size and length]

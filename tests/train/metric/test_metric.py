@@ -132,7 +132,7 @@ def test_a_nan_in_the_predictions_sets_saw_nan(name):
     [
         (lambda: metric.create("acuracy"), "metric.create: no metric is called 'acuracy'. Did you mean 'accuracy'"),
         (lambda: metric.create(3), "metric.create: 3 is neither a name, a function, a list nor a metric."),
-        (lambda: metric.F1(average="mean"), "f1: average='mean' is not one of macro, micro."),
+        (lambda: metric.F1(average="mean"), "f1: average='mean' is not one of 'macro', 'micro'."),
         (lambda: metric.CrossEntropy().update([np.array([5])], [np.ones((1, 3))]),
          "cross-entropy: a label is out of range: labels 5..5, 3 classes."),
         (lambda: metric.MSE().update([np.ones((2, 3))], [np.ones((2, 4))]),
