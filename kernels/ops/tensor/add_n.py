@@ -6,10 +6,9 @@ from collections.abc import Sequence
 from functools import reduce
 
 from ....errors import ParameterError, ShapeError
-from ...cpu.numpy_printer import numpy_kernel
 from ...declare.operator_property import Shapes
 from ...declare.property_op import register_operator
-from ...declare.traced import GradientOp, TracedOp
+from ...declare.traced import GradientOp, TracedOp, printed
 from ...ir.expr import Expr, load
 from ...kernel import KernelFunction
 from ...op import Expression, Gradient, Reqs, Shape, Spec, Specs, is_known, register
@@ -70,10 +69,6 @@ class KhatriRao(Variadic):
         views: list[Shape] = [tuple(r if i == j else 1 for j in range(len(ins))) + (columns,) for i, r in enumerate(rows)]
         body = Expression((reduce(lambda a, b: a * b, (load(i, s.dtype) for i, s in enumerate(ins))),))
         specs, whole = [Spec(v, s.dtype) for v, s in zip(views, ins)], Spec((*rows, columns), outs[0].dtype)
-        if target == "gpu":
-            from ...gpu.printer import triton_kernel as make  # optional dependency
-        else:
-            make = numpy_kernel
-        inner = make(body, specs, [whole], reqs, name=self.name)
+        inner = printed(body, specs, [whole], reqs, target, self.name)
         return lambda run, inputs, outputs: inner(run, [a.reshape(v) for a, v in zip(inputs, views)],
                                                   [outputs[0].reshape(whole.shape)])

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Sequence
 from typing import Any, ClassVar
 
@@ -11,31 +10,23 @@ from ....errors import ShapeError
 from ...declare.operator_property import OperatorProperty, Shapes, gpu_module
 from ...declare.property_op import register_operator
 from ...kernel import KernelFunction
-from ...op import Req, Reqs, Shape, Specs, is_known
+from ...op import Req, Reqs, Specs, is_known
 from .data_movement import convert
-from .reshape import check_axis
+from .reshape import check_axis, lines_of
 
 
 class ArgExtreme(OperatorProperty):
     """Base class: indices along an axis, in the dtype of data."""
 
     low: ClassVar[bool] = False
-    axis: int | None = None
-    keepdims: bool = False
+    axis, keepdims = 1, False  # not annotated: parameters of argmax and argmin alone
     gradient_arguments = ()
-
-    def lines(self, x: Shape) -> tuple[int, int, int]:
-        """Return x as [outer, n, inner]."""
-        if self.axis is None:
-            return 1, math.prod(x), 1
-        axis = check_axis(self.name, self.axis, len(x))
-        return math.prod(x[:axis]), x[axis], math.prod(x[axis + 1:])
 
     def infer_shape(self, in_shape: Shapes, out_shape: Shapes) -> tuple[Shapes, Shapes, Shapes]:
         x = in_shape[0]
         if x is None:
             return [x], list(out_shape), []
-        if is_known(x) and self.lines(x)[1] == 0:
+        if is_known(x) and lines_of(self.name, self.axis, x)[1] == 0:
             raise ShapeError(f"{self.name}: data {x} has no element along axis {self.axis}.")
         if self.axis is None:
             return [x], [(1,) * len(x) if self.keepdims else (1,)], []
@@ -43,7 +34,7 @@ class ArgExtreme(OperatorProperty):
         return [x], [(*x[:axis], *([1] if self.keepdims else []), *x[axis + 1:]) or (1,)], []
 
     def forward_kernel(self, ins: Specs, outs: Specs, reqs: Reqs, target: str, train: bool) -> KernelFunction:
-        lines, low, req = self.lines(ins[0].shape), self.low, reqs[0]
+        lines, low, req = lines_of(self.name, self.axis, ins[0].shape), self.low, reqs[0]
         if target == "gpu":
             module = gpu_module("tensor.triton_order")
             return lambda run, inputs, outputs: module.extreme(run, lines, inputs[0], outputs[0], low=low, add=req == Req.ADD)
@@ -63,9 +54,12 @@ class Argmax(ArgExtreme):
     keepdims: keep the axis with size 1. Returns: indices in the dtype of data, as in MXNet.
     """
 
+    axis: int | None = None
+    keepdims: bool = False
+
 
 @register_operator("argmin")
-class Argmin(ArgExtreme):
+class Argmin(Argmax):
     """The index of the smallest element along axis, the first of equals. Parameters as in argmax."""
 
     low: ClassVar[bool] = True
@@ -74,6 +68,3 @@ class Argmin(ArgExtreme):
 @register_operator("argmax_channel")
 class ArgmaxChannel(ArgExtreme):
     """argmax along axis 1."""
-
-    axis: ClassVar[int] = 1  # type: ignore[misc]
-    keepdims: ClassVar[bool] = False  # type: ignore[misc]

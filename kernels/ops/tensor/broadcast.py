@@ -8,9 +8,9 @@ from typing import Any, ClassVar
 import numpy as np
 
 from ....errors import ParameterError, ShapeError
-from ...cpu.numpy_printer import numpy_kernel
 from ...declare.operator_property import KnownShapes, OperatorProperty, Shapes
 from ...declare.property_op import register_operator
+from ...declare.traced import printed
 from ...ir.expr import load
 from ...kernel import KernelFunction
 from ...op import Expression, Req, Reqs, Shape, Specs
@@ -46,11 +46,7 @@ class Broadcast(OperatorProperty):
         if not ins[0].size:
             return _cleared(reqs[0])
         total = Expression((load(0, ins[0].dtype),), combine="add")
-        if target == "gpu":
-            from ...gpu.printer import triton_kernel  # optional dependency
-
-            return triton_kernel(total, ins, outs, reqs, name=f"backward_{self.name}")
-        return numpy_kernel(total, ins, outs, reqs, name=f"backward_{self.name}")
+        return printed(total, ins, outs, reqs, target, f"backward_{self.name}")
 
 
 def _cleared(req: Req) -> KernelFunction:

@@ -12,7 +12,7 @@ from ...declare.operator_property import Dtypes, OperatorProperty, Shapes, assig
 from ...declare.property_op import register_operator
 from ...kernel import KernelFunction
 from ...op import Req, Reqs, Shape, Spec, Specs, is_known
-from .reshape import check_axis
+from .reshape import check_axis, lines_of
 
 
 @register_operator("_np_cumsum", aliases=("cumsum",))
@@ -41,9 +41,7 @@ class Cumsum(OperatorProperty):
         return [x], [x], []
 
     def _kernel(self, shape: Shape, out: Spec, req: Req, target: str, back: bool) -> KernelFunction:
-        axis = 0 if self.axis is None else check_axis(self.name, self.axis, len(shape))
-        lines = (1, math.prod(shape), 1) if self.axis is None else \
-            (math.prod(shape[:axis]), shape[axis], math.prod(shape[axis + 1:]))
+        lines = lines_of(self.name, self.axis, shape)
         if target == "gpu":
             module = gpu_module("tensor.triton_cumsum")
             return lambda run, inputs, outputs: module.cumsum(run, lines, inputs[0], outputs[0], back=back, add=req == Req.ADD)

@@ -13,11 +13,11 @@ from ....errors import DTypeError, ShapeError
 from ...declare.operator_property import Dtypes, KnownShapes, OperatorProperty, Shapes, assign, gpu_module
 from ...declare.property_op import register_operator
 from ...kernel import NOTHING, KernelFunction
-from ...op import Req, Reqs, Shape, Specs
+from ...op import Req, Reqs, Specs
 from ...params import Param, parse_value
 from .data_movement import convert, layout, whole
 from .pick import pick_kernel, put_kernel
-from .reshape import check_axis
+from .reshape import lines_of
 
 INT32, INT64 = np.dtype(np.int32), np.dtype(np.int64)
 _EXACT = {"float16": 2**11, "bfloat16": 2**8, "float32": 2**24, "uint8": 2**8, "int8": 2**7}  # integers up to this are exact
@@ -68,13 +68,6 @@ class Ordered(OperatorProperty):
     def declare_backward_dependency(self, out_grad: list[int], in_data: list[int], out_data: list[int]) -> list[int]:
         return [out_grad[0], out_data[1]] if len(out_data) > 1 else []
 
-    def lines(self, x: Shape) -> tuple[int, int, int]:
-        """Return x as [outer, n, inner]."""
-        if self.axis is None:
-            return 1, math.prod(x), 1
-        axis = check_axis(self.name, self.axis, len(x))
-        return math.prod(x[:axis]), x[axis], math.prod(x[axis + 1:])
-
     def infer_type(self, in_type: Dtypes, out_type: Dtypes) -> tuple[Dtypes, Dtypes, Dtypes]:
         x, what = in_type[0], self.returned()
         if what == "indices":
@@ -86,7 +79,7 @@ class Ordered(OperatorProperty):
 
     def output_shapes(self, in_shape: KnownShapes) -> Shapes:
         x = in_shape[0]
-        _, n, _ = self.lines(x)
+        _, n, _ = lines_of(self.name, self.axis, x)
         k = self.count(n)
         held = _EXACT.get(self.index_dtype().name)
         if self.returned() in ("indices", "both") and held is not None and n > held:
@@ -97,7 +90,7 @@ class Ordered(OperatorProperty):
         return [y] * len(self.list_outputs())
 
     def forward_kernel(self, ins: Specs, outs: Specs, reqs: Reqs, target: str, train: bool) -> KernelFunction:
-        lines, what, down = self.lines(ins[0].shape), self.returned(), not self.is_ascend
+        lines, what, down = lines_of(self.name, self.axis, ins[0].shape), self.returned(), not self.is_ascend
         k = self.count(lines[1])
         if not math.prod(lines):
             return NOTHING
@@ -149,7 +142,7 @@ class Ordered(OperatorProperty):
         return kernel
 
     def backward_kernel(self, ins: Specs, outs: Specs, reqs: Reqs, target: str, train: bool) -> KernelFunction:
-        outer, n, inner = self.lines(outs[0].shape)
+        outer, n, inner = lines_of(self.name, self.axis, outs[0].shape)
         return put_kernel((outer, n, self.count(n), inner, 1), "clip", reqs[0], target)
 
 

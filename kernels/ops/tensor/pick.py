@@ -13,7 +13,7 @@ from ...declare.operator_property import Dtypes, OperatorProperty, Shapes, assig
 from ...declare.property_op import register_operator
 from ...kernel import NOTHING, KernelFunction
 from ...op import Req, Reqs, Shape, Specs, is_known, merge_shapes
-from .reshape import check_axis
+from .reshape import check_axis, lines_of
 
 INT32 = np.dtype(np.int32)
 
@@ -120,8 +120,8 @@ class Pick(PickedAlong):
         return self.mode
 
     def lines(self, x: Shape) -> tuple[int, int, int, int, int]:
-        axis = check_axis(self.name, self.axis, len(x))
-        return math.prod(x[:axis]), x[axis], 1, math.prod(x[axis + 1:]), 1
+        outer, n, inner = lines_of(self.name, self.axis, x)
+        return outer, n, 1, inner, 1
 
     def infer_shape(self, in_shape: Shapes, out_shape: Shapes) -> tuple[Shapes, Shapes, Shapes]:
         x, i = in_shape

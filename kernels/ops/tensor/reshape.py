@@ -9,9 +9,9 @@ import numpy as np
 
 from ....dtype import is_half
 from ....errors import ParameterError, ShapeError
-from ...cpu.numpy_printer import numpy_kernel
 from ...declare.operator_property import Dtypes, KnownShapes, Shapes
 from ...declare.property_op import register_operator
+from ...declare.traced import printed
 from ...ir.expr import cast, load
 from ...kernel import KernelFunction
 from ...op import Expression, Reqs, Shape, Specs, is_known, merge_shapes
@@ -24,6 +24,14 @@ def check_axis(name: str, axis: int, rank: int, *, low: int | None = None) -> in
         raise ShapeError(f"{name}: axis {axis} is out of range for an array of {rank} axes. "
                          f"Use {-rank if low is None else low} to {rank - 1}.")
     return axis % rank if rank else 0
+
+
+def lines_of(name: str, axis: int | None, x: Shape) -> tuple[int, int, int]:
+    """Return x as [outer, n, inner], n being the size of axis; without axis, x flattened."""
+    if axis is None:
+        return 1, math.prod(x), 1
+    axis = check_axis(name, axis, len(x))
+    return math.prod(x[:axis]), x[axis], math.prod(x[axis + 1:])
 
 
 class SameElements(MoveProperty):
@@ -279,6 +287,23 @@ class SwapAxis(Permuted):
         return tuple(order)
 
 
+@register_operator("_np_moveaxis", aliases=("moveaxis",))
+class MoveAxis(Permuted):
+    """Axes `source` of a moved to positions `destination`; the other axes keep their order."""
+
+    source: tuple
+    destination: tuple
+    argument_names = ("a",)
+
+    def order(self, rank: int) -> tuple[int, ...]:
+        src, dst = ([check_axis(self.name, a, rank) for a in axes] for axes in (self.source, self.destination))
+        if len(src) != len(dst) or len(set(src)) != len(src) or len(set(dst)) != len(dst):
+            raise ShapeError(f"{self.name}: source={self.source} and destination={self.destination} must name the same "
+                             f"number of axes, each once.")
+        rest = iter(a for a in range(rank) if a not in src)
+        return tuple(src[dst.index(i)] if i in dst else next(rest) for i in range(rank))
+
+
 class BlockMoved(MoveProperty):
     """Base class: [n, c, h, w] with blocks of pixels moved between channels and plane."""
 
@@ -359,10 +384,6 @@ class Cast(MoveProperty):
     def forward_kernel(self, ins: Specs, outs: Specs, reqs: Reqs, target: str, train: bool) -> KernelFunction:
         value = load(0, ins[0].dtype)
         e = Expression((value if is_half(outs[0].dtype) else cast(value, outs[0].dtype),))
-        if target == "gpu":
-            from ...gpu.printer import triton_kernel  # optional dependency
-
-            return triton_kernel(e, ins, outs, reqs, name=self.name)
-        return numpy_kernel(e, ins, outs, reqs, name=self.name)
+        return printed(e, ins, outs, reqs, target, self.name)
 
     backward_kernel = forward_kernel

@@ -1,4 +1,4 @@
-"""Operators that split or join arrays: slice, split, concat, stack, tile, repeat, reverse."""
+"""Operators that split or join arrays: slice, split, _split_v2, concat, stack, tile, repeat, reverse."""
 
 from __future__ import annotations
 
@@ -9,9 +9,9 @@ from typing import Any, ClassVar
 import numpy as np
 
 from ....errors import ParameterError, ShapeError
-from ...cpu.numpy_printer import numpy_kernel
-from ...declare.operator_property import Shapes, gpu_module
+from ...declare.operator_property import KnownShapes, Shapes, gpu_module
 from ...declare.property_op import register_operator
+from ...declare.traced import printed
 from ...ir.coalesce import merge
 from ...ir.expr import load
 from ...kernel import KernelFunction
@@ -106,8 +106,24 @@ class Stack(Variadic):
         return [Move(i, shaped(one), 0, window(axis, i, i + 1)) for i in range(len(ins))]
 
 
+class Parts(MoveProperty):
+    """Base class: the input cut along an axis."""
+
+    axis: int
+
+    def parts(self, size: int) -> list[tuple[int, int]]:
+        """Return (begin, end) of each part of an axis of this size."""
+        raise NotImplementedError(self.name)
+
+    def moves(self, ins: Sequence[Shape], outs: Sequence[Shape]) -> list[Move]:
+        x = ins[0]
+        axis = self.axis % len(x)
+        return [Move(0, window(axis, b, e), i, shaped((*x[:axis], e - b, *x[axis + 1:])))
+                for i, (b, e) in enumerate(self.parts(x[axis]))]
+
+
 @register_operator("SliceChannel", aliases=("split",))
-class SliceChannel(MoveProperty):
+class SliceChannel(Parts):
     """num_outputs equal parts along axis. squeeze_axis: parts have size 1 along the axis, which is removed."""
 
     num_outputs: int
@@ -144,12 +160,51 @@ class SliceChannel(MoveProperty):
         thin = (*x[:axis], *x[axis + 1:]) if self.squeeze_axis else (*x[:axis], part, *x[axis + 1:])
         return [x], [thin] * n, []
 
-    def moves(self, ins: Sequence[Shape], outs: Sequence[Shape]) -> list[Move]:
-        x = ins[0]
-        axis = self.axis % len(x)
-        part = x[axis] // self.num_outputs
-        thick = (*x[:axis], part, *x[axis + 1:])
-        return [Move(0, window(axis, i * part, (i + 1) * part), i, shaped(thick)) for i in range(self.num_outputs)]
+    def parts(self, size: int) -> list[tuple[int, int]]:
+        part = size // self.num_outputs
+        return [(i * part, (i + 1) * part) for i in range(self.num_outputs)]
+
+
+@register_operator("_split_v2")
+class SplitV2(Parts):
+    """data cut along axis: into `sections` equal parts, or before each of `indices`, the first of which is 0.
+
+    squeeze_axis: parts have size 1 along the axis, which is removed.
+    """
+
+    indices: tuple = ()
+    axis: int = 1
+    squeeze_axis: bool = False
+    sections: int = 0
+
+    def validate(self) -> None:
+        if self.sections < 0 or (not self.sections and (not self.indices or self.indices[0] != 0
+                                                        or list(self.indices) != sorted(self.indices))):
+            raise ParameterError(f"{self.name}: sections={self.sections}, indices={self.indices}: give a number of parts, or "
+                                 f"ascending indices that begin with 0.")
+
+    def list_outputs(self) -> list[str]:
+        n = self.sections or len(self.indices)
+        return [f"output{i}" for i in range(n)] if n > 1 else ["output"]
+
+    def parts(self, size: int) -> list[tuple[int, int]]:
+        if self.sections:
+            if size % self.sections:
+                raise ShapeError(f"{self.name}: an axis of size {size} does not divide into {self.sections} equal parts.")
+            step = size // self.sections
+            return [(i * step, (i + 1) * step) for i in range(self.sections)]
+        if self.indices[-1] > size:
+            raise ShapeError(f"{self.name}: indices={self.indices} exceed an axis of size {size}.")
+        return list(zip(self.indices, (*self.indices[1:], size)))
+
+    def output_shapes(self, in_shape: KnownShapes) -> Shapes:
+        x = in_shape[0]
+        axis = check_axis(self.name, self.axis, len(x))
+        sizes = [e - b for b, e in self.parts(x[axis])]
+        if self.squeeze_axis and any(s != 1 for s in sizes):
+            raise ShapeError(f"{self.name}: squeeze_axis needs parts of size 1, but axis {axis} of {x} has parts {sizes}.")
+        thin = lambda s: (*x[:axis], *([] if self.squeeze_axis else [s]), *x[axis + 1:])
+        return [thin(s) for s in sizes]
 
 
 _LONG = 1 << 40  # replaces an unknown size: no slice reaches its end
@@ -289,11 +344,7 @@ class Repeated(MoveProperty):
 
     def _folded(self, x: Spec, y: Spec, reqs: Reqs, target: str) -> KernelFunction:
         """Return the kernel that broadcasts x to y, or sums x to y."""
-        if target == "gpu":
-            from ...gpu.printer import triton_kernel as make  # optional dependency
-        else:
-            make = numpy_kernel
-        inner = make(Expression((load(0, x.dtype),)), [x], [y], reqs, name=self.name)
+        inner = printed(Expression((load(0, x.dtype),)), [x], [y], reqs, target, self.name)
         return lambda run, inputs, outputs: inner(run, [inputs[0].reshape(x.shape)], [outputs[0].reshape(y.shape)])
 
 

@@ -13,8 +13,8 @@ from ....errors import ParameterError, ShapeError
 from ...declare.operator_property import Dtypes, OperatorProperty, Shapes, assign, gpu_module, math_dtype
 from ...declare.property_op import register_operator
 from ...kernel import KernelFunction
-from ...op import Req, Reqs, Shape, Specs, merge_shapes
-from .reshape import check_axis
+from ...op import Req, Reqs, Specs, merge_shapes
+from .reshape import check_axis, lines_of
 
 
 class Picked(OperatorProperty):
@@ -22,11 +22,8 @@ class Picked(OperatorProperty):
 
     linear: ClassVar[bool] = True
 
+    axis = 0  # of the source; not annotated: a parameter of take alone
     source: ClassVar[int] = 0  # position of the source among the arguments; the other one holds the indices
-
-    def axis_of(self, rank: int) -> int:
-        """Return the axis of the source."""
-        return 0
 
     def how(self) -> str:
         """The treatment of indices out of range: "clip", "wrap" or "raise"."""
@@ -44,10 +41,6 @@ class Picked(OperatorProperty):
     def declare_backward_dependency(self, out_grad: list[int], in_data: list[int], out_data: list[int]) -> list[int]:
         return [out_grad[0], in_data[1 - self.source]]
 
-    def _rows(self, shape: Shape) -> tuple[int, int, int]:
-        axis = self.axis_of(len(shape))
-        return math.prod(shape[:axis]), shape[axis], math.prod(shape[axis + 1:])
-
     def numbers(self, given: np.ndarray, n: int) -> np.ndarray:
         """Return given as indices below n, int64 [k]. With "raise", raises ShapeError for an index out of range."""
         with np.errstate(invalid="ignore"):
@@ -61,7 +54,7 @@ class Picked(OperatorProperty):
 
     def forward_kernel(self, ins: Specs, outs: Specs, reqs: Reqs, target: str, train: bool) -> KernelFunction:
         s, req, k = self.source, reqs[0], ins[1 - self.source].size
-        rows = self._rows(ins[s].shape)
+        rows = lines_of(self.name, self.axis, ins[s].shape)
         if target == "gpu":
             module, wrap = gpu_module("tensor.triton_take"), self.how() == "wrap"
             return lambda run, inputs, outputs: module.take(run, rows, k, inputs[s], inputs[1 - s], outputs[0],
@@ -79,7 +72,7 @@ class Picked(OperatorProperty):
         return kernel
 
     def backward_kernel(self, ins: Specs, outs: Specs, reqs: Reqs, target: str, train: bool) -> KernelFunction:
-        rows, req, k = self._rows(outs[0].shape), reqs[0], ins[1].size
+        rows, req, k = lines_of(self.name, self.axis, outs[0].shape), reqs[0], ins[1].size
         if target == "gpu":
             module, wrap = gpu_module("tensor.triton_take"), self.how() == "wrap"
             return lambda run, inputs, outputs: module.put(run, rows, k, *inputs, outputs[0], wrap=wrap,
@@ -113,9 +106,6 @@ class Take(Picked):
     axis: int = 0
     mode: Literal["clip", "wrap", "raise"] = "clip"
     argument_names = ("a", "indices")
-
-    def axis_of(self, rank: int) -> int:
-        return check_axis(self.name, self.axis, rank)
 
     def how(self) -> str:
         return self.mode

@@ -8,13 +8,12 @@ from typing import Any
 import numpy as np
 
 from ....errors import ShapeError
-from ...cpu.numpy_printer import numpy_kernel
 from ...declare.simple_op import Array, SimpleOp
-from ...declare.traced import TracedOp
+from ...declare.traced import TracedOp, printed
 from ...ir.expr import Expr
 from ...ir.lang import where
-from ...kernel import KernelFunction
-from ...op import Dtypes, Expression, Formula, Gradient, Reqs, Shape, Shapes, Spec, Specs, register
+from ...kernel import Kernel
+from ...op import Dtypes, Formula, Gradient, Reqs, Shape, Shapes, Spec, Specs, register
 from ...params import Params
 
 
@@ -23,29 +22,35 @@ def row_view(condition: Shape, rank: int) -> Shape:
     return (*condition, *(1,) * (rank - 1)) if len(condition) == 1 else condition
 
 
-def _printed(body: Expression, ins: list[Spec], outs: Specs, reqs: Reqs, target: str, at: int, name: str) -> KernelFunction:
-    """Return the kernel of body. A condition (input `at`) with one axis has one value per row."""
-    if target == "gpu":
-        from ...gpu.printer import triton_kernel as make  # optional dependency
-    else:
-        make = numpy_kernel
-    given = ins[at]
-    view = row_view(given.shape, max(len(s.shape) for s in (*ins, *outs)))
-    ins[at] = Spec(view, given.dtype)
-    inner = make(body, ins, outs, reqs, name=name)
-    if view == given.shape:
-        return inner
+class _ByRow(TracedOp):
+    """Base class: a condition with one axis has a value for each row. It broadcasts from the left, so `expression` is None."""
 
-    def kernel(run: Any, inputs: Sequence[Any], outputs: Sequence[Any], scalars: tuple = ()) -> None:
-        arrays = list(inputs)
-        arrays[at] = arrays[at].reshape(view)
-        inner(run, arrays, outputs)
+    condition: int  # the input that is the condition
 
-    return kernel
+    def expression(self, p: Params, dtypes: Sequence[np.dtype]) -> Any:
+        return None
+
+    def kernel(self, p: Params, ins: Specs, outs: Specs, reqs: Reqs, target: str, train: bool = False) -> Kernel:
+        body, at, specs = super().expression(p, [s.dtype for s in ins]), self.condition, list(ins)
+        shape = specs[at].shape
+        view = row_view(shape, max(len(s.shape) for s in (*ins, *outs)))
+        specs[at] = Spec(view, specs[at].dtype)
+        inner = printed(body, specs, outs, reqs, target, self.name)
+        if view == shape:
+            return inner
+
+        def kernel(run: Any, inputs: Sequence[Any], outputs: Sequence[Any], scalars: tuple = ()) -> None:
+            arrays = list(inputs)
+            arrays[at] = arrays[at].reshape(view)
+            inner(run, arrays, outputs)
+
+        return Kernel(kernel)
 
 
-class WhereOp(SimpleOp):
-    """The operator `where`. It cannot be fused if the condition has one axis, since that broadcasts from the left."""
+class WhereOp(_ByRow, SimpleOp):
+    """The operator `where`."""
+
+    condition = 0
 
     def infer_shape(self, p: Params, inputs: Shapes, outputs: Shapes | None = None) -> tuple[Shapes, Shapes]:
         c, x, y = inputs
@@ -61,13 +66,6 @@ class WhereOp(SimpleOp):
             return list(inputs), [super().infer_shape(p, [(1,) * rank, x, y], outputs)[1][0]]
         return super().infer_shape(p, inputs, outputs)
 
-    def expression(self, p: Params, dtypes: Sequence[np.dtype]) -> Any:
-        return None
-
-    def kernel(self, p: Params, ins: Specs, outs: Specs, reqs: Reqs, target: str, train: bool = False) -> KernelFunction:
-        body = TracedOp.expression(self, p, [s.dtype for s in ins])
-        return _printed(body, list(ins), outs, reqs, target, 0, self.name)
-
     def formula(self, p: Params, ins: Specs, outs: Specs) -> Formula | None:
         e = TracedOp.expression(self, p, [s.dtype for s in ins])
         condition = row_view(ins[0].shape, len(outs[0].shape))
@@ -80,10 +78,10 @@ class WhereOp(SimpleOp):
         return Gradient(_BACKWARD, (("dy", 0), ("x", 0)), (1, 2))
 
 
-class _WhereBackward(TracedOp):
+class _WhereBackward(_ByRow):
     """The derivatives by x and y: dy where the element was selected, zero elsewhere."""
 
-    name, broadcast, input_names = "_backward_where", True, ("dy", "condition")
+    name, broadcast, input_names, condition = "_backward_where", True, ("dy", "condition"), 1
 
     def outputs(self, p: Params) -> tuple[str, ...]:
         return ("dx", "dy")
@@ -98,13 +96,6 @@ class _WhereBackward(TracedOp):
     def trace(self, p: Params, inputs: Sequence[Expr]) -> tuple[Expr, ...]:
         dy, c = inputs
         return where(c != 0, dy, 0), where(c != 0, 0, dy)
-
-    def expression(self, p: Params, dtypes: Sequence[np.dtype]) -> Any:
-        return None
-
-    def kernel(self, p: Params, ins: Specs, outs: Specs, reqs: Reqs, target: str, train: bool = False) -> KernelFunction:
-        body = TracedOp.expression(self, p, [s.dtype for s in ins])
-        return _printed(body, list(ins), outs, reqs, target, 1, self.name)
 
     def formula(self, p: Params, ins: Specs, outs: Specs) -> Formula | None:
         if any(s.shape != ins[0].shape for s in outs):
