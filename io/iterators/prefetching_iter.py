@@ -118,7 +118,8 @@ def _renamed(descriptions: Sequence[Sequence[Any]], names: Sequence[dict[str, st
         table: dict[str, str] = names[i] if names is not None else {}
         for d in arrays:  # DataDesc, or the pair (name, shape) of a user's own iterator
             d = d if isinstance(d, DataDesc) else DataDesc(*d)
-            out.append(DataDesc(table.get(str(d.name), d.name), d.shape, d.dtype, d.layout))
+            name = str(d.name)
+            out.append(DataDesc(table.get(name, name), d.shape, d.dtype, d.layout))
     return out
 
 
