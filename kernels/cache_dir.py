@@ -5,8 +5,21 @@ from __future__ import annotations
 import os
 from pathlib import Path
 
+from ..atomic_file import write_atomic
+from ..errors import FileError
+
 
 def cache_dir() -> Path:
     """Return the folder of generated kernel files: $TRITIUM_CACHE_DIR, else ~/.cache/tritium/kernels."""
     given = os.environ.get("TRITIUM_CACHE_DIR")
     return Path(given) if given else Path.home() / ".cache" / "tritium" / "kernels"
+
+
+def save(path: Path, data: bytes | str) -> bool:
+    """Write a file of the cache folder atomically. Return False if the folder cannot be written."""
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        write_atomic(path, data, sync=False)
+    except (OSError, FileError):
+        return False
+    return True

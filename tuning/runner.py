@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import math
 import os
-import select
 import signal
 import subprocess
 import sys
@@ -17,6 +16,7 @@ from typing import Any
 
 from ..errors import MXNetError
 from ..kernels.configs.key import Config
+from ..kernels.gpu.compile import read_lines
 from .collect import TuningRequest, WorkloadItem
 from .search import Failed, OutOfTime
 
@@ -34,7 +34,6 @@ class Runner:
         self.request, self.until = request, until
         self.command = list(command) or [sys.executable, "-m", f"{__package__}.child"]
         self._child: subprocess.Popen[bytes] | None = None
-        self._unread = b""
         self._errors: Any = None
         self.restarts = 0
 
@@ -75,12 +74,9 @@ class Runner:
         self._check_time()
         if self._child is None:
             self._start()
-        assert self._child is not None and self._child.stdin is not None
         try:
-            self._child.stdin.write(json.dumps(order).encode() + b"\n")
-            self._child.stdin.flush()
-            answer = self._answer(limit)
-        except (BrokenPipeError, EOFError):
+            answer = self._answer(order, limit)
+        except (BrokenPipeError, StopIteration):
             raise Failed(self._died()) from None
         except TimeoutError:
             self._check_time()
@@ -93,16 +89,14 @@ class Runner:
     def _start(self) -> None:
         self.restarts += 1
         self._errors = tempfile.TemporaryFile()  # noqa: SIM115 (closed by stop)
-        self._unread = b""
         environment = {n: v for n, v in os.environ.items() if n != "TRITIUM_TUNED"}
         self._child = subprocess.Popen(self.command, stdin=subprocess.PIPE, stdout=subprocess.PIPE,
                                        stderr=self._errors, env=environment, start_new_session=True)
-        assert self._child.stdin is not None
+        assert self._child.stdout is not None
+        self._lines = read_lines(self._child.stdout.fileno(), lambda: self._deadline)
         try:
-            self._child.stdin.write(json.dumps(asdict(self.request)).encode() + b"\n")
-            self._child.stdin.flush()
-            self._answer(STARTING)
-        except (BrokenPipeError, EOFError, TimeoutError):
+            self._answer(asdict(self.request), STARTING)
+        except (BrokenPipeError, StopIteration, TimeoutError):
             self._check_time()
             raise MXNetError(f"tune: the timing process does not start: {self._died()}") from None
 
@@ -111,22 +105,13 @@ class Runner:
             self.stop()
             raise OutOfTime
 
-    def _answer(self, limit: float) -> dict[str, Any]:
-        assert self._child is not None and self._child.stdout is not None
-        until = min(time.monotonic() + limit, self.until)
-        pipe = self._child.stdout.fileno()
-        while b"\n" not in self._unread:
-            left = until - time.monotonic()
-            if left <= 0:
-                raise TimeoutError
-            if not select.select([pipe], [], [], min(left, 3600.0))[0]:
-                continue
-            block = os.read(pipe, 1 << 16)
-            if not block:
-                raise EOFError
-            self._unread += block
-        line, _, self._unread = self._unread.partition(b"\n")
-        return json.loads(line)
+    def _answer(self, order: Mapping[str, Any], limit: float) -> dict[str, Any]:
+        """Send an order to the child; return its answer. Raises BrokenPipeError or StopIteration if the child has died."""
+        assert self._child is not None and self._child.stdin is not None
+        self._child.stdin.write(json.dumps(order).encode() + b"\n")
+        self._child.stdin.flush()
+        self._deadline = min(time.monotonic() + limit, self.until)
+        return json.loads(next(self._lines))
 
     def _died(self) -> str:
         child, errors = self._child, self._errors

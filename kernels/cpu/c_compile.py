@@ -24,10 +24,9 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from pathlib import Path
 
-from ...atomic_file import write_atomic
-from ...errors import FileError, ParameterError
+from ...errors import ParameterError
 from ...fork import in_forked_child
-from ..cache_dir import cache_dir
+from ..cache_dir import cache_dir, save
 from .c_printer import CFunction, program
 
 log = logging.getLogger(__name__)
@@ -173,23 +172,18 @@ def usage() -> tuple[int, int]:
 
 def _load(functions: list[CFunction]) -> dict[str, Loaded | None]:
     """Load all functions from one library, compiled if it is not in the cache folder."""
-    found = compiler()
-    nothing = dict.fromkeys((f.name for f in functions), None)
+    nothing, usable, found = dict.fromkeys((f.name for f in functions), None), available(), compiler()
     if found is None:
-        available()
         return nothing
     text = program(functions)
     path = library_path(text, found)
-    if _intact(path):
-        with_library = _open(path, functions)
-        if with_library is not None:
-            return with_library
-    if found.command in _hung:
-        return nothing
+    loaded = _open(path, functions) if _intact(path) else None
+    if loaded is not None or not usable:
+        return loaded or nothing
     try:
         with tempfile.TemporaryDirectory(prefix="tritium-c-") as scratch:
             made = _compile(text, found, Path(scratch))
-            at = path if _keep(made, path) else made
+            at = path if save(path, made.read_bytes()) else made
             return _open(at, functions) or nothing  # a library that is open may lose its file
     except (OSError, subprocess.SubprocessError) as failure:
         if isinstance(failure, subprocess.TimeoutExpired):
@@ -222,16 +216,6 @@ def _run(command: list[str]) -> str:
     if process.returncode:
         raise subprocess.CalledProcessError(process.returncode, command, said, wrong)
     return said
-
-
-def _keep(made: Path, path: Path) -> bool:
-    """Write the library atomically into the cache folder. Return False if the folder cannot be written."""
-    try:
-        path.parent.mkdir(parents=True, exist_ok=True)
-        write_atomic(path, made.read_bytes(), sync=False)
-    except (OSError, FileError):
-        return False
-    return True
 
 
 def _intact(path: Path) -> bool:

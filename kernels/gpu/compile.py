@@ -17,7 +17,7 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -27,16 +27,8 @@ from .job import CompileJob, constexpr
 from .load import load
 from .store import Access, CompiledKernel
 
-__all__ = ["Access", "CompiledKernel", "CompileJob", "build", "compile_all", "compile_source", "prepare", "read_accesses"]
-
 #: A job's result, or the compiler's message.
 Outcome = CompiledKernel | OperatorError
-
-
-def compile_source(source: str, name: str, signature: Mapping[str, str], constexprs: Mapping[str, Any] | None = None,
-                   *, target: int = 90, align16: tuple[str, ...] | None = None, num_warps: int = 4) -> CompiledKernel:
-    """Compile one kernel. Raises OperatorError with the compiler's message."""
-    return compile_all([CompileJob(source, name, signature, constexprs or {}, target, align16, num_warps)])[0]
 
 
 def compile_all(jobs: Sequence[CompileJob], *, timeout: float = 300, workers: int | None = None) -> list[CompiledKernel]:
@@ -45,13 +37,12 @@ def compile_all(jobs: Sequence[CompileJob], *, timeout: float = 300, workers: in
     timeout: seconds for each.
     Raises OperatorError that names the kernel and target, with the compiler's message.
     """
-    results: list[CompiledKernel | None] = [None] * len(jobs)
+    results: dict[int, CompiledKernel] = {}
     for i, outcome in build(jobs, timeout=timeout, workers=workers):
         if isinstance(outcome, OperatorError):
             raise outcome
         results[i] = outcome
-    assert all(r is not None for r in results)
-    return results  # type: ignore[return-value]
+    return [results[i] for i in range(len(jobs))]
 
 
 def prepare(jobs: Sequence[CompileJob], *, timeout: float = 300, workers: int | None = None) -> int:
@@ -62,8 +53,7 @@ def prepare(jobs: Sequence[CompileJob], *, timeout: float = 300, workers: int | 
     """
     missing = {j.digest(): j for j in jobs}
     missing = {d: j for d, j in missing.items() if store.find(d) is None}
-    failed = [o for _, o in build(list(missing.values()), timeout=timeout, workers=workers)
-              if isinstance(o, OperatorError)]
+    failed = [o for _, o in build(list(missing.values()), timeout=timeout, workers=workers) if isinstance(o, OperatorError)]
     if failed:
         raise failed[0]
     return len(missing)
@@ -118,10 +108,12 @@ def _children(jobs: list[dict[str, Any]], timeout: float, workers: int, until: f
             assert child.stdout
             answered = 0
             try:
-                for line in _lines(child.stdout.fileno(), until):
+                for line in read_lines(child.stdout.fileno(), lambda: until):
                     reply = json.loads(line)
                     answered += 1
                     yield reply.pop("i"), reply
+            except TimeoutError:
+                pass  # the remaining jobs have no answer
             finally:
                 if answered < len(jobs):
                     child.stdout.close()  # or it waits for a reader
@@ -135,20 +127,19 @@ def _children(jobs: list[dict[str, Any]], timeout: float, workers: int, until: f
             raise OperatorError(f"compile_all: the compiling process died: {complaints.read()[-2000:]}")
 
 
-def _lines(pipe: int, until: float) -> Iterator[bytes]:
-    """Yield the lines from a pipe, to its end or until time.monotonic() reaches `until`."""
+def read_lines(pipe: int, until: Callable[[], float]) -> Iterator[bytes]:
+    """Yield the lines from a pipe, to its end. Raises TimeoutError when time.monotonic() reaches until()."""
     rest = b""
     while True:
-        left = until - time.monotonic()
-        if left <= 0 or not select.select([pipe], [], [], min(left, 3600.0))[0]:
-            if time.monotonic() >= until:
+        left = until() - time.monotonic()
+        if left <= 0:
+            raise TimeoutError
+        if select.select([pipe], [], [], min(left, 3600.0))[0]:
+            block = os.read(pipe, 1 << 16)
+            if not block:
                 return
-            continue
-        block = os.read(pipe, 1 << 16)
-        if not block:
-            return
-        *lines, rest = (rest + block).split(b"\n")
-        yield from lines
+            *lines, rest = (rest + block).split(b"\n")
+            yield from lines
 
 
 # ---- the compiler ---------------------------------------------------------------------------------------------------
@@ -177,26 +168,16 @@ def compile_here(job: dict[str, Any]) -> tuple[CompiledKernel, bytes]:
     assert not getattr(metadata, "profile_scratch_size", 0), "a kernel that is profiled"
     kinds = [k for k in ("tcgen05.mma", "wgmma.mma_async", "mma.sync") if k in ptx]
     facts = CompiledKernel(
-        name=job["name"],
-        target=job["target"],
-        registers=usage["REG"],
-        stack=usage["STACK"],
-        local=usage["LOCAL"],
-        spills=spills,
-        shared=metadata.shared,
-        num_warps=metadata.num_warps,
-        accesses=read_accesses(ptx),
+        name=job["name"], target=job["target"], registers=usage["REG"], stack=usage["STACK"], local=usage["LOCAL"], spills=spills,
+        shared=metadata.shared, num_warps=metadata.num_warps, accesses=read_accesses(ptx),
         wide_offsets=bool(re.search(r"arith\.(?:muli|addi)[^\n]*i64", compiled.asm["ttir"])),
         tensor_ops=len(re.findall(r"wgmma\.mma_async|mma\.sync|tcgen05\.mma", ptx)),
         async_copies=len(re.findall(r"cp\.async\.c[ag]|cp\.async\.bulk\.tensor", ptx)),
-        tma=len(re.findall(r"cp\.async\.bulk\.tensor", ptx)),
-        instruction=kinds[0] if kinds else "",
+        tma=len(re.findall(r"cp\.async\.bulk\.tensor", ptx)), instruction=kinds[0] if kinds else "",
         specialised="setmaxnreg" in ptx or "ttg.warp_specialize" in compiled.asm["ttgir"],
         parameters=tuple((p, t) for p, t in signature.items() if t != "constexpr"),
         scratch=(metadata.global_scratch_size, metadata.global_scratch_align),
-        cooperative=bool(metadata.launch_cooperative_grid),
-        seconds=round(time.perf_counter() - began, 3),
-    )
+        cooperative=bool(metadata.launch_cooperative_grid), seconds=round(time.perf_counter() - began, 3))
     return facts, cubin
 
 
@@ -240,8 +221,7 @@ def _disassemble(cubin: bytes, tools: Path) -> tuple[dict[str, int], int]:
         f.flush()
 
         def run(tool: str, option: str) -> str:
-            return subprocess.run([str(tools / tool), option, f.name], capture_output=True, text=True,
-                                  check=True).stdout
+            return subprocess.run([str(tools / tool), option, f.name], capture_output=True, text=True, check=True).stdout
 
         usage = {k: int(v) for k, v in re.findall(r"\b(REG|STACK|LOCAL):(\d+)", run("cuobjdump", "-res-usage"))}
         if not usage["STACK"] + usage["LOCAL"]:  # no memory to spill to; nvdisasm takes longer than compiling

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import ctypes
 import functools
+import math
 import os
 import struct
 import threading
@@ -176,9 +177,7 @@ class LoadedKernel:
 
 def check_grid(name: str, grid: Sequence[int]) -> None:
     """Raise ShapeError for a grid that cannot be launched: the driver and Triton's launcher would start nothing."""
-    programs = 1
-    for n in grid:
-        programs *= n
+    programs = math.prod(grid)
     if programs > MAX_PROGRAMS or min(grid) < 0:
         raise ShapeError(f"{name}: a grid of {' x '.join(map(str, grid))} is {programs} programs, the limit is "
                          f"{MAX_PROGRAMS}. Use larger blocks.")

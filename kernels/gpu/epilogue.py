@@ -13,7 +13,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from ...dtype import float32, float64
-from ..ir.expr import Expr, topological
+from ..ir.expr import Expr, topological, typed
 from .body import KernelBody, convert
 from .source import KernelSource, triton
 from .special import helpers_for
@@ -52,15 +52,8 @@ class Epilogue:
         """True if it takes many registers beside those of the result."""
         return len(self.vectors) > 1 or len(topological([self.root])) > 5
 
-    def of(self, kernel: KernelSource) -> KernelSource:
+    def put_into(self, kernel: KernelSource, interpreted: bool) -> KernelSource:
         """Return the template with this epilogue."""
-        interpreted = interpreting()
-        key = (kernel, id(self.root), self.dtypes, self.vectors, interpreted)
-        if key not in _printed:
-            _printed[key] = self.root, self._print(kernel, interpreted)
-        return _printed[key][1]
-
-    def _print(self, kernel: KernelSource, interpreted: bool) -> KernelSource:
         text, n = _MARK.subn(self._lines, kernel.source)
         assert n == 1, f"{kernel.name} marks {n} places for an epilogue"
         extra = [f"e{i}" for i in range(max((*self.vectors, -1)) + 1)]
@@ -79,7 +72,6 @@ class Epilogue:
         indent, x, flat, index, mask = mark.groups()
         body = KernelBody([self.root], topological([self.root]), self.dtypes, ())
         wide = float64 if self.dtypes[self.vectors.index(-1)] == float64 else float32
-        assert self.root.dtype is not None
 
         def fetch(i: int) -> str:
             if self.vectors[i] < 0:
@@ -88,10 +80,16 @@ class Epilogue:
 
         names: dict[int, str] = {}
         lines = [*body.prologue, *body.lines([self.root], names, fetch)]
-        lines.append(f"{x} = {convert(names[id(self.root)], self.root.dtype, wide)}")
+        lines.append(f"{x} = {convert(names[id(self.root)], typed(self.root), wide)}")
         return "\n".join(indent + line for line in lines)
 
 
 def with_epilogue(kernel: KernelSource, epilogue: Epilogue | None) -> KernelSource:
-    """Return the template with the epilogue, if one is given."""
-    return kernel if epilogue is None else epilogue.of(kernel)
+    """Return the template with the epilogue, if one is given. Equal ones are printed once."""
+    if epilogue is None:
+        return kernel
+    interpreted = interpreting()
+    key = (kernel, id(epilogue.root), epilogue.dtypes, epilogue.vectors, interpreted)
+    if key not in _printed:
+        _printed[key] = epilogue.root, epilogue.put_into(kernel, interpreted)
+    return _printed[key][1]

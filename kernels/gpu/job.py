@@ -13,9 +13,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from ...atomic_file import write_atomic
-from ...errors import FileError
-from ..cache_dir import cache_dir
+from ..cache_dir import cache_dir, save
 from .load import HEADER
 from .source import Name
 
@@ -73,29 +71,22 @@ def constexpr(value: Any) -> Any:
 def toolchain() -> tuple[str, str]:
     """Return the versions of triton and of its assembler; without triton, those last seen, or ("", "")."""
     seen = cache_dir() / "toolchain.json"
+    try:
+        known = json.loads(seen.read_text())
+        last = str(known["triton"]), str(known["ptxas"])
+    except (OSError, ValueError, KeyError):
+        known, last = {}, ("", "")
     spec = importlib.util.find_spec("triton")
     if spec is None or not spec.submodule_search_locations:
-        try:
-            known = json.loads(seen.read_text())
-            return str(known["triton"]), str(known["ptxas"])
-        except (OSError, ValueError, KeyError):
-            return "", ""
+        return last
     version = importlib.metadata.version("triton")
     ptxas = Path(spec.submodule_search_locations[0], "backends", "nvidia", "bin", "ptxas")
     stamp = [str(ptxas), ptxas.stat().st_size, ptxas.stat().st_mtime_ns] if ptxas.exists() else []
-    try:
-        known = json.loads(seen.read_text())
-        if known["triton"] == version and known["stamp"] == stamp:
-            return version, str(known["ptxas"])
-    except (OSError, ValueError, KeyError):
-        pass
+    if last[0] == version and known.get("stamp") == stamp:
+        return last
     output = ""
     if stamp:
         output = subprocess.run([str(ptxas), "--version"], capture_output=True, text=True, check=False).stdout
         output = output.strip().splitlines()[-1] if output.strip() else ""
-    try:
-        seen.parent.mkdir(parents=True, exist_ok=True)
-        write_atomic(seen, json.dumps({"triton": version, "ptxas": output, "stamp": stamp}), sync=False)
-    except (OSError, FileError):
-        pass
+    save(seen, json.dumps({"triton": version, "ptxas": output, "stamp": stamp}))
     return version, output

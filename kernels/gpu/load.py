@@ -18,10 +18,9 @@ from typing import Any
 
 import numpy as np
 
-from ...atomic_file import write_atomic
 from ...context import GPU_MODE
-from ...errors import ContextError, FileError, OperatorError
-from ..cache_dir import cache_dir
+from ...errors import ContextError, OperatorError
+from ..cache_dir import cache_dir, save
 
 #: True if kernels run in Triton's interpreter.
 INTERPRET = GPU_MODE == "interpret"
@@ -42,13 +41,10 @@ def write_source(source: str, name: str) -> Path | None:
     """
     path = cache_dir() / f"{name}_{hashlib.sha256(source.encode()).hexdigest()[:24]}.py"
     try:
-        if path.exists() and path.read_text() == source:
-            return path
-        path.parent.mkdir(parents=True, exist_ok=True)
-        write_atomic(path, source, sync=False)
-    except (OSError, FileError):
-        return None
-    return path
+        same = path.read_text() == source
+    except (OSError, ValueError):
+        same = False
+    return path if same or save(path, source) else None
 
 
 def load(source: str, name: str) -> Any:

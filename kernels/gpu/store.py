@@ -12,10 +12,8 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
-from ...atomic_file import write_atomic
-from ...errors import FileError
 from ...integers import cdiv
-from ..cache_dir import cache_dir
+from ..cache_dir import cache_dir, save
 
 
 @dataclass(frozen=True)
@@ -108,13 +106,7 @@ def keep(digest: str, kernel: CompiledKernel, cubin: bytes) -> bool:
     """Store an artefact; return False if the folder cannot be written."""
     code, facts = _paths(digest)
     text = json.dumps({**asdict(kernel), "sha256": hashlib.sha256(cubin).hexdigest()})
-    try:
-        code.parent.mkdir(parents=True, exist_ok=True)
-        for path, data in ((code, cubin), (facts, text.encode())):
-            write_atomic(path, data, sync=False)
-    except (OSError, FileError):
-        return False
-    return True
+    return save(code, cubin) and save(facts, text)
 
 
 def usage() -> tuple[int, int]:

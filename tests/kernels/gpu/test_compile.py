@@ -6,7 +6,7 @@ import pytest
 from tritium.dtype import bfloat16
 from tritium.errors import GraphError, OperatorError, ParameterError
 from tritium.kernels.gpu.codegen_checks import gate, hardly_spills
-from tritium.kernels.gpu.compile import Access, CompileJob, compile_all, compile_source, read_accesses
+from tritium.kernels.gpu.compile import Access, CompileJob, compile_all, read_accesses
 from tritium.kernels.gpu.printer import plan_launches
 from tritium.kernels.gpu.record import FakeArray, FakeRun, record
 from tritium.kernels.gpu.target import CodegenTarget
@@ -127,7 +127,7 @@ def test_gates_find_masked_accesses_and_spills():
 
 def test_an_error_names_the_kernel_that_does_not_compile():
     with pytest.raises(OperatorError, match=r"masked: does not compile for sm_90: .*neither a type nor a value"):
-        compile_source(MASKED, "masked", {"x": "*fp32"})
+        compile_all([CompileJob(MASKED, "masked", {"x": "*fp32"})])
 
 
 def test_accesses_are_read_from_ptx():
