@@ -24,66 +24,48 @@ from ..tuning.collect import SHAPE_HELP, TuningRequest, collect
 from ..tuning.prune import bound_s
 from ..tuning.report import write_report
 from ..tuning.runner import Runner
-from ..tuning.session import ProgressListener, Summary, TaskRun, plan, run_offline, run_timed, show, summarise, time_text
+from ..tuning.session import ProgressListener, Summary, TaskRun, TuningRun, plan, show, summarise, time_text
 
 INTERRUPTED = 130  # exit status after Ctrl-C, as shells have it
 _REASONS = {"rank": "expected slower", "waves": "idle or uneven multiprocessors"}  # names of reasons -> words
 
 
-class Duration(click.ParamType):
-    """Seconds in the user's spelling: 90s, 10m, 1h, 1m30s."""
-
-    name = "time"
-
-    def convert(self, value, param, ctx) -> float:
-        if isinstance(value, (int, float)):
-            return float(value)
-        match = re.fullmatch(r"(?:(\d+(?:\.\d+)?)h)?(?:(\d+(?:\.\d+)?)m)?(?:(\d+(?:\.\d+)?)s?)?", value.strip())
-        if match is None or not any(match.groups()):
-            self.fail(f"{value!r} is not a time. Give 90s, 10m, or 1h.", param, ctx)
-        return sum(float(n or 0) * unit for n, unit in zip(match.groups(), (3600, 60, 1)))
+def duration(value: str) -> float:
+    """Return seconds from the user's spelling: 90s, 10m, 1h, 1m30s."""
+    match = re.fullmatch(r"(?:(\d+(?:\.\d+)?)h)?(?:(\d+(?:\.\d+)?)m)?(?:(\d+(?:\.\d+)?)s?)?", value.strip())
+    if match is None or not any(match.groups()):
+        raise click.BadParameter(f"{value!r} is not a time. Give 90s, 10m, or 1h.")
+    return sum(float(n or 0) * unit for n, unit in zip(match.groups(), (3600, 60, 1)))
 
 
-class Target(click.ParamType):
-    """A compute capability: sm_90."""
-
-    name = "target"
-
-    def convert(self, value, param, ctx) -> int:
-        if isinstance(value, int):
-            return value
-        match = re.fullmatch(r"sm_(\d+)a?", value.strip().lower())
-        if match is None or int(match[1]) not in LIMITS:
-            self.fail(f"{value!r} is not a known target. Give {', '.join(f'sm_{t}' for t in LIMITS)}.", param, ctx)
-        return int(match[1])
+def capability(value: str) -> int:
+    """Return a compute capability, times ten, from its spelling: sm_90."""
+    match = re.fullmatch(r"sm_(\d+)a?", value.strip().lower())
+    if match is None or int(match[1]) not in LIMITS:
+        raise click.BadParameter(f"{value!r} is not a known target. Give {', '.join(f'sm_{t}' for t in LIMITS)}.")
+    return int(match[1])
 
 
-class NamedShape(click.ParamType):
-    """An input and its shape: data:32,3,224,224."""
-
-    name = "shape"
-
-    def convert(self, value, param, ctx) -> tuple[str, tuple[int, ...]]:
-        if isinstance(value, tuple):
-            return value
-        name, _, text = value.rpartition(":")
-        if not name or not re.fullmatch(r"[1-9]\d{0,11}([,x][1-9]\d{0,11})*", text):
-            self.fail(f"{value!r} is not a name and a shape. Write data:32,3,224,224.", param, ctx)
-        return name, tuple(map(int, re.split("[,x]", text)))
+def named_shape(value: str) -> tuple[str, tuple[int, ...]]:
+    """Return an input and its shape from their spelling: data:32,3,224,224."""
+    name, _, text = value.rpartition(":")
+    if not name or not re.fullmatch(r"[1-9]\d{0,11}([,x][1-9]\d{0,11})*", text):
+        raise click.BadParameter(f"{value!r} is not a name and a shape. Write data:32,3,224,224.")
+    return name, tuple(map(int, re.split("[,x]", text)))
 
 
 @click.command(context_settings={"show_default": True})
 @click.option("--model", type=click.Path(exists=True, dir_okay=False, path_type=Path), help="A symbol: X-symbol.json.")
-@click.option("--shape", "shapes", type=NamedShape(), multiple=True, metavar="NAME:N,N,...",
+@click.option("--shape", "shapes", type=named_shape, multiple=True, metavar="NAME:N,N,...",
               help="Shape of an input of the model: data:32,3,224,224. Once per input.")
 @click.option("--op", "op", help="An operator instead of a model: dot, Convolution, softmax ...")
 @click.option("--shapes", "op_shapes", metavar="SHAPE,...", help=f"Its shapes. {SHAPE_HELP}.")
 @click.option("--dtype", default="float32", help="Of the model's or operator's inputs.")
 @click.option("--inference", is_flag=True, help="Tune a forward pass only; otherwise a training step.")
 @click.option("--device", type=click.Choice(["cpu", "gpu"]), default="cpu", help="Device on which kernels are timed.")
-@click.option("--offline", type=Target(), metavar="sm_80|sm_90|sm_100",
+@click.option("--offline", type=capability, metavar="sm_80|sm_90|sm_100",
               help="Compile for this target, check and prune, without a GPU. Nothing is timed.")
-@click.option("--budget", type=Duration(), default="10m", metavar="TIME",
+@click.option("--budget", type=duration, default="10m", metavar="TIME",
               help="Stop after this time: 90s, 10m, 1h.")
 @click.option("--jobs", type=click.IntRange(1), show_default="one per core", help="Concurrent compilers.")
 @click.option("--resume", is_flag=True, help="Continue the run that was interrupted or ran out of time.")
@@ -196,13 +178,14 @@ def _run(console: Console, store: Store, began: float, *, resume: bool, model: P
         return summary
     if parts:
         number = store.begin({"request": dataclasses.asdict(request), "offline": offline})
-        with Display(console, options["budget"], began) as display:
+        with TuningDisplay(console, options["budget"], began) as display:
+            run = TuningRun(parts, device, store, summary, display)
             try:
                 if offline:
-                    run_offline(parts, device, store, sm, until, options["jobs"], summary, display)
+                    run.compile(sm, until, options["jobs"])
                 else:
                     with Runner(request, until=until) as runner:
-                        run_timed(parts, device, store, runner, until, summary, display)
+                        run.time(runner, until)
             except KeyboardInterrupt:
                 summary.interrupted = True
         if summary.finished:
@@ -294,7 +277,7 @@ def _explain(console: Console, store: Store, request: TuningRequest, offline: in
             say(console, f"  used with TRITIUM_TUNED={'estimate' if offline else '1'}: {show(row.settings)}, {source}")
 
 
-class Display(ProgressListener):
+class TuningDisplay(ProgressListener):
     """Shows progress: a bar with the time left and the best time so far in a terminal; when piped, a plain line per kernel."""
 
     def __init__(self, console: Console, budget: float, began: float):
@@ -306,7 +289,7 @@ class Display(ProgressListener):
                                 TextColumn("{task.fields[left]} left"), TextColumn("{task.fields[note]}", style="dim"),
                                 console=console, transient=True)
 
-    def __enter__(self) -> Display:
+    def __enter__(self) -> TuningDisplay:
         if self.bar:
             self.bar.start()
         return self

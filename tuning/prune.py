@@ -9,8 +9,7 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
-import numpy as np
-
+from ..dtype import as_dtype
 from ..integers import cdiv, next_power_of_2
 from ..kernels.configs.gpu_device import Limits, limits_of
 from ..kernels.configs.key import Config, Key
@@ -77,7 +76,7 @@ def _parts(k: Key, c: Config, tiles: int, limits: Limits) -> int:
 def product_reason(k: Key, c: Config, limits: Limits) -> tuple[str, str] | None:
     """Return (reason, explanation) if a product's configuration need not be compiled, else None."""
     bm, bn, bk, warps, stages = (c[n] for n in ("BM", "BN", "BK", "num_warps", "num_stages"))
-    size, item = k.size, np_itemsize(k.dtype)
+    size, item = k.size, as_dtype(k.dtype).itemsize
     m, n, inner = size["m"], size["n"], size["k"]
     batch = size.get("batch", 1) * size.get("groups", 1)
     tiles = cdiv(m, bm) * cdiv(n, bn) * batch
@@ -122,7 +121,7 @@ def product_reason(k: Key, c: Config, limits: Limits) -> tuple[str, str] | None:
 
 
 def _flat(k: Key, c: Config) -> tuple[str, str] | None:
-    item, per_thread = np_itemsize(k.dtype), c["BLOCK"] / (c["num_warps"] * 32)
+    item, per_thread = as_dtype(k.dtype).itemsize, c["BLOCK"] / (c["num_warps"] * 32)
     if per_thread * item < 16:
         return "alignment", f"{per_thread:g} elements per thread are {per_thread * item:g} bytes, less than one 128-bit access"
     registers = per_thread * k.size["arrays"] * max(item, 4) / 4
@@ -145,7 +144,7 @@ def _row(k: Key, c: Config) -> tuple[str, str] | None:
         return "registers", f"{registers:.0f} registers per thread for {c['BLOCK_ROWS']} rows of {last}"
     if per_thread < 1 and warps > 1:
         return "waves", f"{warps} warps for {c['BLOCK_ROWS']} rows of {last}: threads without work"
-    if per_thread * np_itemsize(k.dtype) < 8 and warps > 1:
+    if per_thread * as_dtype(k.dtype).itemsize < 8 and warps > 1:
         return "alignment", f"{per_thread:g} elements per thread: accesses are narrow"
     if c["BLOCK_ROWS"] > 1 and c["BLOCK_ROWS"] >= 2 * rows:
         return "same as another", f"{c['BLOCK_ROWS']} rows at once of {rows}"
@@ -167,8 +166,8 @@ def _reduction(k: Key, c: Config) -> tuple[str, str] | None:
     if per_thread < 4 and m * r >= 4 * 32 * c["num_warps"]:
         return "waves", f"{per_thread:g} elements per thread: too little to load at once"
     along = block_r if k.layout == "inner" else block_m
-    if along * np_itemsize(k.dtype) < 64 and (r if k.layout == "inner" else m) * np_itemsize(k.dtype) >= 64:
-        return "alignment", f"{along} neighbours are {along * np_itemsize(k.dtype)} bytes, 64 make a full access"
+    if along * as_dtype(k.dtype).itemsize < 64 and (r if k.layout == "inner" else m) * as_dtype(k.dtype).itemsize >= 64:
+        return "alignment", f"{along} neighbours are {along * as_dtype(k.dtype).itemsize} bytes, 64 make a full access"
     return None
 
 
@@ -180,7 +179,7 @@ def estimate(task: TuningTask, c: Config, target: int = 90) -> float:
         default = dict(task.default)
         spread = sum(abs(math.log2(v / default[n])) for n, v in c.items())
         return LAUNCH_S + bound * (1 + 0.02 * spread)
-    size, item = k.size, np_itemsize(k.dtype)
+    size, item = k.size, as_dtype(k.dtype).itemsize
     bm, bn, bk = c["BM"], c["BN"], c["BK"]
     tiles = cdiv(size["m"], bm) * cdiv(size["n"], bn) * size.get("batch", 1) * size.get("groups", 1)
     splits, template = _parts(k, c, tiles, limits), c.get("template", 0)
@@ -250,8 +249,3 @@ def _geometry(task: TuningTask) -> ConvolutionGeometry:
     assert isinstance(op, (PropertyOp, BackwardOp))
     layer: Any = op.property(task.params)
     return layer.geometry(task.ins[isinstance(op, BackwardOp)].shape)
-
-
-def np_itemsize(dtype: str) -> int:
-    """Bytes of an element of a dtype by name."""
-    return 2 if dtype == "bfloat16" else np.dtype(dtype).itemsize

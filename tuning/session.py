@@ -5,8 +5,10 @@ from __future__ import annotations
 
 import time
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
+from itertools import zip_longest
 from typing import Any
 
 from ..errors import OperatorError
@@ -127,102 +129,201 @@ def summarise(parts: Sequence[TaskRun], summary: Summary, kernels: int) -> Summa
     return summary
 
 
-# ---- offline ----------------------------------------------------------------------------------------------------------
-def run_offline(parts: Sequence[TaskRun], device: TuningDevice, store: Store, sm: int, until: float, workers: int | None,
-                summary: Summary, listener: ProgressListener, clock: Callable[[], float] = time.monotonic) -> None:
-    """Compile and check the configurations that remain: the first choice of every task, then every second choice, and so on.
+class TuningRun:
+    """Runs tasks and stores their results. listener: receives the progress; clock: gives seconds, as those of `until`."""
 
-    Equal kernels of several tasks are compiled once. When clock() reaches until, the compilers are stopped; the results so far
-    are in the store.
-    """
-    try:
-        _compile_offline(parts, device, store, sm, until, workers, summary, listener, clock)
-    finally:
-        summary.tasks_done = sum(not p.todo for p in parts)
-        summary.finished = summary.tasks_done == len(parts)
-        summary.choices = sum(pick(p.known.values(), estimated=True) is not None for p in parts)
-    for part in parts:
-        listener.result(part, _offline_result(part))
+    def __init__(self, parts: Sequence[TaskRun], device: TuningDevice, store: Store, summary: Summary,
+                 listener: ProgressListener, clock: Callable[[], float] = time.monotonic):
+        self.parts, self.device, self.store, self.clock = parts, device, store, clock
+        self.summary, self.listener = summary, listener
 
+    def _row(self, part: TaskRun, config: Config, **values: Any) -> Row:
+        key = part.item.task.key
+        return row_for(self.device, key, source_hash(key.template), config, is_default=config == part.default, **values)
 
-def _compile_offline(parts: Sequence[TaskRun], device: TuningDevice, store: Store, sm: int, until: float, workers: int | None,
-                     summary: Summary, listener: ProgressListener, clock: Callable[[], float]) -> None:
-    groups: dict[str, list[tuple[TaskRun, Config]]] = {}
-    jobs: dict[str, CompileJob] = {}
-    wanted: dict[tuple[int, str], list[str]] = {}
-    deep = max((len(p.todo) for p in parts), default=0)
-    todos = [(part, part.todo) for part in parts]
-    for place in range(deep):
-        if clock() >= until:
-            return
-        for part, todo in todos:
-            if place < len(todo):
-                config = todo[place]
-                try:
-                    needed = jobs_of(part.item.task, config, sm)
-                except OperatorError as e:
-                    summary.notes.append(f"{part.item.name}: {e}")
-                    continue
-                digests = [j.digest() for j in needed]
-                wanted[part.number, spell(config)] = digests
-                for digest, job in zip(digests, needed):
-                    jobs.setdefault(digest, job)
-                    groups.setdefault(digest, []).append((part, config))
-    for template in dict.fromkeys(p.item.task.key.template for p in parts):
-        part = next(p for p in parts if p.item.task.key.template == template and p.kept)
-        if not uses_config(part.item.task, part.kept[-1], sm):
-            summary.notes.append(f"{template}: its kernels do not use configurations yet; results are kept but not used")
-    listener.begin(len(jobs), "kernels to compile")
-    outcomes: dict[str, CompiledKernel | str] = {}
-    seconds: list[float] = []
-    names = list(jobs)
-    done = 0
-    for first in range(0, len(names), BATCH):
-        left = until - clock()
-        if left <= 0:
-            break
-        batch = names[first:first + BATCH]
-        limit = SLOWEST if len(seconds) < 8 else max(PATIENCE, 3 * sorted(seconds)[len(seconds) // 2])
-        for i, outcome in compile_jobs([jobs[d] for d in batch], timeout=limit, workers=workers, until=until):
-            digest = batch[i]
-            outcomes[digest] = outcome
-            done += 1
-            if isinstance(outcome, CompiledKernel):
-                seconds.append(outcome.seconds)
-            for part, config in groups[digest]:
-                if all(d in outcomes for d in wanted[part.number, spell(config)]):
-                    _keep_compiled(part, config, [outcomes[d] for d in wanted[part.number, spell(config)]], device, store,
-                                   sm, summary, outcomes, wanted)
-            listener.advance(done, _best_estimate(parts))
+    def _keep(self, part: TaskRun, rows: Sequence[Row]) -> None:
+        self.summary.rows += self.store.put(rows)
+        part.known |= {r.config: r for r in rows}
 
+    def _count(self, choices: int) -> None:
+        self.summary.tasks_done = sum(not p.todo for p in self.parts)
+        self.summary.finished = self.summary.tasks_done == len(self.parts)
+        self.summary.choices = choices
 
-def _keep_compiled(part: TaskRun, config: Config, kernels: Sequence[CompiledKernel | str], device: TuningDevice, store: Store,
-                   sm: int, summary: Summary, outcomes: dict[str, CompiledKernel | str],
-                   wanted: dict[tuple[int, str], list[str]]) -> None:
-    task, is_default = part.item.task, config == part.default
-    values: dict[str, Any] = {"estimate_s": estimate(task, config, sm), "is_default": is_default}
-    message = next((k for k in kernels if isinstance(k, str)), "")
-    if message:
-        status, values["note"] = "failed", message[:300]
-        summary.failed += 1
-    else:
-        good = [k for k in kernels if isinstance(k, CompiledKernel)]
-        like = [k for d in wanted.get((part.number, spell(part.default)), ())
-                if isinstance(k := outcomes.get(d), CompiledKernel)]
-        wrong, facts = evaluate_build(task, good, like)
-        status = "rejected" if wrong and not is_default else "compiled"
-        values |= {**facts, "note": wrong}
-        summary.compiled += 1
-        summary.rejected += status == "rejected"
-    row = row_for(device, task.key, source_hash(task.key.template), config, status=status, **values)
-    store.put([row])
-    summary.rows += 1
-    part.known[row.config] = row
+    # ---- offline ------------------------------------------------------------------------------------------------------
+    def compile(self, sm: int, until: float, workers: int | None) -> None:
+        """Compile and check the configurations that remain: the first choice of every task, then every second choice, and so on.
 
+        Equal kernels of several tasks are compiled once. When clock() reaches until, the compilers are stopped; the results so
+        far are in the store.
+        """
+        try:
+            self._compile(sm, until, workers)
+        finally:
+            self._count(sum(pick(p.known.values(), estimated=True) is not None for p in self.parts))
+        for part in self.parts:
+            self.listener.result(part, _offline_result(part))
 
-def _best_estimate(parts: Sequence[TaskRun]) -> str:
-    ready = sum(bool(p.known) for p in parts)
-    return f"{ready} of {len(parts)} kernels have a choice"
+    def _compile(self, sm: int, until: float, workers: int | None) -> None:
+        groups: dict[str, list[tuple[TaskRun, Config]]] = {}
+        jobs: dict[str, CompileJob] = {}
+        wanted: dict[tuple[int, str], list[str]] = {}  # the kernels of a task and configuration
+        for choices in zip_longest(*(p.todo for p in self.parts)):
+            if self.clock() >= until:
+                return
+            for part, config in zip(self.parts, choices):
+                if config is not None:
+                    try:
+                        needed = {j.digest(): j for j in jobs_of(part.item.task, config, sm)}
+                    except OperatorError as e:
+                        self.summary.notes.append(f"{part.item.name}: {e}")
+                        continue
+                    wanted[part.number, spell(config)] = list(needed)
+                    jobs |= needed
+                    for digest in needed:
+                        groups.setdefault(digest, []).append((part, config))
+        for template in dict.fromkeys(p.item.task.key.template for p in self.parts):
+            part = next(p for p in self.parts if p.item.task.key.template == template and p.kept)
+            if not uses_config(part.item.task, part.kept[-1], sm):
+                self.summary.notes.append(f"{template}: its kernels do not use configurations yet; results are kept but not used")
+        self.listener.begin(len(jobs), "kernels to compile")
+        outcomes: dict[str, CompiledKernel | str] = {}
+        seconds: list[float] = []
+        names = list(jobs)
+        for first in range(0, len(names), BATCH):
+            if self.clock() >= until:
+                break
+            batch = names[first:first + BATCH]
+            limit = SLOWEST if len(seconds) < 8 else max(PATIENCE, 3 * sorted(seconds)[len(seconds) // 2])
+            for i, outcome in compile_jobs([jobs[d] for d in batch], timeout=limit, workers=workers, until=until):
+                outcomes[batch[i]] = outcome
+                if isinstance(outcome, CompiledKernel):
+                    seconds.append(outcome.seconds)
+                for part, config in groups[batch[i]]:
+                    built = [outcomes.get(d) for d in wanted[part.number, spell(config)]]
+                    if None not in built:
+                        default = [outcomes.get(d) for d in wanted.get((part.number, spell(part.default)), ())]
+                        self._keep_compiled(part, config, sm, built, default)
+                ready = sum(bool(p.known) for p in self.parts)
+                self.listener.advance(len(outcomes), f"{ready} of {len(self.parts)} kernels have a choice")
+
+    def _keep_compiled(self, part: TaskRun, config: Config, sm: int, built: Sequence[CompiledKernel | str | None],
+                       default: Sequence[CompiledKernel | str | None]) -> None:
+        """Store the build of a configuration: its kernels, or the compiler's messages. default: those of the default."""
+        facts: dict[str, Any] = {}
+        note = next((k for k in built if isinstance(k, str)), "")[:300]
+        if note:
+            status = "failed"
+            self.summary.failed += 1
+        else:
+            good, like = ([k for k in some if isinstance(k, CompiledKernel)] for some in (built, default))
+            note, facts = evaluate_build(part.item.task, good, like)
+            status = "rejected" if note and config != part.default else "compiled"
+            self.summary.compiled += 1
+            self.summary.rejected += status == "rejected"
+        expected = estimate(part.item.task, config, sm)
+        self._keep(part, [self._row(part, config, estimate_s=expected, status=status, note=note, **facts)])
+
+    # ---- timed --------------------------------------------------------------------------------------------------------
+    def time(self, runner: Runner, until: float) -> None:
+        """Time the configurations that remain, task by task; each task gets time in proportion to its share of a step.
+
+        Results go to the store task by task. An interrupt, or clock() reaching until, keeps those of the current task, too.
+        """
+        budget = until - self.clock()
+        until -= min(CHECKING, budget / 20)
+        open_parts = [p for p in self.parts if p.todo]
+        if open_parts:
+            dtypes = sorted({p.item.task.key.dtype for p in self.parts})
+            with suppress(Failed, OutOfTime):  # the report states that rooflines are missing
+                limits = runner.rooflines(dtypes, max(min(budget / 10, 30.0), 5.0))
+                self.store.save_rooflines(self.device.name, limits)
+        self.listener.begin(sum(len(p.todo) for p in open_parts), "configurations")
+        done = 0
+        try:
+            for place, part in enumerate(open_parts):
+                left = until - self.clock()
+                if left <= 0:
+                    break
+                shares = sum(p.item.bound_s for p in open_parts[place:])
+                slice_s = max(LEAST, left * part.item.bound_s / shares)
+                self.listener.task(part, place + 1, len(open_parts))
+                done += self._time_part(part, runner, min(until, self.clock() + slice_s), until, done)
+        finally:
+            totals = [(t[0] * p.item.count, t[1] * p.item.count) for p in self.parts
+                      if (t := default_and_best(p.known.values()))]
+            if totals:
+                self.summary.default_s, self.summary.tuned_s = (round(sum(column), 6) for column in zip(*totals))
+            self.summary.improved = sum(t[1] < t[0] for t in totals)
+            self._count(len(totals))
+
+    def _time_part(self, part: TaskRun, runner: Runner, until: float, end: float, done: int) -> int:
+        """Time one task; return the number of new configurations begun. After until no round begins, after end no timing."""
+        incumbent = pick(part.known.values())
+        fresh = part.todo
+        compared = [part.default, *([incumbent.settings] if incumbent and not incumbent.is_default else [])]
+        configs = [*compared, *(c for c in fresh if c not in compared)]
+        seen: dict[str, Candidate] = {}
+        slowest = 10.0
+
+        def measure(config: Config) -> float:
+            nonlocal slowest
+            if self.clock() >= end:
+                raise OutOfTime
+            seconds = runner.seconds(part.number, part.item, config, max(10.0, 50 * slowest))
+            if config == part.default:
+                slowest = max(seconds, 0.01)
+            return seconds
+
+        def begun() -> int:
+            return len(seen.keys() & {spell(c) for c in fresh})
+
+        def on_timing(candidate: Candidate) -> None:
+            seen[spell(candidate.config)] = candidate
+            best = min(seen.values(), key=lambda c: c.median)
+            self.listener.advance(done + begun(), f"{time_text(best.median)} {show(best.config)}")
+
+        try:
+            ranked = successive_halving(configs, measure, clock=self.clock, until=until, on_timing=on_timing)
+            verdicts = self._verify(part, ranked, runner)
+        except KeyboardInterrupt:
+            self._keep_timed(part, seen.values(), {})
+            raise
+        self._keep_timed(part, [c for c in ranked if c.seconds or c.failed], verdicts)
+        self.listener.result(part, _timed_result(part))
+        return begun()
+
+    def _verify(self, part: TaskRun, ranked: Sequence[Candidate], runner: Runner) -> dict[str, str]:
+        """Compare the outputs of the fastest candidates with the default's, until one is right: {configuration: fault, or ""}."""
+        default = next(c for c in ranked if c.config == part.default)
+        verdicts: dict[str, str] = {}
+        for candidate in ranked:
+            if candidate.failed or candidate is default or not candidate.seconds or candidate.median > BETTER * default.median:
+                break
+            try:
+                fault = runner.differs(part.number, part.item, candidate.config, 120.0)
+            except Failed as e:
+                fault = str(e)
+            except OutOfTime:
+                break
+            verdicts[spell(candidate.config)] = fault
+            if not fault:
+                break  # only the fastest right one will be used
+        self.summary.verified += sum(not v for v in verdicts.values())
+        self.summary.wrong += sum(bool(v) for v in verdicts.values())
+        return verdicts
+
+    def _keep_timed(self, part: TaskRun, candidates: Iterable[Candidate], verdicts: dict[str, str]) -> None:
+        rows = []
+        for c in candidates:
+            name = spell(c.config)
+            wrong = verdicts.get(name)
+            status = "failed" if c.failed else "wrong" if wrong else "verified" if wrong == "" else "timed"
+            self.summary.failed += bool(c.failed)
+            self.summary.timed += bool(c.seconds) and name not in part.known
+            rows.append(self._row(part, c.config, status=status, repeats=len(c.seconds), note=(c.failed or wrong or "")[:300],
+                                  median_s=c.median if c.seconds else None, spread_s=c.spread if c.seconds else None))
+        self._keep(part, rows)
 
 
 def _offline_result(part: TaskRun) -> str:
@@ -234,124 +335,7 @@ def _offline_result(part: TaskRun) -> str:
             f"first choice {show(best.settings)}")
 
 
-# ---- timed ------------------------------------------------------------------------------------------------------------
-def run_timed(parts: Sequence[TaskRun], device: TuningDevice, store: Store, runner: Runner, until: float, summary: Summary,
-              listener: ProgressListener, clock: Callable[[], float] = time.monotonic) -> None:
-    """Time the configurations that remain, task by task; each task gets time in proportion to its share of a step.
-
-    Results go to the store task by task. An interrupt, or clock() reaching until, keeps those of the current task, too.
-    """
-    budget = until - clock()
-    until -= min(CHECKING, budget / 20)
-    open_parts = [p for p in parts if p.todo]
-    if open_parts:
-        _save_rooflines(parts, device, store, runner, min(budget / 10, 30.0))
-    listener.begin(sum(len(p.todo) for p in open_parts), "configurations")
-    done = 0
-    try:
-        for place, part in enumerate(open_parts):
-            left = until - clock()
-            if left <= 0:
-                break
-            shares = sum(p.item.bound_s for p in open_parts[place:])
-            slice_s = max(LEAST, left * part.item.bound_s / shares)
-            listener.task(part, place + 1, len(open_parts))
-            done += _time_part(part, device, store, runner, min(until, clock() + slice_s), until, summary, listener, clock, done)
-    finally:
-        _count_timed(parts, summary)
-
-
-def _count_timed(parts: Sequence[TaskRun], summary: Summary) -> None:
-    summary.tasks_done = sum(not p.todo for p in parts)
-    summary.finished = summary.tasks_done == len(parts)
-    totals = [(t[0] * p.item.count, t[1] * p.item.count) for p in parts if (t := default_and_best(p.known.values()))]
-    if totals:
-        summary.default_s, summary.tuned_s = (round(sum(column), 6) for column in zip(*totals))
-    summary.improved = sum(t[1] < t[0] for t in totals)
-    summary.choices = len(totals)
-
-
-def _time_part(part: TaskRun, device: TuningDevice, store: Store, runner: Runner, until: float, end: float, summary: Summary,
-               listener: ProgressListener, clock: Callable[[], float], done: int) -> int:
-    """Time one task; return the number of new configurations begun. After until no round begins, after end no timing."""
-    incumbent = pick(part.known.values())
-    fresh = part.todo
-    compared = [part.default, *([incumbent.settings] if incumbent and not incumbent.is_default else [])]
-    configs = [*compared, *(c for c in fresh if c not in compared)]
-    seen: dict[str, Candidate] = {}
-    slowest = [10.0]
-    begun: set[str] = set()
-
-    def measure(config: Config) -> float:
-        if clock() >= end:
-            raise OutOfTime
-        seconds = runner.seconds(part.number, part.item, config, max(10.0, 50 * slowest[0]))
-        if config == part.default:
-            slowest[0] = max(seconds, 0.01)
-        return seconds
-
-    def on_timing(candidate: Candidate) -> None:
-        name = spell(candidate.config)
-        seen[name] = candidate
-        begun.add(name)
-        best = min(seen.values(), key=lambda c: c.median)
-        listener.advance(done + len(begun & {spell(c) for c in fresh}), f"{time_text(best.median)} {show(best.config)}")
-
-    try:
-        ranked = successive_halving(configs, measure, clock=clock, until=until, on_timing=on_timing)
-        verdicts = _verify(part, ranked, runner, summary)
-    except KeyboardInterrupt:
-        _keep_timed(part, seen.values(), {}, device, store, summary)
-        raise
-    _keep_timed(part, [c for c in ranked if c.seconds or c.failed], verdicts, device, store, summary)
-    listener.result(part, _timed_result(part))
-    return len(begun & {spell(c) for c in fresh})
-
-
-def _verify(part: TaskRun, ranked: Sequence[Candidate], runner: Runner, summary: Summary) -> dict[str, str]:
-    """Compare the outputs of the fastest candidates with the default's, until one is right: {configuration: fault, or ""}."""
-    default = next(c for c in ranked if c.config == part.default)
-    verdicts: dict[str, str] = {}
-    for candidate in ranked:
-        if candidate.failed or candidate is default or not candidate.seconds or candidate.median > BETTER * default.median:
-            break
-        try:
-            verdicts[spell(candidate.config)] = runner.differs(part.number, part.item, candidate.config, 120.0)
-        except Failed as e:
-            verdicts[spell(candidate.config)] = str(e)
-        except OutOfTime:
-            break
-        if not verdicts[spell(candidate.config)]:
-            break  # only the fastest right one will be used
-    summary.verified += sum(not v for v in verdicts.values())
-    summary.wrong += sum(bool(v) for v in verdicts.values())
-    return verdicts
-
-
-def _keep_timed(part: TaskRun, candidates: Any, verdicts: dict[str, str], device: TuningDevice, store: Store,
-                summary: Summary) -> None:
-    rows = []
-    for c in candidates:
-        name = spell(c.config)
-        wrong = verdicts.get(name)
-        status = "failed" if c.failed else "wrong" if wrong else "verified" if wrong == "" else "timed"
-        summary.failed += bool(c.failed)
-        summary.timed += bool(c.seconds) and name not in part.known
-        rows.append(row_for(device, part.item.task.key, source_hash(part.item.task.key.template), c.config, status=status,
-                            is_default=c.config == part.default, repeats=len(c.seconds), note=(c.failed or wrong or "")[:300],
-                            median_s=c.median if c.seconds else None, spread_s=c.spread if c.seconds else None))
-    summary.rows += store.put(rows)
-    part.known |= {r.config: r for r in rows}
-
-
-def _save_rooflines(parts: Sequence[TaskRun], device: TuningDevice, store: Store, runner: Runner, limit: float) -> None:
-    try:
-        store.save_rooflines(device.name, runner.rooflines(sorted({p.item.task.key.dtype for p in parts}), max(limit, 5.0)))
-    except (Failed, OutOfTime):
-        pass  # the report states that rooflines are missing
-
-
-def default_and_best(rows: Any) -> tuple[float, float] | None:
+def default_and_best(rows: Iterable[Row]) -> tuple[float, float] | None:
     """Return (seconds of the default, seconds of the configuration that would be used); None if either was not timed."""
     rows = list(rows)
     best = pick(rows)
@@ -360,8 +344,7 @@ def default_and_best(rows: Any) -> tuple[float, float] | None:
 
 
 def _timed_result(part: TaskRun) -> str:
-    times = default_and_best(part.known.values())
-    best = pick(part.known.values())
+    times, best = default_and_best(part.known.values()), pick(part.known.values())
     if times is None or best is None:
         return "not timed"
     default, tuned = times

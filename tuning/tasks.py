@@ -14,8 +14,7 @@ from itertools import product
 from pathlib import Path
 from typing import Any
 
-import numpy as np
-
+from ..dtype import as_dtype
 from ..kernels.configs import active as active_configs
 from ..kernels.configs.key import Config, Key
 from ..kernels.cpu.numpy_printer import TILE
@@ -162,4 +161,4 @@ def cache_bytes() -> int:
 
 def math_itemsize(dtype: str) -> int:
     """Bytes of an element of the dtype that a dtype is computed in on the CPU."""
-    return 8 if np.dtype(dtype if dtype != "bfloat16" else "float32").itemsize == 8 else 4
+    return max(4, as_dtype(dtype).itemsize)

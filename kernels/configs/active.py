@@ -17,6 +17,7 @@ from typing import Any
 from .key import Config, Key
 
 Lookup = Callable[[Key], "Mapping[str, int] | None"]
+Parallel = Callable[[Callable[[int], object], int], None]
 
 
 @dataclass(frozen=True)
@@ -88,29 +89,24 @@ def observed(observer: Callable[[Key, Config], object]) -> AbstractContextManage
     return _changed(observer=observer)
 
 
-class _ThreadLimit:
-    """A RunContext that spreads work over a limited number of threads."""
+def limited(parallel: Parallel, threads: int) -> Parallel:
+    """Return a run context's `parallel`, spread over at most `threads` threads; 0 means no limit.
 
-    def __init__(self, run: Any, threads: int):
-        self._run, self._threads = run, threads
+    Consecutive calls go to one thread.
+    """
+    if threads < 1:
+        return parallel
 
-    def parallel(self, fn: Callable[[int], Any], n: int) -> None:
-        """Call fn(0) ... fn(n - 1); consecutive calls go to one thread."""
-        groups = min(self._threads, n)
+    def few(fn: Callable[[int], object], n: int) -> None:
+        groups = min(threads, n)
 
         def group(g: int) -> None:
             for i in range(g * n // groups, (g + 1) * n // groups):
                 fn(i)
 
-        if groups < 2:
-            group(0) if n else None
-        else:
-            self._run.parallel(group, groups)
+        if groups > 1:
+            parallel(group, groups)
+        elif n:
+            group(0)
 
-    def __getattr__(self, name: str) -> Any:
-        return getattr(self._run, name)
-
-
-def limit_threads(run: Any, threads: int) -> Any:
-    """Return run, spread over at most `threads` threads; 0 means no limit."""
-    return run if threads < 1 or run is None else _ThreadLimit(run, threads)
+    return few

@@ -122,7 +122,7 @@ def numpy_kernel(e: Expression, ins: Specs, outs: Specs, reqs: Reqs, *, name: st
                 parts[i] = tile(*views, *scratch, *scalars)
 
         if run is not None:
-            active_configs.limit_threads(run, threads).parallel(one, len(tiles))
+            active_configs.limited(run.parallel, threads)(one, len(tiles))
         else:
             for i in range(len(tiles)):
                 one(i)

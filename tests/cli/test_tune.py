@@ -11,7 +11,7 @@ import sys
 import pytest
 from click.testing import CliRunner
 from tritium.cli import commands
-from tritium.cli.tune import Display, Duration, NamedShape, Target, clock_text
+from tritium.cli.tune import TuningDisplay, capability, clock_text, duration, named_shape
 from tritium.kernels.gpu import compile as gpu_compile
 
 TUNE = [sys.executable, "-m", "tritium", "tune"]
@@ -66,9 +66,9 @@ def test_a_damaged_import_changes_nothing(tmp_path):
 
 
 def test_words_of_the_command_line():
-    assert [Duration().convert(t, None, None) for t in ("90", "90s", "10m", "1h", "1m30s", "0.5m")] == [90, 90, 600, 3600, 90, 30]
-    assert NamedShape().convert("a:b:32,3x4", None, None) == ("a:b", (32, 3, 4))
-    assert Target().convert("SM_90a", None, None) == 90
+    assert [duration(t) for t in ("90", "90s", "10m", "1h", "1m30s", "0.5m")] == [90, 90, 600, 3600, 90, 30]
+    assert named_shape("a:b:32,3x4") == ("a:b", (32, 3, 4))
+    assert capability("SM_90a") == 90
     assert [clock_text(s) for s in (5, 245, 3723)] == ["0:05", "4:05", "1:02:03"]
 
 
@@ -165,6 +165,6 @@ def test_time_left_is_the_pace_or_the_budget():
     class Silent:
         is_terminal = False
 
-    display = Display(Silent(), 100.0, began=0.0)
+    display = TuningDisplay(Silent(), 100.0, began=0.0)
     display.total = 10
     assert [display.left(done, now) for done, now in ((0, 0.0), (5, 20.0), (1, 20.0), (5, 101.0))] == [100.0, 20.0, 80.0, 0.0]

@@ -6,7 +6,7 @@ from tritium.kernels.gpu.store import CompiledKernel
 from tritium.tuning import TuningRequest, collect, session
 from tritium.tuning.report import measured, roofline_s, write_report
 from tritium.tuning.search import Failed, OutOfTime
-from tritium.tuning.session import ProgressListener, Summary, plan, run_offline, run_timed, show, summarise, time_text
+from tritium.tuning.session import ProgressListener, Summary, TuningRun, plan, show, summarise, time_text
 
 HERE = TuningDevice("a machine", "", "", "numpy 2")
 FAST = {"piece": 1 << 22, "threads": 0}
@@ -47,7 +47,7 @@ def run(store, runner, budget=1e9, cases=(("dot", "256x256x256"),), again=False)
     work = collect(TuningRequest(cases=cases, train=False))
     parts = plan(work, HERE, store, 90, again)
     summary = summarise(parts, Summary("timed", HERE.name, ""), work.kernels)
-    run_timed(parts, HERE, store, runner, runner.now + budget, summary, ProgressListener(), clock=runner.clock)
+    TuningRun(parts, HERE, store, summary, ProgressListener(), runner.clock).time(runner, runner.now + budget)
     return parts, summary
 
 
@@ -145,7 +145,7 @@ def test_an_offline_run_ends_with_its_budget(store, monkeypatch, budget):
     work = collect(TuningRequest(cases=cases, target="gpu", dtype="float16", train=False))
     parts = plan(work, device, store, 90)
     summary = summarise(parts, Summary("offline", device.name, ""), work.kernels)
-    run_offline(parts, device, store, 90, budget, 2, summary, ProgressListener(), clock=compiler.clock)
+    TuningRun(parts, device, store, summary, ProgressListener(), compiler.clock).compile(90, budget, 2)
     assert compiler.now <= budget * 1.2 and compiler.cut == 1
     assert summary.compiled == len(store.rows()) and not summary.finished and summary.failed == 0
     assert summary.choices == (0 if budget < 1 else 2), "the first choice of every task comes first"
@@ -163,7 +163,7 @@ def test_an_interrupt_of_an_offline_run_leaves_counts_and_rows(store, monkeypatc
     parts = plan(work, device, store, 90)
     summary = Summary("offline", device.name, "")
     with pytest.raises(KeyboardInterrupt):
-        run_offline(parts, device, store, 90, 1e9, 2, summary, ProgressListener())
+        TuningRun(parts, device, store, summary, ProgressListener()).compile(90, 1e9, 2)
     assert summary.choices == 1 and len(store.rows()) == 3 == summary.rows
 
 

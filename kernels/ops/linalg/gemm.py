@@ -56,7 +56,7 @@ def gemm(a: np.ndarray, b: np.ndarray, out: np.ndarray, add: bool = False) -> Bo
     calls, threads = _pieces(a, b, out, add)
     if len(calls) < 2:
         return lambda run: calls[0]()
-    return lambda run: active_configs.limit_threads(run, threads).parallel(lambda i: calls[i](), len(calls))
+    return lambda run: active_configs.limited(run.parallel, threads)(lambda i: calls[i](), len(calls))
 
 
 def together(products: Sequence[tuple[np.ndarray, np.ndarray, np.ndarray, bool]]) -> BoundKernel:
@@ -72,7 +72,7 @@ def together(products: Sequence[tuple[np.ndarray, np.ndarray, np.ndarray, bool]]
         return in_turn
     calls = [call for some, _ in made for call in some]
     threads = 0 if any(t == 0 for _, t in made) else max(t for _, t in made)
-    return lambda run: active_configs.limit_threads(run, threads).parallel(lambda i: calls[i](), len(calls))
+    return lambda run: active_configs.limited(run.parallel, threads)(lambda i: calls[i](), len(calls))
 
 
 def _pieces(a: np.ndarray, b: np.ndarray, out: np.ndarray, add: bool) -> tuple[list[Callable[[], None]], int]:

@@ -147,7 +147,7 @@ def forward(run: Any, g: ConvolutionGeometry, x: np.ndarray, weight: np.ndarray,
                 out += b
             assign(ys[n:m, :, r:q], Req.ADD if add else Req.WRITE, out.reshape(g.f, m - n, q - r, *g.out[1:]).swapaxes(0, 1))
 
-    active_configs.limit_threads(run, config["threads"]).parallel(piece, len(pieces))
+    active_configs.limited(run.parallel, config["threads"])(piece, len(pieces))
 
 
 def backward(run: Any, g: ConvolutionGeometry, dy: np.ndarray, x: np.ndarray, weight: np.ndarray, grads: Sequence[np.ndarray],
@@ -183,7 +183,7 @@ def backward(run: Any, g: ConvolutionGeometry, dy: np.ndarray, x: np.ndarray, we
             if spread is not None:
                 _store_data_gradient(g, spread, dxs[n:m], reqs[0])
 
-    active_configs.limit_threads(run, config["threads"]).parallel(slot, slots)
+    active_configs.limited(run.parallel, config["threads"])(slot, slots)
     if want_w:
         total = dw.sum(axis=0).reshape(g.f, g.c // g.groups, *g.kernel)
         assign(channels_second(g, grads[1]), reqs[1], total)

@@ -134,10 +134,9 @@ def test_the_tuner_sees_the_keys_that_kernels_ask_for(rng):
 @pytest.mark.parametrize("threads, n, groups", [(1, 10, 0), (2, 10, 2), (4, 3, 3), (3, 0, 0)])
 def test_limited_makes_every_call_once(threads, n, groups):
     run, seen = Run(), []
-    active_configs.limit_threads(run, threads).parallel(seen.append, n)
+    active_configs.limited(run.parallel, threads)(seen.append, n)
     assert seen == list(range(n)) and run.parts == groups
-    assert active_configs.limit_threads(run, 0) is run and active_configs.limit_threads(None, 2) is None
-    assert active_configs.limit_threads(run, 2).stream is None
+    assert active_configs.limited(run.parallel, 0) == run.parallel
 
 
 @pytest.mark.parametrize("value, active", [(None, "False"), ("0", "False"), ("1", "True")])
