@@ -2,12 +2,9 @@
 
 from __future__ import annotations
 
-import os
+import functools
 import signal
-import subprocess
 import sys
-import time
-from collections.abc import Sequence
 
 import click
 
@@ -42,59 +39,15 @@ def launch(workers: int, servers: int, policy: str, restarts: int, snapshot_roun
     The script needs no change; its environment holds the addresses. Ends with the status of the first worker that fails.
     """
     try:
-        if address is None:
-            job = LocalJob(workers, servers, policy=policy, snapshot_rounds=snapshot_rounds, max_staleness=max_staleness)
-        else:
-            job = RayJob(address, workers, servers, policy=policy, snapshot_rounds=snapshot_rounds, max_staleness=max_staleness)
+        start = LocalJob if address is None else functools.partial(RayJob, address)
+        job = start(workers, servers, policy=policy, snapshot_rounds=snapshot_rounds, max_staleness=max_staleness)
     except ModuleNotFoundError as e:
         raise click.ClickException(f'{e.name} is not installed. pip install "tritium[dist]".') from e
     except MXNetError as e:
         raise click.ClickException(str(e)) from e
-    with job:
-        if isinstance(job, RayJob):
-            sys.exit(job.run(command, workers, restarts))
-        sys.exit(_run(command, workers, restarts, job))
-
-
-def _run(command: Sequence[str], workers: int, restarts: int, job: LocalJob) -> int:
-    """Run the workers until all have ended. Return the status of the first that failed for good, else 0."""
-    extra = {"TRITIUM_KV_JOB": str(job.file), "TRITIUM_KV_LAUNCHED": "1"}
-
-    def start(rank: int) -> subprocess.Popen[bytes]:
-        return subprocess.Popen(command, env={**os.environ, **extra, "TRITIUM_KV_RANK": str(rank)})
-
-    try:
-        running = {rank: start(rank) for rank in range(workers)}
-    except OSError as e:
-        raise click.ClickException(f"{command[0]}: cannot be started: {e.strerror}.") from e
-    left, status = dict.fromkeys(running, restarts), 0
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(128 + signal.SIGTERM))
-    try:
-        while running:
-            time.sleep(0.05)
-            for rank, process in list(running.items()):
-                if process.poll() is None:
-                    continue
-                if process.returncode and left[rank]:
-                    left[rank] -= 1
-                    click.echo(f"worker {rank} ended with status {process.returncode}; it is started again", err=True)
-                    running[rank] = start(rank)
-                    continue
-                if process.returncode:
-                    click.echo(f"worker {rank} ended with status {process.returncode}", err=True)
-                    status = status or (process.returncode if process.returncode > 0 else 128 - process.returncode)
-                del running[rank]
-                if not process.returncode and running:
-                    job.ended(rank)  # the others need not wait for it
-    except KeyboardInterrupt:
-        status = 130
-    finally:
-        for process in running.values():
-            process.terminate()
-        for process in running.values():
-            try:
-                process.wait(5)
-            except subprocess.TimeoutExpired:
-                process.kill()
-                process.wait()
-    return status
+    with job:
+        try:
+            sys.exit(job.run(command, workers, restarts))
+        except OSError as e:
+            raise click.ClickException(f"{command[0]}: cannot be started: {e.strerror}.") from e

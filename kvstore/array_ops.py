@@ -48,8 +48,7 @@ def add_up(arrays: Sequence[NDArray], dst: NDArray, priority: int = 0, inline: b
         for a in arrays[1:]:
             dst += a.as_in_context(dst.context)
         return
-
-    queue("kvstore.add_up", lambda _: _add(arrays, dst), arrays, [dst], priority, inline)
+    add_up_each([(arrays, dst)], priority, inline)
 
 
 def copy_rows(src: NDArray, rows: NDArray, dst: NDArray, priority: int = 0) -> None:
@@ -137,13 +136,13 @@ def _add(arrays: Sequence[NDArray], total: NDArray) -> None:
                 np.add(into, a, out=into)
 
 
-def add_up_each(sums: Sequence[tuple[Sequence[NDArray], NDArray]], priority: int = 0) -> None:
+def add_up_each(sums: Sequence[tuple[Sequence[NDArray], NDArray]], priority: int = 0, inline: bool = False) -> None:
     """Write the sum of arrays to total, for every (arrays, total) on the host, in one engine function."""
     def run(_: Any) -> None:
         for arrays, total in sums:
             _add(arrays, total)
 
-    queue("kvstore.add_up", run, [a for arrays, _ in sums for a in arrays], [t for _, t in sums], priority)
+    queue("kvstore.add_up", run, [a for arrays, _ in sums for a in arrays], [t for _, t in sums], priority, inline)
 
 
 def queue(name: str, run: Any, reads: Sequence[NDArray], writes: Sequence[NDArray], priority: int, inline: bool = False) -> None:

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from ..atomic_file import read_file, write_atomic
-from ..context import Context, cpu
+from ..context import cpu
 from ..errors import FileError, MXNetError, ParameterError, ShapeError, describe, nearest
 from ..ndarray import NDArray, RowSparseNDArray, empty
 from .array_ops import add_up, add_up_all, copy, copy_all, copy_rows
@@ -86,7 +86,7 @@ class LocalKVStore(KVStore):
             return
         for k, arrays in todo:
             stored = self._values[k]
-            self._updater(k, _sum(arrays, stored.context, priority), stored)
+            self._updater(k, add_up_all([(arrays, stored)], priority)[0], stored)
 
     def _push_sparse(self, todo: list[tuple[Key, list[Any]]], priority: int) -> list[tuple[Key, list[Any]]]:
         """Push the row-sparse values in todo, and return the others."""
@@ -199,12 +199,3 @@ def check_layout(caller: str, key: Key, stored: NDArray, value: NDArray) -> None
     if tuple(stored.shape) != tuple(value.shape) or np.dtype(stored.dtype) != np.dtype(value.dtype):
         raise ShapeError(f"{caller}: key {key!r} holds {describe(stored)}, this is {describe(value)}. "
                          f"A key keeps the shape and dtype of its initial value.")
-
-
-def _sum(arrays: list[NDArray], ctx: Context, priority: int) -> NDArray:
-    """Return the sum on ctx. A single array on ctx is returned itself, not copied."""
-    if len(arrays) == 1 and arrays[0].context == ctx:
-        return arrays[0]
-    total = empty(arrays[0].shape, ctx=ctx, dtype=arrays[0].dtype)
-    add_up(arrays, total, priority)
-    return total

@@ -1,6 +1,7 @@
-"""A job on this machine: a folder that only this user can read, and a host process that runs the coordinator and the servers.
+"""A job: a folder that only this user can read, and the processes that run the coordinator and the servers.
 
-`LocalJob` starts it, and ends it on `close`. A worker finds its job by TRITIUM_KV_JOB, the path of a file with keys of mode 0600.
+`LocalJob` starts it on this machine, and ends it on `close`. A worker finds its job by TRITIUM_KV_JOB, the path of a file with
+keys of mode 0600.
 """
 
 from __future__ import annotations
@@ -13,8 +14,11 @@ import shutil
 import subprocess
 import sys
 import tempfile
+import time
+from abc import ABC, abstractmethod
+from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 from ...errors import KVStoreError, ParameterError
 from ..wire.frame import pack
@@ -25,9 +29,93 @@ _START_TIMEOUT = 60.0  # seconds
 _TRIES, _ANSWER_TIMEOUT = 5, 2000  # ms: the coordinator may be restarting
 _LARGEST = 1 << 20  # bytes of a message
 _log = logging.getLogger(__name__)
+_J = TypeVar("_J", bound="Job")
 
 
-class LocalJob:
+class Job(ABC):
+    """A job whose processes have been started, and the workers that run in it.
+
+    file:  the job file, which workers on this machine read.
+    """
+
+    def __init__(self, workers: int, servers: int, policy: str):
+        if policy not in POLICIES:
+            raise ParameterError(f"KVStore: policy={policy!r} is not one of {', '.join(POLICIES)}.")
+        if workers < 1 or servers < 1:
+            raise ParameterError(f"KVStore: {workers} workers and {servers} servers: at least one of each is needed.")
+        self.id = secrets.token_hex(8)
+        self.folder = Path(tempfile.mkdtemp(prefix="tritium-job-"))
+        self.file = self.folder / "worker.json"
+
+    @abstractmethod
+    def close(self) -> None:
+        """End the job's processes, and delete its files."""
+
+    @abstractmethod
+    def _start(self, command: Sequence[str], rank: int) -> Any:
+        """Run a command as a worker. Returns the running process."""
+
+    @abstractmethod
+    def _wait(self, running: dict[int, Any]) -> dict[int, int]:
+        """Wait for some of the running processes, and return the exit statuses of those that have ended, by rank."""
+
+    @abstractmethod
+    def _end(self, running: dict[int, Any]) -> None:
+        """End processes."""
+
+    def run(self, command: Sequence[str], workers: int, restarts: int = 0) -> int:
+        """Run command as every rank. Returns the status of the first that fails for good, otherwise 0.
+
+        restarts:  the number of times that a failed worker is started again.
+        """
+        left, status = dict.fromkeys(range(workers), restarts), 0
+        running: dict[int, Any] = {}
+        try:
+            for rank in range(workers):
+                running[rank] = self._start(command, rank)
+            while running:
+                for rank, ended in self._wait(running).items():
+                    del running[rank]
+                    if ended and left[rank]:
+                        left[rank] -= 1
+                        print(f"worker {rank} ended with status {ended}; it is started again", file=sys.stderr, flush=True)
+                        running[rank] = self._start(command, rank)
+                    elif ended:
+                        print(f"worker {rank} ended with status {ended}", file=sys.stderr, flush=True)
+                        status = status or (ended if ended > 0 else 128 - ended)
+                    elif running:
+                        self.report_ended(rank)  # the others need not wait for it
+        except KeyboardInterrupt:
+            status = 130
+        finally:
+            self._end(running)
+        return status
+
+    def report_ended(self, rank: int) -> None:
+        """Tell the coordinator that the process of a worker has ended with success."""
+        import zmq
+
+        from ..wire import sockets
+
+        context, job = zmq.Context(io_threads=1), sockets.read_secret(self.file)
+        try:
+            for _ in range(_TRIES):
+                s = sockets.connect_to_coordinator(context, job, _LARGEST)
+                s.send(pack({"op": "ended", "id": 0, "rank": rank}))
+                if s.poll(_ANSWER_TIMEOUT):
+                    return
+            _log.warning("kvstore: the coordinator did not answer the report that worker %d has ended.", rank)
+        finally:
+            context.destroy(linger=0)
+
+    def __enter__(self: _J) -> _J:
+        return self
+
+    def __exit__(self, *exc: object) -> None:
+        self.close()
+
+
+class LocalJob(Job):
     """A job with so many workers and servers on this machine.
 
     policy:           how dist_sync reacts to the death of a worker. "fail": with an error. "wait": for a replacement. "shrink":
@@ -42,16 +130,11 @@ class LocalJob:
                  max_staleness: int | None = None, interface: str | None = None):
         from ..wire import sockets
 
-        if policy not in POLICIES:
-            raise ParameterError(f"KVStore: policy={policy!r} is not one of {', '.join(POLICIES)}.")
-        if workers < 1 or servers < 1:
-            raise ParameterError(f"KVStore: {workers} workers and {servers} servers: at least one of each is needed.")
         if max_staleness is None and os.environ.get("TRITIUM_KV_MAX_STALENESS"):
             max_staleness = int(os.environ["TRITIUM_KV_MAX_STALENESS"])
         if max_staleness is not None and max_staleness < 0:
             raise ParameterError(f"KVStore: max_staleness={max_staleness} must be 0 or more.")
-        self.id = secrets.token_hex(8)
-        self.folder = Path(tempfile.mkdtemp(prefix="tritium-job-"))
+        super().__init__(workers, servers, policy)
         snapshot_rounds = int(os.environ.get("TRITIUM_KV_SNAPSHOT_ROUNDS", "10")) if snapshot_rounds is None else snapshot_rounds
         interface = interface or os.environ.get("TRITIUM_KV_INTERFACE", "127.0.0.1")
         sockets.write_secret(self.folder / "job.json", {
@@ -60,7 +143,8 @@ class LocalJob:
         reading, self._alive = os.pipe()
         try:
             self.host = subprocess.Popen([sys.executable, "-m", f"{__package__}.host", str(self.folder)], stdin=reading,
-                                         stdout=subprocess.PIPE, env=_environment(), start_new_session=True)
+                                         stdout=subprocess.PIPE, start_new_session=True,
+                                         env={**os.environ, "TRITIUM_GPU": "off", "PYTHONSAFEPATH": "1"})
         finally:
             os.close(reading)
         assert self.host.stdout is not None
@@ -69,17 +153,6 @@ class LocalJob:
             self.close()
             raise KVStoreError(f"KVStore: the job's host process did not start within {_START_TIMEOUT:.0f} s. See its messages "
                                f"above.")
-
-    @property
-    def file(self) -> Path:
-        """The job file, which workers read."""
-        return self.folder / "worker.json"
-
-    def ended(self, rank: int) -> None:
-        """Tell the job that the process of a worker has ended with success."""
-        from ..wire import sockets
-
-        report_ended(sockets.read_secret(self.file), rank)
 
     def coordinator_pid(self) -> int:
         """Return the process id of the coordinator."""
@@ -105,37 +178,26 @@ class LocalJob:
         shutil.rmtree(self.folder, ignore_errors=True)
         remove_segments(self.id)
 
-    def __enter__(self) -> LocalJob:
-        return self
+    def _start(self, command: Sequence[str], rank: int) -> subprocess.Popen[bytes]:
+        return subprocess.Popen(command, env={**os.environ, "TRITIUM_KV_JOB": str(self.file), "TRITIUM_KV_LAUNCHED": "1",
+                                              "TRITIUM_KV_RANK": str(rank)})
 
-    def __exit__(self, *exc: object) -> None:
-        self.close()
+    def _wait(self, running: dict[int, subprocess.Popen[bytes]]) -> dict[int, int]:
+        time.sleep(0.05)
+        return {rank: process.returncode for rank, process in running.items() if process.poll() is not None}
+
+    def _end(self, running: dict[int, subprocess.Popen[bytes]]) -> None:
+        for process in running.values():
+            process.terminate()
+        for process in running.values():
+            try:
+                process.wait(5)
+            except subprocess.TimeoutExpired:
+                process.kill()
+                process.wait()
 
     def __del__(self) -> None:
         try:  # when the interpreter exits, modules may be gone
             self.close()
         except Exception:
             pass
-
-
-def report_ended(job: dict[str, Any], rank: int) -> None:
-    """Tell the coordinator that the process of a worker has ended with success. job: the content of the job file."""
-    import zmq
-
-    from ..wire import sockets
-
-    context = zmq.Context(io_threads=1)
-    try:
-        for _ in range(_TRIES):
-            s = sockets.connect_to_coordinator(context, job, _LARGEST)
-            s.send(pack({"op": "ended", "id": 0, "rank": rank}))
-            if s.poll(_ANSWER_TIMEOUT):
-                return
-        _log.warning("kvstore: the coordinator did not answer the report that worker %d has ended.", rank)
-    finally:
-        context.destroy(linger=0)
-
-
-def _environment() -> dict[str, str]:
-    """Return the environment of the host process: without a GPU, and without imports from the working directory."""
-    return {**os.environ, "TRITIUM_GPU": "off", "PYTHONSAFEPATH": "1"}

@@ -11,7 +11,6 @@ import contextlib
 import ctypes
 import logging
 import os
-import secrets
 import shutil
 import signal
 import subprocess
@@ -22,8 +21,8 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from ...errors import KVStoreError, ParameterError
-from .local_job import POLICIES, report_ended
+from ...errors import KVStoreError
+from .local_job import Job
 
 _START_TIMEOUT = 120.0  # seconds for Ray to start an actor
 _PR_SET_PDEATHSIG = 1
@@ -89,7 +88,7 @@ class WorkerActor:
             shutil.rmtree(self.folder, ignore_errors=True)
 
 
-class RayJob:
+class RayJob(Job):
     """A job with so many workers and servers on the Ray cluster at address.
 
     address:    HOST:PORT of a running cluster. RAY_AUTH_TOKEN_PATH names its token.
@@ -106,16 +105,15 @@ class RayJob:
 
         from ..wire import sockets
 
-        if policy not in POLICIES:
-            raise ParameterError(f"KVStore: policy={policy!r} is not one of {', '.join(POLICIES)}.")
         require_token()
-        self.ray, self.id = ray, secrets.token_hex(8)
+        super().__init__(workers, servers, policy)
+        self.ray: Any = ray
         try:
             ray.init(address=address, namespace=f"tritium-{self.id}", logging_level=logging.ERROR, log_to_driver=True)
         except (ConnectionError, RuntimeError, ValueError) as e:
+            shutil.rmtree(self.folder)
             raise KVStoreError(f"KVStore: cannot connect to Ray at {address}: wrong or missing token, or no cluster there: "
                                f"{str(e).splitlines()[0] if str(e) else type(e).__name__}. Check RAY_AUTH_TOKEN_PATH.") from e
-        self.folder = Path(tempfile.mkdtemp(prefix="tritium-job-"))
         base = snapshots or os.environ.get("TRITIUM_KV_SNAPSHOT_DIR") or str(self.folder)
         self._snapshots = Path(base) / f"tritium-{self.id}"
         job = {"job": self.id, "workers": workers, "servers": servers, "policy": policy, "snapshot_rounds": snapshot_rounds,
@@ -128,12 +126,7 @@ class RayJob:
         credentials = {**credentials, "interface": job["interface"]}
         self.servers = [server.remote(credentials, i, str(self._snapshots / f"server-{i}")) for i in range(servers)]
         self._get([s.pid.remote() for s in self.servers])
-        sockets.write_secret(self.folder / "worker.json", self._credentials)
-
-    @property
-    def file(self) -> Path:
-        """The job file, which workers on this machine read."""
-        return self.folder / "worker.json"
+        sockets.write_secret(self.file, self._credentials)
 
     def coordinator_pid(self) -> int:
         """Return the process id of the coordinator, on this machine."""
@@ -143,34 +136,24 @@ class RayJob:
         """Return the process id of a server, on its machine."""
         return self._get([self.servers[index].pid.remote()])[0]
 
-    def run(self, command: Sequence[str], workers: int, restarts: int = 0) -> int:
-        """Run command as every rank, on the cluster's machines. Returns the status of the first that fails for good, otherwise
-        0."""
-        actor = self._actor(WorkerActor, num_cpus=1, scheduling_strategy="SPREAD")
+    def _start(self, command: Sequence[str], rank: int) -> tuple[Any, Any]:
+        """Return an actor on one of the cluster's machines, and its call that runs the command."""
+        actor = self._actor(WorkerActor, num_cpus=1, scheduling_strategy="SPREAD").remote(self._credentials)
+        return actor, actor.run.remote(list(command), {"TRITIUM_KV_RANK": str(rank), "TRITIUM_KV_LAUNCHED": "1"})
 
-        def start(rank: int) -> Any:
-            handle = handles[rank] = actor.remote(self._credentials)
-            return handle.run.remote(list(command), {"TRITIUM_KV_RANK": str(rank), "TRITIUM_KV_LAUNCHED": "1"})
+    def _wait(self, running: dict[int, tuple[Any, Any]]) -> dict[int, int]:
+        (done,), _ = self.ray.wait([call for _, call in running.values()], num_returns=1)
+        (rank,) = [rank for rank, (_, call) in running.items() if call == done]
+        try:
+            status = int(self.ray.get(done))
+        except self.ray.exceptions.RayError:
+            status = 1
+        self.ray.kill(running[rank][0])
+        return {rank: status}
 
-        handles: dict[int, Any] = {}
-        running = {start(rank): rank for rank in range(workers)}
-        left, status = dict.fromkeys(range(workers), restarts), 0
-        while running:
-            (done,), _ = self.ray.wait(list(running), num_returns=1)
-            rank = running.pop(done)
-            try:
-                ended = int(self.ray.get(done))
-            except self.ray.exceptions.RayError:
-                ended = 1
-            self.ray.kill(handles.pop(rank))
-            if ended and left[rank]:
-                left[rank] -= 1
-                running[start(rank)] = rank
-            elif ended:
-                status = status or (ended if ended > 0 else 128 - ended)
-            elif running:
-                report_ended(self._credentials, rank)
-        return status
+    def _end(self, running: dict[int, tuple[Any, Any]]) -> None:
+        for actor, _ in running.values():
+            self.ray.kill(actor)
 
     def _actor(self, cls: type, **options: Any) -> Any:
         return self.ray.remote(cls).options(**options)
@@ -192,12 +175,6 @@ class RayJob:
             self.ray.shutdown()
             shutil.rmtree(self._snapshots, ignore_errors=True)
             shutil.rmtree(self.folder, ignore_errors=True)
-
-    def __enter__(self) -> RayJob:
-        return self
-
-    def __exit__(self, *exc: object) -> None:
-        self.close()
 
 
 def require_token() -> None:

@@ -59,8 +59,8 @@ class KeyTable(dict[str, KeyEntry]):
                 n = (n + 1) & 0x7FFFFFFF
             taken.add(n)
             slices = place(shape, itemsize, loads, split_size, self.never_split)
-            for s in slices:
-                loads[s.server] += (s.stop - s.start) * itemsize
+            for server, start, stop in slices:
+                loads[server] += (stop - start) * itemsize
             new.append(KeyEntry(n, key, shape, dtype, [list(s) for s in slices]))
         self.loads = loads
         self.update((e.key, e) for e in new)

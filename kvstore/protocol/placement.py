@@ -6,20 +6,11 @@ import itertools
 import math
 import zlib
 from collections.abc import Sequence
-from typing import NamedTuple
 
 from ...errors import ParameterError
 
 Key = int | str
 _MANY_ROWS = 16  # rows for each slice: then no slice is more than 1/16 longer than another
-
-
-class Slice(NamedTuple):
-    """Elements [start, stop) of the key's flat value, on a server."""
-
-    server: int
-    start: int
-    stop: int
 
 
 def tag(key: Key) -> str:
@@ -50,8 +41,9 @@ def bounds(size: int, parts: int) -> list[tuple[int, int]]:
     return list(itertools.pairwise(ends))
 
 
-def place(shape: Sequence[int], itemsize: int, loads: Sequence[int], split_size: int, never_split: bool = False) -> list[Slice]:
-    """Return the slices of a value.
+def place(shape: Sequence[int], itemsize: int, loads: Sequence[int], split_size: int, never_split: bool = False
+          ) -> list[tuple[int, int, int]]:
+    """Return the slices of a value: (server, start, stop) of elements of the flat value.
 
     loads:        bytes on each server.
     split_size:   values of at least so many elements are split over all servers; between rows, if there are many rows.
@@ -60,6 +52,6 @@ def place(shape: Sequence[int], itemsize: int, loads: Sequence[int], split_size:
     size = math.prod(shape)
     if size >= split_size and len(loads) > 1 and not never_split:
         row = size // shape[0] if shape[0] >= _MANY_ROWS * len(loads) else 1
-        return [Slice(i, a * row, b * row) for i, (a, b) in enumerate(bounds(size // row, len(loads)))]
+        return [(i, a * row, b * row) for i, (a, b) in enumerate(bounds(size // row, len(loads)))]
     least = min(range(len(loads)), key=lambda i: (loads[i], i))
-    return [Slice(least, 0, size)]
+    return [(least, 0, size)]

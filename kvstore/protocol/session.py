@@ -97,11 +97,6 @@ class Session(Generic[C]):
         """The contributions in state SENT."""
         return list(self._sent.values())
 
-    @property
-    def unresolved(self) -> bool:
-        """True while contributions are in state ABANDONED."""
-        return bool(self._abandoned)
-
     def find(self, name: Name, round: int, seq: int) -> C | None:
         """Return the sent contribution that an answer refers to. seq: of its frames; 0: of any."""
         c = self._sent.get((name, round))

@@ -8,6 +8,7 @@ is reverted.
 
 from __future__ import annotations
 
+import contextlib
 import json
 import logging
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -232,20 +233,16 @@ class Server:
         self._reset(rank)
         self.rounds.forget(rank)
         views = SegmentViews(self.job, rank, self.members[rank])
-        shared = False
-        if isinstance(m.get("probe"), str):
-            try:
-                shared = bytes(views.bytes(0, 0, 16)).hex() == m["probe"]
-            except FrameError:
-                shared = False
-        if shared:
-            self._views[rank] = views
+        with contextlib.suppress(FrameError):
+            if bytes(views.bytes(0, 0, 16)).hex() == m.get("probe"):
+                self._views[rank] = views
         try:
             offer = self._offer(rank, m.get("lane") is True)
         except OSError as e:
             _log.warning("kvstore: no encrypted channel can be offered to worker %d: %s", rank, e)
             offer = None
-        self._answer_handshake(rank, frame.seq, {"shared": shared, "durable": bool(self.snapshot_rounds), "lane": offer})
+        self._answer_handshake(rank, frame.seq,
+                               {"shared": rank in self._views, "durable": bool(self.snapshot_rounds), "lane": offer})
 
     def _answer_handshake(self, rank: int, seq: int, text: dict[str, Any]) -> None:
         records = [Record(*name, v.code, len(v.flat), self.rounds.last_applied(name, rank), at=self._last_durable(name, rank))
@@ -299,14 +296,21 @@ class Server:
         if r.n != size:
             if self._is_stale(rank, r, seq, r.offset + r.n == size):
                 return
-            partial = self._partial.get((rank, r.name))
-            if not isinstance(partial, PartialPush) or partial.attempt != (r.round, seq):
-                partial = self._partial[rank, r.name] = PartialPush((r.round, seq), size, self.values[r.name].flat.dtype)
-            if not partial.add(r.offset, data):
+            complete = self._collect(rank, r, data, PartialPush((r.round, seq), size))
+            if complete is None:
                 return
-            del self._partial[rank, r.name]
-            data = partial.data
+            data = complete
         self._execute(self.rounds.push(r.name, rank, r.round, data, resent))
+
+    def _collect(self, rank: int, r: Record, run: Any, new: PartialPush | PartialPushRows) -> Any:
+        """Add a run to the contribution that it belongs to, which may be new, and return its data when it is complete."""
+        partial = self._partial.get((rank, r.name))
+        if partial is None or type(partial) is not type(new) or (partial.attempt, partial.size) != (new.attempt, new.size):
+            partial = self._partial[rank, r.name] = new
+        complete = partial.add(r.offset, run)
+        if complete is not None:
+            del self._partial[rank, r.name]
+        return complete
 
     def _note_replies(self, rank: int, frame: WireFrame) -> None:
         """Remember the places for the values. Raises FrameError for an invalid one."""
@@ -347,13 +351,9 @@ class Server:
         indices = self._row_indices(frame.payload, r.nbytes, count, rows)
         if self._is_stale(rank, r, frame.seq, r.offset + count == r.at):
             return
-        partial = self._partial.get((rank, r.name))
-        if not isinstance(partial, PartialPushRows) or partial.attempt != (r.round, frame.seq) or partial.total != r.at:
-            partial = self._partial[rank, r.name] = PartialPushRows((r.round, frame.seq), r.at)
         run = np.frombuffer(frame.payload, value.flat.dtype, r.n).reshape(count, *value.array.shape[1:])
-        complete = partial.add(r.offset, Rows(indices, run.copy()))
+        complete = self._collect(rank, r, Rows(indices, run.copy()), PartialPushRows((r.round, frame.seq), r.at))
         if complete is not None:
-            del self._partial[rank, r.name]
             value.sparse = True
             self._execute(self.rounds.push(r.name, rank, r.round, complete, not frame.flags & WANT_VALUE))
 

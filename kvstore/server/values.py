@@ -111,26 +111,28 @@ def add_up(contributions: Sequence[np.ndarray], out: np.ndarray) -> None:
 
 
 class PartialPush:
-    """A contribution that arrives in several runs. attempt: its round, and the number of its frames."""
+    """A contribution of `size` elements that arrives in several runs. attempt: its round, and the number of its frames."""
 
-    def __init__(self, attempt: tuple[int, int], n: int, dtype: np.dtype):
-        self.attempt = attempt
-        self.data, self.missing, self.seen = np.empty(n, dtype), n, set[int]()
+    def __init__(self, attempt: tuple[int, int], size: int):
+        self.attempt, self.size, self.missing, self.seen = attempt, size, size, set[int]()
+        self.data: np.ndarray | None = None
 
-    def add(self, offset: int, run: np.ndarray) -> bool:
-        """Add a run, and return whether the contribution is complete. A repeated run counts once."""
+    def add(self, offset: int, run: np.ndarray) -> np.ndarray | None:
+        """Add a run, and return all data when they are complete. A repeated run counts once."""
+        if self.data is None:
+            self.data = np.empty(self.size, run.dtype)
         if offset not in self.seen:
             self.seen.add(offset)
             self.data[offset:offset + len(run)] = run
             self.missing -= len(run)
-        return self.missing <= 0
+        return self.data if self.missing <= 0 else None
 
 
 class PartialPushRows:
-    """A contribution of `total` rows that arrives in several runs. attempt: as in `PartialPush`."""
+    """A contribution of `size` rows that arrives in several runs. attempt: as in `PartialPush`."""
 
-    def __init__(self, attempt: tuple[int, int], total: int):
-        self.attempt, self.total, self.runs = attempt, total, dict[int, Rows]()
+    def __init__(self, attempt: tuple[int, int], size: int):
+        self.attempt, self.size, self.runs = attempt, size, dict[int, Rows]()
 
     def add(self, offset: int, run: Rows) -> Rows | None:
         """Add a run, and return all rows when they are complete. A repeated run counts once.
@@ -138,11 +140,11 @@ class PartialPushRows:
         Raises FrameError if the runs do not fit together.
         """
         self.runs[offset] = run
-        if sum(len(r.indices) for r in self.runs.values()) < self.total:
+        if sum(len(r.indices) for r in self.runs.values()) < self.size:
             return None
         runs = [self.runs[at] for at in sorted(self.runs)]
         rows = runs[0] if len(runs) == 1 else Rows(*(np.concatenate(parts) for parts in zip(*runs)))
-        if len(rows.indices) != self.total or (rows.indices[1:] <= rows.indices[:-1]).any():
+        if len(rows.indices) != self.size or (rows.indices[1:] <= rows.indices[:-1]).any():
             raise FrameError("frame: the row indices are not ascending")
         return rows
 

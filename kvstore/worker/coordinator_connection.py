@@ -100,11 +100,14 @@ class CoordinatorConnection:
         self._loop.call_soon(lambda: self.send(request))
         end = time.monotonic() + timeout
         while not _is_done(request.answer, min(self._timeouts.stall, end - time.monotonic())):
+            ranks, why = self._missing(op) if self.lost_since is None else ([], "")
             if time.monotonic() >= end:
-                why = self._diagnose(op) or "the coordinator did not answer"
                 self._withdraw(request)
+                why = f"worker {', '.join(map(str, ranks))} did not arrive{why}" if ranks else "the coordinator did not answer"
                 raise KVStoreError(f"KVStore: {name}: {why} within {timeout:.0f} s. TRITIUM_KV_TIMEOUT sets the limit.")
-            self._loop.call_soon(lambda: self._report(op))
+            _log.warning("kvstore: %s: %s waits for %s%s",
+                         f"worker {self._identity['rank']}" if self._identity is not None else "a joining worker", op,
+                         f"workers {ranks}" if self.lost_since is None else "the coordinator, which is away", why)
         m = request.answer.result()
         if "error" in m:
             raise KVStoreError(f"KVStore.{name}: {m['error'].rstrip('.')}.")
@@ -135,30 +138,14 @@ class CoordinatorConnection:
         self._loop.call_soon(lambda: self.send(withdrawal))
         _is_done(withdrawal.answer, _DIAGNOSIS_TIMEOUT)
 
-    def _diagnose(self, op: str) -> str:
-        """Return which workers a request has waited for, or "" if the coordinator does not say."""
+    def _missing(self, op: str) -> tuple[list[int], str]:
+        """Return the workers that a request waits for, and why; none if the coordinator does not say."""
         request = self._new("missing", of=op)
         self._loop.call_soon(lambda: self.send(request))
         if not _is_done(request.answer, _DIAGNOSIS_TIMEOUT) or request.answer.exception() is not None:
-            return ""
+            return [], ""
         m = request.answer.result()
-        return f"worker {', '.join(map(str, m['ranks']))} did not arrive{m.get('why', '')}" if m.get("ranks") else ""
-
-    def _report(self, op: str) -> None:
-        """Log which workers a request waits for."""
-        subject = f"worker {self._identity['rank']}" if self._identity is not None else "a joining worker"
-        if self.lost_since is not None:
-            _log.warning("kvstore: %s: %s waits for the coordinator, which is away", subject, op)
-            return
-
-        def log(answer: Future[dict[str, Any]]) -> None:
-            if answer.exception() is None and "ranks" in answer.result():
-                m = answer.result()
-                _log.warning("kvstore: %s: %s waits for workers %s%s", subject, op, m["ranks"], m.get("why", ""))
-
-        request = self._new("missing", of=op)
-        request.answer.add_done_callback(log)
-        self.send(request)
+        return m.get("ranks", []), m.get("why", "")
 
     # ---- messages of the coordinator ------------------------------------------------------------------------------------
     def has_input(self) -> bool:

@@ -15,8 +15,9 @@ import os
 import sys
 import threading
 import weakref
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from concurrent.futures import Future
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -29,7 +30,7 @@ from ...engine import Var, current
 from ...errors import KVStoreError, ParameterError, RoundMadeError
 from ...ndarray import NDArray, RowSparseNDArray, empty, zeros
 from ..array_ops import add_up, add_up_each, copy, queue, queue_async
-from ..base import Key, Updater, first_values, pairs
+from ..base import Key, first_values, pairs
 from ..job.local_job import LocalJob
 from ..local import LocalKVStore, check_layout, read_states
 from ..protocol.placement import tag
@@ -45,6 +46,7 @@ _log = logging.getLogger(__name__)
 _SMALL = 256 << 10  # bytes: smaller contributions are sent together
 
 
+@dataclass(slots=True)
 class _KeyState:
     """The state of a key in this worker.
 
@@ -56,14 +58,14 @@ class _KeyState:
     pushed:  async: variable of the pushes. If a push fails, later pulls fail with its error.
     """
 
-    __slots__ = ("called", "fresh", "id", "place", "pushed", "residual", "round", "slices")
-
-    def __init__(self, place: Place | None):
-        self.place, self.pushed = place, Var()
-        self.id, self.round, self.called = -1, 0, 0
-        self.slices: list[tuple[int, int, int]] = []
-        self.fresh = False
-        self.residual: NDArray | None = None
+    place: Place | None
+    id: int = -1
+    slices: Sequence[tuple[int, int, int]] = ()
+    round: int = 0
+    called: int = 0
+    fresh: bool = False
+    pushed: Var = field(default_factory=Var)
+    residual: NDArray | None = None
 
 
 def _note_end(key: _KeyState, n: int, error: BaseException | None) -> None:
@@ -86,10 +88,12 @@ class DistKVStore(LocalKVStore):
         super().__init__(kind)
         self._on_device = "device" in kind
         self._sync = "async" not in kind
-        self._own_job = LocalJob() if job is None else None
-        file = self._own_job.file if self._own_job is not None else Path(os.fspath(job))  # type: ignore[arg-type]
+        self._own_job = None
+        if job is None:
+            self._own_job = LocalJob()
+            job = self._own_job.file
         try:
-            self._client = Client(file, "sync" if self._sync else "async", rank=rank, timeout=timeout)
+            self._client = Client(Path(job), "sync" if self._sync else "async", rank=rank, timeout=timeout)
         except BaseException:
             if self._own_job is not None:
                 self._own_job.close()
@@ -173,9 +177,12 @@ class DistKVStore(LocalKVStore):
         try:
             m = self._client.request("init", keys=[[tag(k), list(a[0].shape), np.dtype(a[0].dtype).name] for k, a in todo],
                                      big=self._split_size)
-            self._set_slices([k for k, _ in todo], m["keys"])
-            if m["fill"]:
-                self._send_initial_values([e["key"] for e in m["fill"]])
+            for (k, _), e in zip(todo, m["keys"]):
+                self._keys[k].id, self._keys[k].slices = e["id"], [tuple(s) for s in e["parts"]]
+                self._client.key_names[e["id"]] = repr(k)
+            names = {tag(k): k for k, _ in todo}
+            self._for_each_slice([names[e["key"]] for e in m["fill"]], lambda state, i, data, place: Push(
+                state.slices[i][0], state.id, i, data, 0, None, place=place, initial=True))
             if m.get("first"):
                 self._client.request("filled", keys=[e["key"] for e in m["keys"]])
             self._join_rounds([k for k, _ in todo])
@@ -183,17 +190,6 @@ class DistKVStore(LocalKVStore):
             for k, _ in todo:
                 del self._values[k], self._keys[k]
             raise
-
-    def _set_slices(self, keys: Sequence[Key], entries: Sequence[Mapping[str, Any]]) -> None:
-        for k, e in zip(keys, entries):
-            state = self._keys[k]
-            state.id, state.slices = e["id"], [(server, start, stop) for server, start, stop in e["parts"]]
-            self._client.key_names[state.id] = repr(k)
-
-    def _send_initial_values(self, tagged: Sequence[str]) -> None:
-        names = {tag(k): k for k in self._keys}
-        self._for_each_slice([names[t] for t in tagged], lambda state, i, data, place: Push(
-            state.slices[i][0], state.id, i, data, 0, None, place=place, initial=True))
 
     def _join_rounds(self, keys: Sequence[Key]) -> None:
         """Set the round of each key: 0, or more if this worker replaces one that died."""
@@ -281,10 +277,7 @@ class DistKVStore(LocalKVStore):
         buffer = SendBuffer(self._client, [a[0] for _, a in group])
         sums = buffer.arrays
         jobs = [(self._on_one_device(arrays, priority), total) for (_, arrays), total in zip(group, sums)]
-        if len(jobs) == 1:
-            add_up(*jobs[0], priority)
-        else:
-            add_up_each(jobs, priority)
+        add_up_each(jobs, priority)
         compressed = [self._compress(k, s, priority) for (k, _), s in zip(group, sums)]
         for k, _ in group:
             self._keys[k].fresh = self._sync
@@ -441,12 +434,6 @@ class DistKVStore(LocalKVStore):
         self._client.request("barrier", n=self._barriers, **fields)
 
     # ---- updating -------------------------------------------------------------------------------------------------------
-    def set_updater(self, updater: Updater | None) -> None:
-        """Set an updater of this process, as in MXNet. It cannot update the values on the servers."""
-        super().set_updater(updater)
-
-    _set_updater = set_updater
-
     def set_optimizer(self, optimizer: Any) -> None:
         """Have the servers update by rank 0's optimizer. It is sent as its registered name and its parameters."""
         self._optimizers += 1

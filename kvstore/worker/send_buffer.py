@@ -37,15 +37,15 @@ class SendBuffer:
         self._slot = self._pool.take(nbytes) if self._pool is not None and nbytes >= SMALLEST and client.shared else None
         self.places: list[Place | None] = [None if self._slot is None else (self._slot.segment, at) for at in starts]
         if separate:
-            view = None if self._slot is None else self._slot.view
-            chunks = [Chunk.new(max(layout.nbytes, 1), cpu()) if view is None else
-                      Chunk(storage.Block(view[at:at + layout.nbytes], layout.nbytes, cpu()), Var(), cpu())
-                      for at, layout in zip(starts, layouts)]
-            self.arrays = [NDArray(layout, chunk=chunk) for chunk, layout in zip(chunks, layouts)]
+            self.arrays = [NDArray(layout, chunk=self._chunk(at, layout.nbytes)) for at, layout in zip(starts, layouts)]
         else:
-            chunk = Chunk.new(nbytes, cpu()) if self._slot is None else Chunk(
-                storage.Block(self._slot.view, nbytes, cpu()), Var(), cpu())
+            chunk = self._chunk(0, nbytes)
             self.arrays = [NDArray(layout, chunk=chunk, offset=at) for at, layout in zip(starts, layouts)]
+
+    def _chunk(self, at: int, nbytes: int) -> Chunk:
+        if self._slot is None:
+            return Chunk.new(max(nbytes, 1), cpu())
+        return Chunk(storage.Block(self._slot.view[at:at + nbytes], nbytes, cpu()), Var(), cpu())
 
     def lend(self, users: int) -> None:
         """Free the memory when `release` has been called so many times."""

@@ -348,7 +348,7 @@ def test_a_round_that_never_ends_is_an_error_at_the_deadline(caplog):
             pull(stores[0], "w", np.zeros(3, "f"))
         stores[0]._client.timeouts.timeout = 300.0
         (remote,) = stores[0]._client.servers
-        until(lambda: not remote.session.unresolved)  # the handshake has shown that it was not applied
+        until(lambda: not remote.session._abandoned)  # the handshake has shown that it was not applied
         for kv, n in zip(stores, (2, 5)):
             kv.push("w", mx.nd.ones(3) * n)
         assert pull(stores[0], "w", np.zeros(3, "f")).tolist() == [7] * 3  # without the abandoned push

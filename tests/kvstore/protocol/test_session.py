@@ -83,9 +83,9 @@ def test_the_handshake_resolves_an_abandoned_contribution(applied):
     session = connected()
     abandoned, later = sent(session, 1), Contribution(1)
     session.abandon([abandoned])
-    assert abandoned.state is State.ABANDONED and session.unresolved and session.sent == []
+    assert abandoned.state is State.ABANDONED and session._abandoned and session.sent == []
     actions = session.handshake(1, True, {NAME: applied})
-    assert not session.unresolved and session.was_applied(later) == bool(applied)
+    assert not session._abandoned and session.was_applied(later) == bool(applied)
     if applied:
         assert actions == [] and abandoned.state is State.RETAINED
         assert session.submit(later) == [(Verb.RELEASE, later), (Verb.ALREADY_APPLIED, later)] and later.state is State.DONE

@@ -131,7 +131,7 @@ def tapped(listener, rank=1, change=lambda data: data):
     end = open_channel(HOST, wire.offer, select.epoll())
     try:
         wire.accept()
-        wire.carry(encrypted_channel._GREETING, change)
+        wire.carry(encrypted_channel._ID, change)
         while rank not in listener._by_rank and select.select([listener], [], [], 10)[0]:
             list(listener.process())
         yield end, wire
@@ -188,7 +188,7 @@ def test_a_recorded_greeting_does_not_open_a_channel():
             assert thief.recv(1) == b"" and listener._by_rank == {1: first}
 
 
-@pytest.mark.parametrize("data", [b"x" * 32, b"\0" * 31, b"", b"GET / HTTP/1.1\r\n\r\n" * 10])
+@pytest.mark.parametrize("data", [b"x" * 16, b"x" * 32, b"\0" * 15, b"", b"GET / HTTP/1.1\r\n\r\n" * 10])
 def test_a_connection_without_an_offer_is_closed(data):
     with listening() as listener:
         port = listener.offer(0, True).port
