@@ -50,13 +50,9 @@ class CompileRequest:
     backward: bool = False
 
 
+@gc_paused()
 def compile_program(request: CompileRequest, options: Options) -> tuple[Program, MemoryPlan]:
     """Return the program in its final form, and its plan. Raises GraphError if it does not fit the budget."""
-    with gc_paused():
-        return _compile(request, options)
-
-
-def _compile(request: CompileRequest, options: Options) -> tuple[Program, MemoryPlan]:
     has_backward = request.train or request.backward
     program = lower(request.heads, request.specs, request.train, request.places, request.targets, keep=has_backward)
     if options.layout and not request.monitored:

@@ -47,13 +47,9 @@ class CompiledSubgraph:
         self.forward_calls, self.backward_calls = calls[:program.n_forward], calls[program.n_forward:]
         self.draws = sum(c[3] for c in calls)
 
-    def bind(self, run: RunContext) -> BoundSubgraph:
-        """Allocate memory for the inner values. The result can run any number of times, within one call of the kernel."""
-        return BoundSubgraph(self, run)
-
 
 class BoundSubgraph:
-    """A compiled subgraph with memory for its inner values."""
+    """A compiled subgraph with memory for its inner values. It runs any number of times, within one call of the kernel."""
 
     def __init__(self, compiled: CompiledSubgraph, run: RunContext):
         program, plan = compiled.program, compiled.plan

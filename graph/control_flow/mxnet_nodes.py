@@ -35,7 +35,7 @@ class ControlFlow(Op):
     counts = False
 
     def __init__(self) -> None:
-        self._backward = _Backward(self)
+        self._backward = BackwardControlFlow(self)
 
     # ---- wiring: which input of the node is input i of a subgraph -----------------------------------------------------
     def wiring(self, p: Params) -> tuple[tuple[int, ...], ...]:
@@ -118,7 +118,7 @@ class ControlFlow(Op):
         raise NotImplementedError(self.name)
 
 
-class _Backward(Op):
+class BackwardControlFlow(Op):
     """The derivative of a control-flow operator, with the same parameters."""
 
     def __init__(self, forward: ControlFlow):
@@ -180,15 +180,16 @@ class BackwardSubgraph:
         self.rows, self.specs, self.reqs = rows, specs, reqs
         self.compiled = CompiledSubgraph(sub, specs, target, train, self.requests)
 
-    def bind(self, run: RunContext, inputs: Sequence[DeviceArray], grads: Mapping[int, DeviceArray]) -> _BoundBackward:
-        """inputs: the node's. grads: the node's derivatives by input; None if they are not wanted."""
-        return _BoundBackward(self, run, inputs, grads)
 
+class BoundBackward:
+    """A backward subgraph with memory for its values.
 
-class _BoundBackward:
+    inputs: the node's. grads: the node's derivatives by input; None if they are not wanted.
+    """
+
     def __init__(self, back: BackwardSubgraph, run: RunContext, inputs: Sequence[DeviceArray], grads: Mapping[int, DeviceArray]):
         self.back, self.run, self.grads = back, run, grads
-        self.bound: BoundSubgraph = back.compiled.bind(run)
+        self.bound = BoundSubgraph(back.compiled, run)
         compiled = back.compiled
         self.heads = [run.workspace(s.shape, s.dtype) for s in compiled.heads]
         self.inputs = [inputs[w] for w in back.wires]
@@ -233,13 +234,6 @@ class _BoundBackward:
         return [targets.get(at) for at in self.place]
 
 
-def zero_sums(reqs: Mapping[int, Req], grads: Mapping[int, DeviceArray], skip: Sequence[int] = ()) -> None:
-    """Zero the derivatives that are to be written, as rounds add to them."""
-    for i, req in reqs.items():
-        if req in (Req.WRITE, Req.INPLACE) and i not in skip:
-            grads[i][...] = 0
-
-
 def store(req: Req, target: Any, value: DeviceArray | None) -> None:
     """Write or add value to target as req says; None is zero."""
     if req == Req.NULL:
@@ -251,10 +245,17 @@ def store(req: Req, target: Any, value: DeviceArray | None) -> None:
         target[...] = 0 if value is None else value
 
 
-def wanted_gradients(reqs: Reqs, outs: Sequence[DeviceArray]) -> tuple[dict[int, Req], dict[int, DeviceArray]]:
-    """Return the requests and the arrays of the derivatives that are wanted, by input of the node."""
-    wanted = [i for i, r in enumerate(reqs) if r != Req.NULL]
-    return {i: reqs[i] for i in wanted}, {i: outs[i] for i in wanted}
+def wanted_gradients(reqs: Reqs, outs: Sequence[DeviceArray], skip: Sequence[int] = ()
+                     ) -> tuple[dict[int, Req], dict[int, DeviceArray]]:
+    """Return the requests and the arrays of the derivatives that are wanted, by input of the node.
+
+    Those to be written are zeroed, as rounds add to them, except for the inputs in skip.
+    """
+    wanted = {i: r for i, r in enumerate(reqs) if r != Req.NULL}
+    for i, req in wanted.items():
+        if req != Req.ADD and i not in skip:
+            outs[i][...] = 0
+    return wanted, {i: outs[i] for i in wanted}
 
 
 COMMON = (Param("num_args", "int"), Param("num_outputs", "int"), Param("subgraphs", "any", ()))

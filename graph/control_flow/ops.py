@@ -5,14 +5,16 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
+from ...engine import RunContext
 from ...errors import GraphError
 from ...kernels.kernel import DeviceArray, KernelFunction
 from ...kernels.op import Req, Reqs, Shape, Spec, Specs, merge_shapes, register
 from ...kernels.params import Param, Params
-from .compiled_subgraph import CompiledSubgraph
+from .compiled_subgraph import BoundSubgraph, CompiledSubgraph
 from .mxnet_nodes import (
     COMMON,
     BackwardSubgraph,
+    BoundBackward,
     ControlFlow,
     advance,
     check,
@@ -21,7 +23,6 @@ from .mxnet_nodes import (
     save_random,
     store,
     wanted_gradients,
-    zero_sums,
 )
 
 Shapes = list[Shape | None]
@@ -84,36 +85,10 @@ class Foreach(ControlFlow):
         return found, [*(s if s is None else (rows, *s) for s in heads[:n]), *states, *self.kept_shapes(p, states, rows)]
 
     def kernel(self, p: Params, ins: Specs, outs: Specs, reqs: Reqs, target: str, train: bool = False) -> KernelFunction:
-        sub, wires = p.subgraphs[0], self.wiring(p)[0]
-        specs = self._one_row(p, ins)
-        compiled = CompiledSubgraph(sub, specs, target, train)
-        n, n_rounds, carried = p.num_out_data, ins[0].shape[0], self.carried(p)
-        rows = [(at, w) for at, w in enumerate(wires) if w < len(p.in_data_locs)]
-        places = [wires.index(c) for c in carried]
-        names = self.kept(p)
-
-        def kernel(run: Any, inputs: Sequence[Any], outputs: Sequence[Any], random: tuple[int, int] | None = None) -> None:
-            keep = dict(zip(names, outputs[p.num_outputs:]))
-            save_random(keep, random)
-            bound = compiled.bind(run)
-            spare = [[run.workspace(s.shape, s.dtype) for s in compiled.heads[n:]] for _ in range(2)]
-            states, arguments = [inputs[c] for c in carried], [inputs[w] for w in wires]
-            for t in range(n_rounds):
-                for at, w in rows:
-                    arguments[at] = row(inputs[w], t, specs[at].shape)
-                for k, (at, state) in enumerate(zip(places, states)):
-                    arguments[at] = state
-                    if keep[f"history{k}"] is not None:
-                        row(keep[f"history{k}"], t, state.shape)[...] = state
-                new = outputs[n:p.num_outputs] if t == n_rounds - 1 else spare[t % 2]
-                bound.forward(arguments, [*(row(o, t, s.shape) for o, s in zip(outputs[:n], compiled.heads)), *new],
-                              advance(random, t * compiled.draws))
-                states = new
-            if not n_rounds:
-                for o, state in zip(outputs[n:p.num_outputs], states):
-                    o[...] = state
-
-        return kernel
+        wires, specs = self.wiring(p)[0], self._one_row(p, ins)
+        body = CompiledSubgraph(p.subgraphs[0], specs, target, train)
+        rows = [(at, w, specs[at].shape) for at, w in enumerate(wires) if w < len(p.in_data_locs)]
+        return _forward_loop(self, p, body, wires, [wires.index(c) for c in self.carried(p)], ins[0].shape[0], rows)
 
     def _one_row(self, p: Params, ins: Specs) -> list[Spec]:
         """Return the specs of the subgraph's inputs; of data, one row."""
@@ -175,41 +150,7 @@ class WhileLoop(ControlFlow):
     def kernel(self, p: Params, ins: Specs, outs: Specs, reqs: Reqs, target: str, train: bool = False) -> KernelFunction:
         test = CompiledSubgraph(p.subgraphs[0], [ins[w] for w in p.cond_input_locs], target, train)
         body = CompiledSubgraph(p.subgraphs[1], [ins[w] for w in p.func_input_locs], target, train)
-        n, carried, names = p.num_out_data, self.carried(p), self.kept(p)
-        in_test = [(at, carried.index(w)) for at, w in enumerate(p.cond_input_locs) if w in carried]
-        per_round = test.draws + body.draws
-
-        def kernel(run: Any, inputs: Sequence[Any], outputs: Sequence[Any], random: tuple[int, int] | None = None) -> None:
-            keep = dict(zip(names, outputs[p.num_outputs:]))
-            save_random(keep, random)
-            bound_test, bound_body = test.bind(run), body.bind(run)
-            answer = [run.workspace(s.shape, s.dtype) for s in test.heads]
-            spare = [[run.workspace(s.shape, s.dtype) for s in body.heads[n:]] for _ in range(2)]
-            states = [inputs[c] for c in carried]
-            question, arguments = [inputs[w] for w in p.cond_input_locs], [inputs[w] for w in p.func_input_locs]
-            t = 0
-            while t < p.max_iterations:
-                for at, k in in_test:
-                    question[at] = states[k]
-                bound_test.forward(question, answer, advance(random, t * per_round))
-                if not is_true(answer[0]):
-                    break
-                for k, (at, state) in enumerate(zip(p.func_var_locs, states)):
-                    arguments[at] = state
-                    if keep[f"history{k}"] is not None:
-                        row(keep[f"history{k}"], t, state.shape)[...] = state
-                bound_body.forward(arguments, [*(row(o, t, s.shape) for o, s in zip(outputs[:n], body.heads)), *spare[t % 2]],
-                                advance(random, t * per_round + test.draws))
-                states = spare[t % 2]
-                t += 1
-            for o in outputs[:n]:
-                o[t:] = 0
-            for o, state in zip(outputs[n:p.num_outputs], states):
-                o[...] = state
-            if keep["count"] is not None:
-                keep["count"][...] = t
-
-        return kernel
+        return _forward_loop(self, p, body, p.func_input_locs, p.func_var_locs, p.max_iterations, (), test)
 
     def backward_kernel(self, p: Params, ins: Specs, outs: Specs, reqs: Reqs, target: str, train: bool) -> KernelFunction:
         x = ins[p.num_outputs:p.num_outputs + self.n_inputs(p)]
@@ -221,6 +162,56 @@ class WhileLoop(ControlFlow):
                               test.draws)
 
 
+def _forward_loop(op: ControlFlow, p: Params, body: CompiledSubgraph, wires: Sequence[int], places: Sequence[int], most: int,
+                  rows: Sequence[tuple[int, int, Shape]] = (), test: CompiledSubgraph | None = None) -> KernelFunction:
+    """Return the forward kernel of a loop of at most so many rounds.
+
+    wires:   the loop's input that feeds each input of body. places: the position of each state among them.
+    rows:    (position in body, input of the loop, shape) of what is read row by row.
+    test:    the subgraph that decides before each round whether it runs; None: all rounds run.
+    """
+    n, carried, names = p.num_out_data, op.carried(p), op.kept(p)
+    asked = p.cond_input_locs if test else ()
+    in_test = [(at, carried.index(w)) for at, w in enumerate(asked) if w in carried]
+    first = test.draws if test else 0
+    per_round = first + body.draws
+
+    def kernel(run: RunContext, inputs: Sequence[Any], outputs: Sequence[Any], random: tuple[int, int] | None = None) -> None:
+        keep = dict(zip(names, outputs[p.num_outputs:]))
+        save_random(keep, random)
+        bound_test, bound_body = test and BoundSubgraph(test, run), BoundSubgraph(body, run)
+        answer = [run.workspace(s.shape, s.dtype) for s in test.heads] if test else []
+        spare = [[run.workspace(s.shape, s.dtype) for s in body.heads[n:]] for _ in range(2)]
+        states, question, arguments = ([inputs[w] for w in part] for part in (carried, asked, wires))
+        t = 0
+        while t < most:
+            if bound_test is not None:
+                for at, k in in_test:
+                    question[at] = states[k]
+                bound_test.forward(question, answer, advance(random, t * per_round))
+                if not is_true(answer[0]):
+                    break
+            for at, w, shape in rows:
+                arguments[at] = row(inputs[w], t, shape)
+            for k, (at, state) in enumerate(zip(places, states)):
+                arguments[at] = state
+                if keep[f"history{k}"] is not None:
+                    row(keep[f"history{k}"], t, state.shape)[...] = state
+            bound_body.forward(arguments, [*(row(o, t, s.shape) for o, s in zip(outputs[:n], body.heads)), *spare[t % 2]],
+                               advance(random, t * per_round + first))
+            states = spare[t % 2]
+            t += 1
+        if t < most:
+            for o in outputs[:n]:
+                o[t:] = 0
+        for o, state in zip(outputs[n:p.num_outputs], states):
+            o[...] = state
+        if keep.get("count") is not None:
+            keep["count"][...] = t
+
+    return kernel
+
+
 def _backward_loop(op: ControlFlow, p: Params, x: Specs, reqs: Reqs, back: BackwardSubgraph,
                    n_rounds: Callable[[dict[str, Any]], int], per_round: int, first: int) -> KernelFunction:
     """Return the backward kernel of a loop.
@@ -230,11 +221,10 @@ def _backward_loop(op: ControlFlow, p: Params, x: Specs, reqs: Reqs, back: Backw
     """
     shown, n, heads, names = p.num_outputs, p.num_out_data, back.compiled.heads, op.kept(p)
 
-    def kernel(run: Any, inputs: Sequence[Any], outputs: Sequence[Any]) -> None:
+    def kernel(run: RunContext, inputs: Sequence[Any], outputs: Sequence[Any]) -> None:
         dys, keep = inputs[:shown], dict(zip(names, inputs[shown + len(x):]))
-        wanted, grads = wanted_gradients(reqs, outputs)
-        zero_sums(wanted, grads, (*back.rows, *back.carried))
-        bound = back.bind(run, inputs[shown:shown + len(x)], grads)
+        wanted, grads = wanted_gradients(reqs, outputs, (*back.rows, *back.carried))
+        bound = BoundBackward(back, run, inputs[shown:shown + len(x)], grads)
         random, d_states = load_random(keep.get("random")), dys[n:]
         for t in reversed(range(n_rounds(keep))):
             states = [row(keep[f"history{k}"], t, x[c].shape) for k, c in enumerate(back.carried)]
@@ -282,14 +272,14 @@ class Cond(ControlFlow):
                              for sub, wires in zip(p.subgraphs, self.wiring(p)))
         names = self.kept(p)
 
-        def kernel(run: Any, inputs: Sequence[Any], outputs: Sequence[Any], random: tuple[int, int] | None = None) -> None:
+        def kernel(run: RunContext, inputs: Sequence[Any], outputs: Sequence[Any], random: tuple[int, int] | None = None) -> None:
             keep = dict(zip(names, outputs[p.num_outputs:]))
             save_random(keep, random)
             answer = [run.workspace(s.shape, s.dtype) for s in test.heads]
-            test.bind(run).forward([inputs[w] for w in p.cond_input_locs], answer, random)
+            BoundSubgraph(test, run).forward([inputs[w] for w in p.cond_input_locs], answer, random)
             yes = is_true(answer[0])
             compiled, wires = (then, p.then_input_locs) if yes else (other, p.else_input_locs)
-            compiled.bind(run).forward([inputs[w] for w in wires], outputs[:p.num_outputs], advance(random, test.draws))
+            BoundSubgraph(compiled, run).forward([inputs[w] for w in wires], outputs[:p.num_outputs], advance(random, test.draws))
             if keep["count"] is not None:
                 keep["count"][...] = int(yes)
 
@@ -303,12 +293,11 @@ class Cond(ControlFlow):
                        for sub, wires in zip(p.subgraphs[1:], self.wiring(p)[1:]))
         names = self.kept(p)
 
-        def kernel(run: Any, inputs: Sequence[Any], outputs: Sequence[Any]) -> None:
+        def kernel(run: RunContext, inputs: Sequence[Any], outputs: Sequence[Any]) -> None:
             keep = dict(zip(names, inputs[shown + total:]))
-            wanted, grads = wanted_gradients(reqs, outputs)
-            zero_sums(wanted, grads)
+            _, grads = wanted_gradients(reqs, outputs)
             back = then if is_true(keep["count"]) else other
-            bound = back.bind(run, inputs[shown:shown + total], grads)
+            bound = BoundBackward(back, run, inputs[shown:shown + total], grads)
             bound.round(0, (), inputs[:shown], advance(load_random(keep.get("random")), test.draws))
 
         return kernel

@@ -206,6 +206,6 @@ def _by_name(what: str, arrays: Arrays | None, names: Sequence[str], *, required
 
 def _check(what: str, name: str, array: NDArray, want: Spec) -> None:
     if array.shape != want.shape:
-        raise ShapeError(f"{what}: {name} is {describe(array)}, the graph wants {want.dtype}[{','.join(map(str, want.shape))}].")
+        raise ShapeError(f"{what}: {name} is {describe(array)}, the graph wants {describe(want)}.")
     if np.dtype(array.dtype) != want.dtype:
         raise DTypeError(f"{what}: {name} is {describe(array)}, the graph wants {want.dtype}. Convert it with astype.")

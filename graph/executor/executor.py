@@ -194,7 +194,7 @@ class Executor:
             value = self._head_values[number]
             array = heads[number] if number < len(heads) else None
             if array is None:
-                raise GraphError(f"backward: output {value.name} needs a head gradient: {_spelled(value.spec)}. "
+                raise GraphError(f"backward: output {value.name} needs a head gradient: {describe(value.spec)}. "
                                  f"Pass out_grads=[...]; only loss layers need none.")
             _assign(self._head_arrays[number], array, f"backward: head gradient of {value.name}")
         for name in program.program.zero_grads:
@@ -322,7 +322,3 @@ def _assign(own: NDArray, source: Any, name: str) -> None:
         raise ShapeError(f"{name} is {describe(own)}, the given array {describe(source) if hasattr(source, 'shape') else shape}. "
                          f"Reshape it, or bind with its shape.")
     own[:] = source
-
-
-def _spelled(spec: Spec) -> str:
-    return f"{spec.dtype}[{','.join(map(str, spec.shape))}]"

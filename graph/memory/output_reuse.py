@@ -26,27 +26,23 @@ class OutputReuse:
     at: dict[int, tuple[int, int]] = field(default_factory=dict)
 
     def place_inplace(self, program: Program, live: Sequence[tuple[int, int] | None], sizes: Sequence[int], group: Sequence[int],
-                inplace: dict[int, int]) -> None:
-        """Place the pieces whose bytes an output can take at their end: they lie in it from the start. Adds to inplace."""
+                      inplace: dict[int, int], allowed: Sequence[tuple[int, int, int]]) -> None:
+        """Place the pieces whose bytes an output can take at their end: they lie in it from the start. Adds to inplace.
+
+        allowed: as allowed_inplace returns it.
+        """
         members: dict[int, list[int]] = {}
         for v, span in enumerate(live):
             if span is not None:
                 members.setdefault(group[v], []).append(v)
-        for i, step in enumerate(program.steps):
-            if not any(o in self.capacity for o in step.outputs) or copies_input(program, step):
+        for i, v, o in allowed:
+            if o not in self.capacity or live[v] is None or o in inplace:
                 continue
-            for at_in, at_out in step.op.inplace(step.params):
-                if at_in >= len(step.inputs) or at_out >= len(step.outputs):
-                    continue
-                v, o = step.inputs[at_in], step.outputs[at_out]
-                if o not in self.capacity or live[v] is None or o in inplace or step.reqs[at_out] != Req.WRITE:
-                    continue
-                g = group[v]
-                ends = all((live[m] or (0, 0))[1] <= i for m in members[g])
-                same = all(sizes[m] == sizes[o] and program.values[m].ctx == program.values[o].ctx for m in members[g])
-                free = g not in self.at and not any(w == v for w in inplace.values())
-                if ends and same and free and step.inputs.count(v) == 1:
-                    self.at[g], inplace[o] = (o, 0), v
+            g = group[v]
+            ends = all((live[m] or (0, 0))[1] <= i for m in members[g])
+            same = all(sizes[m] == sizes[o] and program.values[m].ctx == program.values[o].ctx for m in members[g])
+            if ends and same and g not in self.at and v not in inplace.values():
+                self.at[g], inplace[o] = (o, 0), v
 
     def place_idle(self, program: Program, spans: Mapping[int, tuple[int, int]], sizes: Sequence[int], alignment: int) -> None:
         """Place pieces that lower the peak and end before an output is written."""
@@ -101,7 +97,18 @@ def larger_capacities(program: Program, spans: Mapping[int, tuple[int, int]], si
     return [{**outputs, o: n} for n in dict.fromkeys([*larger, everything]) if n > outputs.get(o, n)]
 
 
-def copies_input(program: Program, step: Step) -> bool:
+def allowed_inplace(program: Program) -> list[tuple[int, int, int]]:
+    """Return (step number, input, output) wherever an operator lets an output take the bytes of an input."""
+    found = []
+    for i, step in enumerate(program.steps):
+        for at_in, at_out in () if _copies_input(program, step) else step.op.inplace(step.params):
+            if at_in < len(step.inputs) and at_out < len(step.outputs) and step.reqs[at_out] == Req.WRITE \
+                    and step.inputs.count(step.inputs[at_in]) == 1:
+                found.append((i, step.inputs[at_in], step.outputs[at_out]))
+    return found
+
+
+def _copies_input(program: Program, step: Step) -> bool:
     """Return whether one of several outputs is a copy of an input, made last, so that no other output may overwrite it."""
     if len(step.outputs) < 2 or not step.inputs:
         return False

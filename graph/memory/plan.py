@@ -15,7 +15,7 @@ from ...integers import cdiv
 from ...kernels.op import Req
 from ..program import INNER, ZERO, Program, naive_bytes
 from ..show.svg import draw_plan
-from .output_reuse import MANY, OutputReuse, copies_input, larger_capacities, outputs_of
+from .output_reuse import MANY, OutputReuse, allowed_inplace, larger_capacities, outputs_of
 from .packing import Piece, one_after_the_other, pack_best, peak
 
 ALIGNMENT = 256  # bytes
@@ -91,14 +91,15 @@ def plan_memory(program: Program, *, share: bool = True, alignment: int = ALIGNM
     sizes = [v.spec.nbytes for v in values]
     outputs = outputs_of(program, sizes)
     outputs |= {v: n for v, n in zip(program.heads, capacity or ()) if v in outputs}
-    inplace = _inplace_pairs(program, live, sizes) if share else {}
-    candidates = [_Candidate(program, live, sizes, inplace, outputs, share, alignment)]
+    allowed = allowed_inplace(program) if share else []
+    inplace = _inplace_pairs(allowed, live, sizes)
+    candidates = [_PlanCandidate(program, live, sizes, inplace, outputs, allowed, share, alignment)]
     if share and len(live) <= MANY:
         apart = _set_apart(program, live, sizes, inplace, alignment)
         capacities = [outputs]
         if capacity is None and not program.train and program.n_forward == len(program.steps) and len(live) <= MANY // 4:
             capacities += larger_capacities(program, candidates[0].spans, sizes, outputs)
-        candidates += [_Candidate(program, live, sizes, pairs, sized, share, alignment)
+        candidates += [_PlanCandidate(program, live, sizes, pairs, sized, allowed, share, alignment)
                   for sized in capacities for pairs in (inplace, apart) if (pairs, sized) != (inplace, outputs)]
     best = _pack_best(candidates, share)
     inside = {v: best.reuse.at[g] for v, g in enumerate(best.group) if live[v] is not None and g in best.reuse.at}
@@ -110,7 +111,7 @@ def plan_memory(program: Program, *, share: bool = True, alignment: int = ALIGNM
                 live, best.inplace, [v.name for v in values], sizes, best.arenas, in_output, best.reuse.capacity)
 
 
-class _Candidate:
+class _PlanCandidate:
     """A possible plan: the values that take the bytes of others, and those that lie in outputs.
 
     group:       [values] the piece of memory of each. spans: {piece: (first step, last step)}.
@@ -119,11 +120,12 @@ class _Candidate:
     """
 
     def __init__(self, program: Program, live: Sequence[tuple[int, int] | None], sizes: Sequence[int], taken: dict[int, int],
-                 outputs: dict[int, int], share: bool, alignment: int):
+                 outputs: dict[int, int], allowed: Sequence[tuple[int, int, int]], share: bool, alignment: int):
         self.inplace, self.reuse = dict(taken), OutputReuse(dict(outputs))
-        self.group, self.spans = _groups(live, self.inplace), _spans_of(live, self.inplace)
+        self.group = _groups(live, self.inplace)
+        self.spans = _spans_of(live, self.group)
         if share:
-            self.reuse.place_inplace(program, live, sizes, self.group, self.inplace)
+            self.reuse.place_inplace(program, live, sizes, self.group, self.inplace, allowed)
             self.reuse.place_idle(program, self.spans, sizes, alignment)
         self.pieces: list[list[Piece]] = [[] for _ in program.targets]
         for g, (first, last) in self.spans.items():
@@ -152,7 +154,7 @@ class _Candidate:
         return sum(self.arenas) + self.output_bytes
 
 
-def _pack_best(candidates: list[_Candidate], share: bool) -> _Candidate:
+def _pack_best(candidates: list[_PlanCandidate], share: bool) -> _PlanCandidate:
     """Pack candidates in the order of their bounds, while a bound is 0.1 % below the best result; return the smallest."""
     first, *others = sorted(candidates, key=lambda c: c.bound)
     best, fewest = first, first.pack(share)
@@ -165,7 +167,7 @@ def _pack_best(candidates: list[_Candidate], share: bool) -> _Candidate:
 def _set_apart(program: Program, live: Sequence[tuple[int, int] | None], sizes: Sequence[int], inplace: dict[int, int],
                alignment: int) -> dict[int, int]:
     """Return inplace without the pairs whose values both fit under the peak: short lifetimes are easier to pack."""
-    spans = _spans_of(live, inplace)
+    spans = _spans_of(live, _groups(live, inplace))
     now = [0] * (len(program.steps) + 1)
     for g, (first, last) in spans.items():
         now[first] += _aligned(sizes[g], alignment)
@@ -184,14 +186,14 @@ def peak_bytes(program: Program, *, alignment: int = ALIGNMENT) -> int:
     """Return the lower bound of plan_memory without packing: about the bytes of the plan."""
     live = lifetimes(program)
     sizes = [v.spec.nbytes for v in program.values]
-    inplace, outputs = _inplace_pairs(program, live, sizes), outputs_of(program, sizes)
-    candidate = _Candidate(program, live, sizes, inplace, outputs, True, alignment)
+    allowed, outputs = allowed_inplace(program), outputs_of(program, sizes)
+    inplace = _inplace_pairs(allowed, live, sizes)
+    candidate = _PlanCandidate(program, live, sizes, inplace, outputs, allowed, True, alignment)
     return candidate.bound + sum(sizes[v] for v, value in enumerate(program.values) if value.kind == ZERO)
 
 
-def _spans_of(live: Sequence[tuple[int, int] | None], inplace: dict[int, int]) -> dict[int, tuple[int, int]]:
-    """Return the lifetimes of the pieces of memory. Values that share bytes in place are one piece, named by the first."""
-    group = _groups(live, inplace)
+def _spans_of(live: Sequence[tuple[int, int] | None], group: Sequence[int]) -> dict[int, tuple[int, int]]:
+    """Return the lifetimes of the pieces of memory."""
     spans: dict[int, tuple[int, int]] = {}
     for v, span in enumerate(live):
         if span is not None:
@@ -201,6 +203,7 @@ def _spans_of(live: Sequence[tuple[int, int] | None], inplace: dict[int, int]) -
 
 
 def _groups(live: Sequence[tuple[int, int] | None], inplace: dict[int, int]) -> list[int]:
+    """Return the piece of memory of each value. Values that share bytes in place are one piece, named by the first."""
     group = list(range(len(live)))
     for out in sorted(inplace, key=lambda v: live[v] or (0, 0)):
         group[out] = group[inplace[out]]
@@ -229,24 +232,18 @@ def lifetimes(program: Program) -> list[tuple[int, int] | None]:
     return [(first[v], last[v]) if v in first else None for v in range(len(program.values))]
 
 
-def _inplace_pairs(program: Program, live: Sequence[tuple[int, int] | None], sizes: Sequence[int]) -> dict[int, int]:
+def _inplace_pairs(allowed: Sequence[tuple[int, int, int]], live: Sequence[tuple[int, int] | None], sizes: Sequence[int]
+                   ) -> dict[int, int]:
     """Return {output: input} for outputs that can take the bytes of an input that no later step reads."""
     taken: dict[int, int] = {}
-    for i, step in enumerate(program.steps):
-        used: set[int] = set()
-        if copies_input(program, step):
+    used: set[tuple[int, int]] = set()
+    for i, source, target in allowed:
+        span, source_span = live[target] if target >= 0 else None, live[source]
+        if span is None or source_span is None or target in taken or (i, source) in used:
             continue
-        for at_in, at_out in step.op.inplace(step.params):
-            if at_in >= len(step.inputs) or at_out >= len(step.outputs):
-                continue
-            source, target = step.inputs[at_in], step.outputs[at_out]
-            span, source_span = (live[target] if target >= 0 else None), live[source]
-            if span is None or source_span is None or target in taken or source in used:
-                continue
-            if (source_span[1] == i and span[0] == i and sizes[source] == sizes[target] and step.inputs.count(source) == 1
-                    and step.reqs[at_out] == Req.WRITE):  # fmt: skip
-                taken[target] = source
-                used.add(source)
+        if source_span[1] == i == span[0] and sizes[source] == sizes[target]:
+            taken[target] = source
+            used.add((i, source))
     return taken
 
 

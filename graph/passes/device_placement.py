@@ -7,7 +7,6 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
-from functools import cache
 
 from ...context import Context
 from ...errors import ContextError, nearest
@@ -27,10 +26,7 @@ class CrossDeviceCopyOp(Op):
     input_names = ("data",)
 
 
-@cache
-def cross_device_copy() -> CrossDeviceCopyOp:
-    """Return the one CrossDeviceCopyOp."""
-    return CrossDeviceCopyOp()
+cross_device_copy = CrossDeviceCopyOp()
 
 
 def contexts_of(order: Sequence[Node], default: Context, group2ctx: Mapping[str, Context] | None) -> dict[str, Context]:
@@ -63,7 +59,7 @@ def insert_device_copies(program: Program) -> Program:
 
     def copy_across(source: int, target: int) -> Step:
         name, ctx = f"{new.values[source].name}_to_{new.values[target].ctx}", new.values[target].ctx
-        return Step(cross_device_copy(), _NONE, name, (source,), (target,), (Req.WRITE,), ctx=ctx)
+        return Step(cross_device_copy, _NONE, name, (source,), (target,), (Req.WRITE,), ctx=ctx)
 
     def emit(_: int, step: Step) -> list[Step]:
         before, after = [], []

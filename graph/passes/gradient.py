@@ -40,11 +40,11 @@ def add_gradients(program: Program, grad_req: Mapping[str, str]) -> Program:
             raise GraphError(f"bind: grad_req of {name!r} is {req!r}. Use 'write', 'add' or 'null'.")
     new = replace(program, values=list(program.values), steps=list(program.steps), grads={}, head_grads={}, zero_grads=[])
     requests = {program.args[n]: REQUESTS[r] for n, r in grad_req.items() if r != "null" and n in program.args}
-    _Backward(new, requests).run()
+    _GradientPass(new, requests).run()
     return new
 
 
-class _Backward:
+class _GradientPass:
     """Appends the backward steps to a program that holds the forward ones."""
 
     def __init__(self, program: Program, requests: dict[int, Req]):

@@ -104,7 +104,7 @@ def is_cheap(program: Program, i: int) -> bool:
 
 
 @dataclass(slots=True)
-class _Candidate:
+class _RematCandidate:
     """A value that could be computed again.
 
     steps:   the steps to run for it; covers: the values they write.
@@ -122,7 +122,7 @@ class _Candidate:
     covers: set[int] = field(default_factory=set)
 
 
-def candidates(program: Program) -> list[_Candidate]:
+def candidates(program: Program) -> list[_RematCandidate]:
     """Return the values that backward can compute by cheap steps from values that are kept anyway; the best trade first."""
     n, values = program.n_forward, program.values
     needed: dict[int, int] = {}  # value -> first backward step that reads it
@@ -149,7 +149,7 @@ def candidates(program: Program) -> list[_Candidate]:
             continue
         size, read = values[v].spec.nbytes, sum(values[u].spec.nbytes for u in leaves)
         covers = {u for i in steps for u in program.steps[i].outputs if u >= 0}
-        found.append(_Candidate(v, steps, leaves, size, read + size, first - last[v], covers))
+        found.append(_RematCandidate(v, steps, leaves, size, read + size, first - last[v], covers))
     return sorted(found, key=lambda c: (c.extra / c.saved, -c.span, c.value))
 
 

@@ -55,8 +55,7 @@ class BaseModule:
                     allow_missing: bool = False, force_init: bool = False, allow_extra: bool = False) -> None:
         raise NotImplementedError(f"{type(self).__name__}.init_params")
 
-    def init_optimizer(self, kvstore: Any = "local", optimizer: Any = "sgd", optimizer_params: Any = SGD_DEFAULTS,
-                       force_init: bool = False) -> None:
+    def _init_optimizer(self, kvstore: Any, optimizer: Any, optimizer_params: Any, force_init: bool) -> None:
         raise NotImplementedError(f"{type(self).__name__}.init_optimizer")
 
     def forward(self, data_batch: Any, is_train: bool | None = None) -> None:
@@ -123,6 +122,21 @@ class BaseModule:
         """Call forward in training mode, then backward."""
         self.forward(data_batch, is_train=True)
         self.backward()
+
+    def init_optimizer(self, kvstore: Any = "local", optimizer: Any = "sgd", optimizer_params: Any = SGD_DEFAULTS,
+                       force_init: bool = False) -> None:
+        """Create the optimizer and the key-value store that sums gradients over contexts.
+
+        kvstore:           a KVStore, the name of a type, or None. With one context, the name of a local type means None.
+        optimizer:         an Optimizer, or a name with its settings in optimizer_params (rescale_grad is 1 / batch size).
+        force_init:        False lets a module that has an optimizer keep it (and log a warning).
+        """
+        self._require("init_optimizer", params=True)
+        if self.optimizer_initialized and not force_init:
+            self.logger.warning("optimizer already initialized, ignoring...")
+            return
+        self._init_optimizer(kvstore, optimizer, optimizer_params, force_init)
+        self.optimizer_initialized = True
 
     def set_params(self, arg_params: Any, aux_params: Any, allow_missing: bool = False, force_init: bool = True,
                    allow_extra: bool = False) -> None:

@@ -14,7 +14,7 @@ from ...graph.symbol import symbol as sym
 from ...io import DataBatch, DataDesc
 from ...io.iterator import as_batch
 from ..checkpoint import load_params, save_checkpoint
-from .base_module import SGD_DEFAULTS, BaseModule
+from .base_module import BaseModule
 from .module import Module
 
 
@@ -185,19 +185,12 @@ class BucketingModule(BaseModule):
         self._current.set_states(states, value)
 
     # ---- optimizer and steps ----------------------------------------------------------------------------------------
-    def init_optimizer(self, kvstore: Any = "local", optimizer: Any = "sgd", optimizer_params: Any = SGD_DEFAULTS,
-                       force_init: bool = False) -> None:
-        """Call Module.init_optimizer; all buckets use the same optimizer."""
-        self._require("init_optimizer", params=True)
-        if self.optimizer_initialized and not force_init:
-            self.logger.warning("optimizer already initialized, ignoring.")
-            return
+    def _init_optimizer(self, kvstore: Any, optimizer: Any, optimizer_params: Any, force_init: bool) -> None:
         first = self._params_owner()
         first.init_optimizer(kvstore, optimizer, optimizer_params, force_init)
         for m in self._buckets.values():
             if m is not first:
                 m.borrow_optimizer(first)
-        self.optimizer_initialized = True
 
     def forward(self, data_batch: Any, is_train: bool | None = None) -> None:
         """Run a batch in the bucket of its bucket_key."""

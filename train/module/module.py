@@ -17,7 +17,7 @@ from .. import optimizer as opt
 from ..checkpoint import load_checkpoint, save_checkpoint
 from ..initializer import InitDesc, Uniform
 from ..kvstore_sync import ParamSync, choose_sync, create_kvstore
-from .base_module import SGD_DEFAULTS, BaseModule
+from .base_module import BaseModule
 from .executor_group import ExecutorGroup, batch_axis, copy_into, descriptions, placements, resized
 
 __all__ = ["BaseModule", "Module"]
@@ -264,17 +264,7 @@ class Module(BaseModule):
             self._params_dirty = False
 
     # ---- optimizer ------------------------------------------------------------------------------------------------
-    def init_optimizer(self, kvstore: Any = "local", optimizer: Any = "sgd", optimizer_params: Any = SGD_DEFAULTS,
-                       force_init: bool = False) -> None:
-        """Create the optimizer and the key-value store that sums gradients over contexts.
-
-        kvstore:           a KVStore, the name of a type, or None. With one context, the name of a local type means None.
-        optimizer:         an Optimizer, or a name with its settings in optimizer_params (rescale_grad is 1 / batch size).
-        """
-        self._require("init_optimizer", params=True)
-        if self.optimizer_initialized and not force_init:
-            self.logger.warning("optimizer already initialized, ignoring...")
-            return
+    def _init_optimizer(self, kvstore: Any, optimizer: Any, optimizer_params: Any, force_init: bool) -> None:
         self._copy_to_host()
         group, n = self._exec_group, len(self._context)
         store, update_on_kvstore = create_kvstore(kvstore, n, self._arg_params)
@@ -297,9 +287,8 @@ class Module(BaseModule):
         self._optimizer = optimizer
         self._param_sync = choose_sync(store, update_on_kvstore, optimizer, group.param_names, group.param_arrays,
                                        self._arg_params)
-        self.optimizer_initialized = True
         if self._preload_opt_states is not None:
-            self.load_optimizer_states(self._preload_opt_states)
+            self._param_sync.load_optimizer_states(self._preload_opt_states)
             self._preload_opt_states = None
 
     def borrow_optimizer(self, shared_module: Module) -> None:

@@ -9,7 +9,7 @@ from ...errors import MXNetError, ParameterError
 from ...io import DataBatch, DataDesc
 from ...io.iterator import as_batch
 from ..initializer import Uniform
-from .base_module import SGD_DEFAULTS, BaseModule
+from .base_module import BaseModule
 from .executor_group import descriptions
 
 
@@ -110,16 +110,9 @@ class SequentialModule(BaseModule):
         args, auxs = zip(*(module.get_params() for module in self._modules))
         return {n: v for arg in args for n, v in arg.items()}, {n: v for aux in auxs for n, v in aux.items()}
 
-    def init_optimizer(self, kvstore: Any = "local", optimizer: Any = "sgd", optimizer_params: Any = SGD_DEFAULTS,
-                       force_init: bool = False) -> None:
-        """Initialize the optimizer of every module."""
-        self._require("init_optimizer", params=True)
-        if self.optimizer_initialized and not force_init:
-            self.logger.warning("optimizer already initialized, ignoring.")
-            return
+    def _init_optimizer(self, kvstore: Any, optimizer: Any, optimizer_params: Any, force_init: bool) -> None:
         for module in self._modules:
             module.init_optimizer(kvstore, optimizer, optimizer_params, force_init)
-        self.optimizer_initialized = True
 
     # ---- one step -------------------------------------------------------------------------------------------------
     def forward(self, data_batch: Any, is_train: bool | None = None) -> None:

@@ -31,7 +31,7 @@ def test_arrays_lie_where_their_group_is():
     assert {n: a.context.device_id for n, a in ex.arg_dict.items()} == {
         "data": 0, "f1_weight": 0, "f1_bias": 0, "f2_weight": 1, "f2_bias": 1, "s_label": 1}
     assert ex.grad_dict["f2_weight"].context == mx.cpu(1) and ex.outputs[0].context == mx.cpu(1)
-    copies = [s.name for s in ex._main().program.steps if s.op is cross_device_copy()]
+    copies = [s.name for s in ex._main().program.steps if s.op is cross_device_copy]
     assert copies == ["r1_output_to_1", "r1_output_backward_from_1_to_0"]
     assert len(ex.memory_plan().arenas) == 2 and sum(ex.memory_plan().arenas) == ex.memory_plan().arena_bytes
 
