@@ -9,7 +9,6 @@ Batches are split by rank, so any number of workers makes the same steps on the 
 from __future__ import annotations
 
 import argparse
-import hashlib
 import json
 import os
 import sys
@@ -19,6 +18,7 @@ import tritium as mx
 
 from .digits import load_digits
 from .networks import NETWORKS
+from .train_digits import fingerprint
 
 
 def train(kvstore: str, *, network: str = "mlp", epochs: int = 4, batch_size: int = 64, learning_rate: float = 0.1
@@ -44,22 +44,30 @@ def train(kvstore: str, *, network: str = "mlp", epochs: int = 4, batch_size: in
             batch = mx.io.DataBatch([mx.nd.array(training.images[rows])], [mx.nd.array(training.labels[rows])])
             module.forward_backward(batch)
             module.update()
-    weights, _ = module.get_params()
-    digest = hashlib.sha256(b"".join(weights[name].asnumpy().tobytes() for name in sorted(weights))).hexdigest()
     score = module.score(mx.io.NDArrayIter(held_out.images, held_out.labels, mine), "acc")
-    return dict(score)["accuracy"], digest, kv
+    return dict(score)["accuracy"], fingerprint(module), kv
 
 
-def main() -> None:
-    parser = argparse.ArgumentParser(description="Train on the digits with several processes.")
+def arguments(description: str) -> argparse.ArgumentParser:
+    """Return a parser for the settings of a job."""
+    parser = argparse.ArgumentParser(description=description)
     parser.add_argument("--kvstore", default="dist_sync", help="dist_sync, dist_async, dist_device_sync, local")
     parser.add_argument("--network", default="mlp", choices=list(NETWORKS))
     parser.add_argument("--epochs", type=int, default=4)
     parser.add_argument("--batch-size", type=int, default=64, help="digits of all workers in a step")
-    args = parser.parse_args()
-    accuracy, digest, kv = train(args.kvstore, network=args.network, epochs=args.epochs, batch_size=args.batch_size)
-    line = json.dumps({"rank": kv.rank, "workers": kv.num_workers, "accuracy": round(accuracy, 4), "weights": digest})
-    os.write(sys.stdout.fileno(), f"{line}\n".encode())  # one write per line, because the workers share stdout
+    return parser
+
+
+def print_result(kv: mx.kv.KVStore, **values: object) -> None:
+    """Print a worker's results as a line of JSON, in one write, because the workers share stdout."""
+    line = json.dumps({"rank": kv.rank, "workers": kv.num_workers, **values})
+    os.write(sys.stdout.fileno(), f"{line}\n".encode())
+
+
+def main() -> None:
+    args = arguments("Train on the digits with several processes.").parse_args()
+    accuracy, digest, kv = train(**vars(args))
+    print_result(kv, accuracy=round(accuracy, 4), weights=digest)
 
 
 if __name__ == "__main__":

@@ -10,11 +10,6 @@ worker 0, which has weights and optimizer states.
 
 from __future__ import annotations
 
-import argparse
-import hashlib
-import json
-import os
-import sys
 from pathlib import Path
 from typing import Any
 
@@ -22,6 +17,8 @@ import tritium as mx
 
 from .digits import load_digits
 from .networks import NETWORKS
+from .train_digits import fingerprint
+from .train_digits_dist import arguments, print_result
 
 
 def train(prefix: str, *, kvstore: str = "dist_sync", network: str = "mlp", epochs: int = 4, batch_size: int = 64,
@@ -56,22 +53,16 @@ def train(prefix: str, *, kvstore: str = "dist_sync", network: str = "mlp", epoc
     module.fit(data, begin_epoch=epoch, num_epoch=epochs, kvstore=kv, initializer=mx.init.Xavier(), optimizer="sgd",
                optimizer_params={"learning_rate": 0.1, "momentum": 0.9}, epoch_end_callback=written,
                batch_end_callback=batch_end_callback)
-    weights, _ = module.get_params()
-    return hashlib.sha256(b"".join(weights[name].asnumpy().tobytes() for name in sorted(weights))).hexdigest(), kv
+    return fingerprint(module), kv
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description="Train on the digits with workers that may be restarted.")
+    parser = arguments("Train on the digits with workers that may be restarted.")
     parser.add_argument("prefix", help="prefix of the checkpoint files")
-    parser.add_argument("--kvstore", default="dist_sync")
-    parser.add_argument("--network", default="mlp", choices=list(NETWORKS))
-    parser.add_argument("--epochs", type=int, default=4)
-    parser.add_argument("--batch-size", type=int, default=64, help="digits of all workers in a step")
     args = parser.parse_args()
     Path(args.prefix).parent.mkdir(parents=True, exist_ok=True)
-    digest, kv = train(args.prefix, kvstore=args.kvstore, network=args.network, epochs=args.epochs, batch_size=args.batch_size)
-    line = json.dumps({"rank": kv.rank, "workers": kv.num_workers, "weights": digest})
-    os.write(sys.stdout.fileno(), f"{line}\n".encode())  # one write per line, because the workers share stdout
+    digest, kv = train(**vars(args))
+    print_result(kv, weights=digest)
 
 
 if __name__ == "__main__":

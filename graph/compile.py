@@ -12,8 +12,7 @@ from .memory.plan import MemoryPlan, apply_inplace, peak_bytes, plan_memory
 from .options import Options
 from .passes.channels_last import put_channels_last
 from .passes.device_placement import insert_device_copies
-from .passes.eliminate_identities import eliminate_identities
-from .passes.eliminate_reshapes import eliminate_reshapes
+from .passes.eliminate import eliminate_identities, eliminate_reshapes
 from .passes.fuse import fuse
 from .passes.fuse_batch_norm import fuse_batch_norm
 from .passes.fuse_epilogue import add_epilogues

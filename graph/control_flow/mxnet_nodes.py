@@ -17,8 +17,7 @@ from ...kernels.kernel import DeviceArray, KernelFunction
 from ...kernels.op import Dtypes, Gradient, Op, Req, Reqs, Shape, Specs, merge_shapes
 from ...kernels.params import Param, Params
 from ..symbol.node import Entry, Node
-from .compiled_subgraph import BoundSubgraph, CompiledSubgraph
-from .subgraph import Subgraph
+from .subgraph import BoundSubgraph, CompiledSubgraph, Subgraph
 
 RESERVED = 1 << 32  # random numbers reserved for one run of a node that draws any: their number depends on the rounds
 _INT64 = np.dtype("int64")
@@ -31,11 +30,22 @@ class ControlFlow(Op):
     branch) and `random` (seed and offset, if the subgraphs draw numbers). Without a backward pass they are left out.
     """
 
+    common = (Param("num_args", "int"), Param("num_outputs", "int"), Param("subgraphs", "any", ()))
     loop_states = False  # whether there are histories
     counts = False
 
     def __init__(self) -> None:
         self._backward = BackwardControlFlow(self)
+
+    def check(self, p: Params, n_subgraphs: int, locs: Sequence[tuple[Sequence[int], int]]) -> None:
+        """Raise GraphError if the numbers in p do not fit its subgraphs. locs: (positions, the limit of each)."""
+        subgraphs = p.subgraphs
+        if len(subgraphs) != n_subgraphs or not all(isinstance(s, Subgraph) for s in subgraphs):
+            raise GraphError(f"{self.name}: {len(subgraphs)} subgraphs, not {n_subgraphs}. Make it with mx.sym.contrib.")
+        for positions, limit in locs:
+            if not all(isinstance(i, int) and 0 <= i < limit for i in positions):
+                raise GraphError(f"{self.name}: the positions {tuple(positions)} are not all below {limit}. "
+                                 f"The node and its subgraphs do not belong together.")
 
     # ---- wiring: which input of the node is input i of a subgraph -----------------------------------------------------
     def wiring(self, p: Params) -> tuple[tuple[int, ...], ...]:
@@ -234,19 +244,8 @@ class BoundBackward:
         return [targets.get(at) for at in self.place]
 
 
-def store(req: Req, target: Any, value: DeviceArray | None) -> None:
-    """Write or add value to target as req says; None is zero."""
-    if req == Req.NULL:
-        return
-    if req == Req.ADD:
-        if value is not None:
-            target += value
-    else:
-        target[...] = 0 if value is None else value
-
-
 def wanted_gradients(reqs: Reqs, outs: Sequence[DeviceArray], skip: Sequence[int] = ()
-                     ) -> tuple[dict[int, Req], dict[int, DeviceArray]]:
+                     ) -> tuple[dict[int, Req], dict[int, Any]]:
     """Return the requests and the arrays of the derivatives that are wanted, by input of the node.
 
     Those to be written are zeroed, as rounds add to them, except for the inputs in skip.
@@ -256,20 +255,6 @@ def wanted_gradients(reqs: Reqs, outs: Sequence[DeviceArray], skip: Sequence[int
         if req != Req.ADD and i not in skip:
             outs[i][...] = 0
     return wanted, {i: outs[i] for i in wanted}
-
-
-COMMON = (Param("num_args", "int"), Param("num_outputs", "int"), Param("subgraphs", "any", ()))
-
-
-def check(op: ControlFlow, p: Params, n_subgraphs: int, locs: Sequence[tuple[Sequence[int], int]]) -> None:
-    """Raise GraphError if the numbers in p do not fit its subgraphs. locs: (positions, the limit of each)."""
-    subgraphs = p.subgraphs
-    if len(subgraphs) != n_subgraphs or not all(isinstance(s, Subgraph) for s in subgraphs):
-        raise GraphError(f"{op.name}: {len(subgraphs)} subgraphs, not {n_subgraphs}. Make it with mx.sym.contrib.")
-    for positions, limit in locs:
-        if not all(isinstance(i, int) and 0 <= i < limit for i in positions):
-            raise GraphError(f"{op.name}: the positions {tuple(positions)} are not all below {limit}. "
-                             f"The node and its subgraphs do not belong together.")
 
 
 def reordered(inputs: Sequence[Entry], states: Sequence[int]) -> tuple[list[Entry], list[int]]:

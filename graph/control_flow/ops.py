@@ -10,20 +10,8 @@ from ...errors import GraphError
 from ...kernels.kernel import DeviceArray, KernelFunction
 from ...kernels.op import Req, Reqs, Shape, Spec, Specs, merge_shapes, register
 from ...kernels.params import Param, Params
-from .compiled_subgraph import BoundSubgraph, CompiledSubgraph
-from .mxnet_nodes import (
-    COMMON,
-    BackwardSubgraph,
-    BoundBackward,
-    ControlFlow,
-    advance,
-    check,
-    load_random,
-    row,
-    save_random,
-    store,
-    wanted_gradients,
-)
+from .mxnet_nodes import BackwardSubgraph, BoundBackward, ControlFlow, advance, load_random, row, save_random, wanted_gradients
+from .subgraph import BoundSubgraph, CompiledSubgraph
 
 Shapes = list[Shape | None]
 
@@ -38,12 +26,12 @@ class Foreach(ControlFlow):
     name = "_foreach"
     loop_states = True
     params = (Param("in_data_locs", "shape"), Param("in_state_locs", "shape"), Param("remain_locs", "shape"),
-              Param("num_out_data", "int"), *COMMON)
+              Param("num_out_data", "int"), *ControlFlow.common)
 
     def parse(self, given: Mapping[str, object]) -> Params:
         p = super().parse(given)
         locs = (*p.in_data_locs, *p.in_state_locs, *p.remain_locs)
-        check(self, p, 1, [(locs, len(locs))])
+        self.check(p, 1, [(locs, len(locs))])
         sub = p.subgraphs[0]
         if sorted(locs) != list(range(len(sub.inputs))) or p.num_args != len(locs) + 1 or not p.in_data_locs \
                 or p.num_outputs != len(sub.heads) or p.num_out_data != p.num_outputs - len(p.in_state_locs):
@@ -113,12 +101,12 @@ class WhileLoop(ControlFlow):
     name = "_while_loop"
     loop_states = counts = True
     params = (Param("cond_input_locs", "shape"), Param("func_input_locs", "shape"), Param("func_var_locs", "shape"),
-              Param("max_iterations", "int"), Param("num_out_data", "int"), *COMMON)
+              Param("max_iterations", "int"), Param("num_out_data", "int"), *ControlFlow.common)
 
     def parse(self, given: Mapping[str, object]) -> Params:
         p = super().parse(given)
         n = p.num_args - 2
-        check(self, p, 2, [(p.cond_input_locs, n), (p.func_input_locs, n), (p.func_var_locs, len(p.func_input_locs))])
+        self.check(p, 2, [(p.cond_input_locs, n), (p.func_input_locs, n), (p.func_var_locs, len(p.func_input_locs))])
         test, body = p.subgraphs
         if len(test.inputs) != len(p.cond_input_locs) or len(body.inputs) != len(p.func_input_locs) or len(test.heads) != 1 \
                 or p.num_outputs != len(body.heads) or p.num_out_data != p.num_outputs - len(p.func_var_locs) \
@@ -231,7 +219,10 @@ def _backward_loop(op: ControlFlow, p: Params, x: Specs, reqs: Reqs, back: Backw
             d_states = bound.round(t, states, [*(row(dy, t, s.shape) for dy, s in zip(dys[:n], heads)), *d_states],
                                    advance(random, t * per_round + first))
         for c, d in zip(back.carried, d_states):
-            store(wanted.get(c, Req.NULL), grads.get(c), d)
+            if wanted.get(c) == Req.ADD:
+                grads[c] += 0 if d is None else d
+            elif c in wanted:
+                grads[c][...] = 0 if d is None else d
 
     return kernel
 
@@ -244,12 +235,13 @@ class Cond(ControlFlow):
 
     name = "_cond"
     counts = True
-    params = (Param("cond_input_locs", "shape"), Param("then_input_locs", "shape"), Param("else_input_locs", "shape"), *COMMON)
+    params = (Param("cond_input_locs", "shape"), Param("then_input_locs", "shape"), Param("else_input_locs", "shape"),
+              *ControlFlow.common)
 
     def parse(self, given: Mapping[str, object]) -> Params:
         p = super().parse(given)
         locs = (p.cond_input_locs, p.then_input_locs, p.else_input_locs)
-        check(self, p, 3, [(part, p.num_args - 3) for part in locs])
+        self.check(p, 3, [(part, p.num_args - 3) for part in locs])
         if any(len(sub.inputs) != len(part) for sub, part in zip(p.subgraphs, locs)) or len(p.subgraphs[0].heads) != 1 \
                 or any(len(sub.heads) != p.num_outputs for sub in p.subgraphs[1:]):
             raise GraphError(f"{self.name}: {p.num_args - 3} inputs and {p.num_outputs} outputs do not fit its subgraphs.")

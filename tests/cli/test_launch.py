@@ -89,7 +89,7 @@ def kill(at):
         os.kill(os.getpid(), signal.SIGKILL)
 
 train = example.train
-example.train = lambda prefix, **more: train(prefix, **more, batch_end_callback=kill)
+example.train = lambda **more: train(**more, batch_end_callback=kill)
 example.main()
 """
 

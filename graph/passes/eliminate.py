@@ -1,4 +1,4 @@
-"""Leave out reshapes: steps that read the result of one read its input under the other shape."""
+"""Leave out steps: identities at inference, and reshapes, whose result is their input under another shape."""
 
 from __future__ import annotations
 
@@ -8,12 +8,31 @@ from dataclasses import replace
 from ...kernels.op import Req
 from ..program import ARG, HEAD, INNER, OUTPUT, ZERO, Program, Step
 from .device_placement import CrossDeviceCopyOp
+from .gradient import copy_step
 
 _READABLE = (ARG, HEAD, INNER, OUTPUT, ZERO)  # not a state: it may change before it is read
 
 
+def eliminate_identities(program: Program) -> Program:
+    """Leave out identities, such as Dropout, of a program without backward steps. One that writes an output becomes a copy."""
+    if not any(s.op.is_identity_at_inference(s.params) for s in program.steps):
+        return program
+    source: dict[int, int] = {}  # result of an identity -> its input
+
+    def emit(_: int, step: Step) -> list[Step]:
+        inputs = tuple(source.get(v, v) for v in step.inputs)
+        if not step.op.is_identity_at_inference(step.params):
+            return [step if inputs == step.inputs else replace(step, inputs=inputs)]
+        if program.values[step.outputs[0]].kind == INNER and program.values[inputs[0]].kind in (ARG, INNER, OUTPUT):
+            source[step.outputs[0]] = inputs[0]
+            return []
+        return [copy_step(step.name, inputs[0], step.outputs[0], step.ctx)]
+
+    return program.rewrite(emit)
+
+
 def eliminate_reshapes(program: Program) -> Program:
-    """Leave out the steps that only change a shape."""
+    """Leave out the steps that only change a shape. Their readers read the input under the other shape."""
     if not any(s.op.is_reshape for s in program.steps):
         return program
     writers = Counter(v for s in program.steps for v in s.outputs if v >= 0)
