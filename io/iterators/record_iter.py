@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import logging
 import os
-from functools import partial
 from typing import Any
 
 import numpy as np
@@ -110,8 +109,8 @@ class RecordIter(Closable, PlanIter):
     def _fill_queue(self) -> None:
         """Begin as many batches as the queue holds."""
         while len(self._queue) < self._queue.depth and (batch := self._batch + 1 + len(self._queue)) < self.num_batches:
-            request = BatchRequest(self.plan, self._epoch, self._begin, batch, self._seed, self._draws)
-            self._queue.begin(partial(self._loader.fill, request), request)
+            request = BatchRequest(self._loader, self.plan, self._epoch, self._begin, batch, self._seed, self._draws)
+            self._queue.begin(request.fill, request)
 
     def _clear(self) -> None:
         for request in self._queue.clear():
