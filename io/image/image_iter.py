@@ -315,14 +315,11 @@ class ImageIter(Closable, DataIter):
 
     def _fixed_state(self) -> dict[str, Any]:
         """Return the values that a state must share to fit this iterator."""
-        return {"data": self._identity(), "plan": self._plan.identity(), "last_batch_handle": self.last_batch_handle}
-
-    def _identity(self) -> dict[str, Any]:
-        """Return values that identify this set of images."""
         if self._checksum is None and self.imglist is not None:
             rows = [(key, np.asarray(label).tolist(), os.fspath(path)) for key, (label, path) in self.imglist.items()]
             self._checksum = zlib.crc32(repr(rows).encode())
-        return {**(self.imgrec.identity() if self.imgrec is not None else {}), "listed": self._checksum}
+        data = {**(self.imgrec.identity() if self.imgrec is not None else {}), "listed": self._checksum}
+        return {"data": data, "plan": self._plan.identity(), "last_batch_handle": self.last_batch_handle}
 
     # ---- for subclasses to override ----
     def check_data_shape(self, data_shape: Sequence[int]) -> None:

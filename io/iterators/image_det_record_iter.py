@@ -84,10 +84,9 @@ class DetLoader(ImageLoader):
         prefix, objects = split_label(label)
         pixels, objects = self.augment(decode(data, self.channels, upright=True), objects, draw)
         height, width = pixels.shape[:2]
-        if (height, width) != pixels_row.shape[1:]:
-            padded = np.zeros((*pixels_row.shape[1:], self.channels), np.uint8)
-            padded[:height, :width] = pixels
-            pixels = padded
+        _, rows, columns = pixels_row.shape
+        if (height, width) != (rows, columns):
+            pixels = np.pad(pixels, ((0, rows - height), (0, columns - width), (0, 0)))
         self.write_row(pixels, pixels_row, draw)
         values, row = np.concatenate([prefix, objects.ravel()]), label_row[0]
         if _PREFIX + len(values) > len(row):

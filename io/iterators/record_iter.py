@@ -14,7 +14,7 @@ from ..iterator import DataDesc
 from ..loading.loader import BatchRequest, Loader, LoadRecord
 from ..loading.prefetch_queue import PrefetchQueue, PrefetchSlot
 from ..plan import BatchPlan
-from ..records.files import Closable
+from ..records.files import Closable, is_url
 from ..records.record_file import RecordFile
 from .row_iter import PlanIter
 
@@ -39,7 +39,7 @@ class RecordIter(Closable, PlanIter):
             raise ParameterError(f"{name}: prefetch_buffer={prefetch} is less than 0.")
         self._file, self._draws, self._seed = file, draws, seed
         self._loader = Loader(load, _cores() if threads is None else threads, on_error, name,
-                              file.fetch if file.source.is_remote else None)
+                              file.fetch if is_url(file.path) else None)
         self._queue = PrefetchQueue(self._layouts, prefetch + 2, name)
         self.skipped: dict[int, str] = {}
         self._slot: PrefetchSlot | None = None
@@ -87,7 +87,7 @@ class RecordIter(Closable, PlanIter):
         self._clear()
         complete = self._next_epoch()
         self.skipped = {}
-        self._file.check()
+        self._file.source.check()
         if complete:  # the next epoch will probably be read, too
             self._fill_queue()
 

@@ -58,11 +58,6 @@ class ByteSource(Closable):
         self._fs, self._remote = _filesystem(self.path)
         self._owner = os.getpid()
 
-    @property
-    def is_remote(self) -> bool:
-        """True for a URL: reading many ranges at once saves time."""
-        return self._fs is not None
-
     def read(self, start: int, stop: int) -> bytes:
         """Return bytes [start, stop). Raises FileError if the file became shorter or cannot be reached."""
         return self.read_many([(start, stop)])[0]

@@ -111,10 +111,6 @@ class RecordFile:
         """Return the bytes from a record to the next one."""
         return int(self._ends[number] - self.offsets[number])
 
-    def check(self) -> None:
-        """Raise FileError if the file's size has changed."""
-        self.source.check()
-
     def close(self) -> None:
         """Close the file."""
         self.source.close()

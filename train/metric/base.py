@@ -180,9 +180,7 @@ class EvalMetric:
 
     def update_dict(self, label: dict[str, Any], pred: dict[str, Any]) -> None:
         """Count a batch, given by name."""
-        preds = list(pred.values()) if self.output_names is None else _select(self, "output", self.output_names, pred)
-        labels = list(label.values()) if self.label_names is None else _select(self, "label", self.label_names, label)
-        self.update(labels, preds)
+        self.update(_select(self, "label", self.label_names, label), _select(self, "output", self.output_names, pred))
 
     # ---- reading ------------------------------------------------------------------------------------------------
     #: The sum and the number of instances, local and of the epoch. A subclass with its own `update` changes them.
@@ -391,7 +389,8 @@ def _pairs(name_value: tuple[Any, Any]) -> list[tuple[str, float]]:
     return list(zip(names, values)) if isinstance(names, list) else [(names, values)]
 
 
-def _select(metric: EvalMetric, kind: str, names: Sequence[str], arrays: dict[str, Any]) -> list[Any]:
+def _select(metric: EvalMetric, kind: str, names: Names, arrays: dict[str, Any]) -> list[Any]:
+    names = list(arrays) if names is None else names
     missing = [n for n in names if n not in arrays]
     if missing:
         raise ParameterError(f"{metric.name}: no {kind} is called {missing[0]!r}. Known: {', '.join(arrays) or 'none'}.")

@@ -21,6 +21,7 @@ from .states import leaves, map_tree
 from .update import ParamUpdate, apply
 
 registry = Registry("optimizer")
+_PLAIN = (int, float, bool, type(None))  # types of the settings in a file
 Index = int | str  # of a parameter; a name in a KVStore whose keys are names
 
 
@@ -287,7 +288,7 @@ class Updater:
         extra: dict[str, Any] = {"optimizer": type(opt).__name__.lower(), "num_update": opt.num_update,
                                  "counts": list(opt._index_update_count.items())}
         if dump_optimizer:
-            extra["settings"] = {k: v for k, v in vars(opt).items() if v is None or type(v) in (int, float, bool)}
+            extra["settings"] = {k: v for k, v in vars(opt).items() if type(v) in _PLAIN}
         trees = {k: map_tree(NDArray.asnumpy, s) for k, s in self.states.items()} | self._loaded
         return states_file.dump(trees, extra)
 
@@ -312,11 +313,8 @@ class Updater:
             settings = dict(extra.get("settings", {}))
         except (KeyError, TypeError, ValueError) as e:
             raise MXNetError(f"{source}: the update counts are damaged: {e}.") from e
-        own = vars(opt)
-        for key, value in settings.items():
-            if key in own and (value is None or type(value) in (int, float, bool)) and not key.startswith("_"):
-                if own[key] is None or type(own[key]) in (int, float, bool):
-                    own[key] = value
+        own = {k for k, v in vars(opt).items() if type(v) in _PLAIN and not k.startswith("_")}
+        vars(opt).update({k: v for k, v in settings.items() if k in own and type(v) in _PLAIN})
         opt._index_update_count = counts
         opt.num_update = num_update
         self.states = {}

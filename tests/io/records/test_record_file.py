@@ -180,4 +180,4 @@ def test_damage_found_while_reading_names_file_record_and_byte(tmp_path):
     with pytest.raises(FileError, match=r"a\.rec: became shorter while it was read"):
         records.read(1)
     with pytest.raises(FileError, match=r"had 24 bytes when it was opened and has 22 now"):
-        records.check()
+        records.source.check()
