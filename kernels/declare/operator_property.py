@@ -16,14 +16,16 @@ from __future__ import annotations
 import importlib
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import cache
 from typing import Any, ClassVar
 
 import numpy as np
+from numpy.typing import ArrayLike, DTypeLike
 
 from ...dtype import is_half
 from ...errors import OperatorError
 from ..configs.key import Config, Key
-from ..kernel import KernelFunction
+from ..kernel import DeviceArray, KernelFunction, Run
 from ..op import Dtypes, Formula, Need, NumpyFunction, Op, Product, Req, Reqs, Shape, Shaped, Shapes, Spec, Specs, merge_shapes
 from ..philox import uniform
 
@@ -37,8 +39,9 @@ class TBlob:
 
     __slots__ = ("array", "ctx")
 
-    def __init__(self, array: Any, ctx: str):
-        self.array, self.ctx = array, ctx  # ctx: "cpu" (a numpy array) or "gpu" (a torch tensor)
+    def __init__(self, array: DeviceArray, ctx: str):
+        self.array: Any = array
+        self.ctx = ctx  # "cpu" (a numpy array) or "gpu" (a torch tensor)
 
     @property
     def shape(self) -> Shape:
@@ -75,7 +78,7 @@ class RandomNumbers:
     def __init__(self, seed: int, offset: int):
         self.seed, self.offset = seed, offset
 
-    def uniform(self, shape: Shape, dtype: Any = np.float32) -> np.ndarray:
+    def uniform(self, shape: Shape, dtype: DTypeLike = np.float32) -> np.ndarray:
         """Return uniform numbers in [0, 1) on the host. Each call continues the sequence of the last."""
         n = int(np.prod(shape, dtype=np.int64))
         drawn = uniform(self.seed, self.offset, n, np.dtype(dtype)).reshape(shape)
@@ -86,10 +89,10 @@ class RandomNumbers:
 class TempSpace:
     """Scratch memory of the device, valid until the run returns."""
 
-    def __init__(self, run: Any):
+    def __init__(self, run: Run):
         self._run = run
 
-    def get_space(self, shape: Shape, dtype: Any = np.float32) -> Any:
+    def get_space(self, shape: Shape, dtype: DTypeLike = np.float32) -> Any:
         """Return an uninitialised device array."""
         return self._run.workspace(shape, np.dtype(dtype))
 
@@ -99,13 +102,13 @@ class OpContext:
     """The context of one run: training or not, the engine's run context, and the requested resources."""
 
     is_train: bool
-    run_ctx: Any
-    requested: list[Any]
+    run_ctx: Run
+    requested: list[RandomNumbers | TempSpace]
 
 
-def assign(dst: Any, req: Req, value: Any) -> None:
-    """Store value in dst (a TBlob or an array) by the write request req: null, write or add."""
-    array = dst.array if isinstance(dst, TBlob) else dst
+def assign(dst: TBlob | DeviceArray, req: Req, value: ArrayLike) -> None:
+    """Store value in dst by the write request req: null, write or add."""
+    array: Any = dst.array if isinstance(dst, TBlob) else dst
     if req == Req.ADD:
         if isinstance(array, np.ndarray):
             np.add(array, value, out=array, casting="unsafe")
@@ -128,16 +131,11 @@ def math_dtype(dtype: np.dtype) -> np.dtype:
     return np.dtype(np.float32) if is_half(dtype) else dtype
 
 
-_gpu_modules: dict[str, Any] = {}
-
-
+@cache
 def gpu_module(name: str) -> Any:
     """Return the module kernels/ops/<name>, a file of Triton kernels such as "nn.triton_conv", importing it at its first use."""
-    found = _gpu_modules.get(name)
-    if found is None:  # gpu.launch decides between compiled and interpreted, so it goes before triton
-        importlib.import_module("..gpu.target", __package__).check_triton()
-        found = _gpu_modules[name] = importlib.import_module(f"..ops.{name}", __package__)
-    return found
+    importlib.import_module("..gpu.target", __package__).check_triton()  # it sets compiled or interpreted, so it precedes triton
+    return importlib.import_module(f"..ops.{name}", __package__)
 
 
 class Operator:
@@ -163,34 +161,37 @@ class OperatorProperty:
     In shapes, None is an unknown rank and -1 an unknown size.
     """
 
+    def __init__(self, **params: Any):
+        self.__dict__.update(params)
+
+    # ---- facts: class attributes; a property where one depends on parameters ------------------------------------
     name: ClassVar[str] = ""
+    argument_names: ClassVar[tuple[str, ...]] = ("data",)
+    output_names: ClassVar[tuple[str, ...]] = ("output",)
+    visible_outputs: ClassVar[int | None] = None  # the first so many outputs are returned to users; None: all
+    state_names: ClassVar[tuple[str, ...]] = ()  # auxiliary states
+    own_dtypes: ClassVar[bool] = False  # True if arguments after the first may have dtypes of their own
+    output_dtypes: ClassVar[tuple[np.dtype | None, ...] | None] = None  # None: that of the first argument
+    forward_inplace: ClassVar[tuple[tuple[int, int], ...]] = ()  # (input, output) pairs that may share memory
+    gradient_arguments: ClassVar[tuple[int, ...] | None] = None  # indices of arguments that get a derivative; None: all
+    backward_reads: ClassVar[tuple[str, ...]] = ("dy", "x", "y")  # arrays that backward needs: all "x", or "x0", "y1"
+    backward_inplace: ClassVar[tuple[tuple[str, int], ...]] = ()  # (array that backward reads, derivative): "dy0", "x0" or "y0"
+    backward_needs_aux: ClassVar[bool] = True  # backward reads or changes the auxiliary states
+    resources: ClassVar[tuple[str, ...]] = ()  # of forward: RANDOM, TEMP_SPACE
+    on_host: ClassVar[bool] = False  # NumPy computes it, wherever its arrays are
+    linear: ClassVar[bool] = False  # in the inputs that get a derivative
+    #: "bilinear": the output is linear in the first and in the second input, so that every mixed second derivative is a
+    #: forward or a backward. "diagonal": backward is its own transpose. "": neither is known.
+    backward_form: ClassVar[str] = ""
     is_reshape: ClassVar[bool] = False  # output 0 is input 0's memory under another shape, and their derivatives too
     drops_hidden_at_inference: ClassVar[bool] = False  # outside training the hidden outputs may have the request NULL
-
-    on_host: ClassVar[bool] = False  # NumPy computes it, wherever its arrays are
     costly: ClassVar[bool] = False  # see Op
     prefers_channels_last: ClassVar[bool] = False  # see Op
     final_part: ClassVar[tuple[Op, tuple[Need, ...]] | None] = None  # see Op
     state_formula: ClassVar[Op | None] = None  # see Op
     tail: ClassVar[Callable[[bool, bool], Op] | None] = None  # see Op
 
-    def __init__(self, **params: Any):
-        self.__dict__.update(params)
-
-    # ---- the same for every use: an attribute is enough. Where it depends on parameters, override the method it feeds ----
-    argument_names: ClassVar[tuple[str, ...]] = ("data",)
-    output_names: ClassVar[tuple[str, ...]] = ("output",)
-    own_dtypes: ClassVar[bool] = False  # True if arguments after the first may have dtypes of their own
-    output_dtypes: ClassVar[tuple[np.dtype | None, ...] | None] = None  # None: that of the first argument
-    visible_outputs: ClassVar[int | None] = None  # the first so many outputs are returned to users; None: all
-    state_names: ClassVar[tuple[str, ...]] = ()  # auxiliary states
-    forward_inplace: ClassVar[tuple[tuple[int, int], ...]] = ()  # (input, output) pairs that may share memory
-    backward_inplace: ClassVar[tuple[tuple[str, int], ...]] = ()  # the same of backward, as (array such as "dy0", derivative)
-    gradient_arguments: ClassVar[tuple[int, ...] | None] = None  # indices of arguments that get a derivative; None: all
-    backward_reads: ClassVar[tuple[str, ...]] = ("dy", "x", "y")  # arrays that backward needs: all "x", or "x0", "y1"
-    resources: ClassVar[tuple[str, ...]] = ()  # of forward: RANDOM, TEMP_SPACE
-
-    # ---- names --------------------------------------------------------------------------------------------------
+    # ---- MXNet's names of these facts, which a user's layer may override ----------------------------------------
     def list_arguments(self) -> list[str]:
         return list(self.argument_names)
 
@@ -200,12 +201,30 @@ class OperatorProperty:
     def list_auxiliary_states(self) -> list[str]:
         return list(self.state_names)
 
-    def changes_states(self, train: bool) -> bool:
-        """Return whether forward changes the auxiliary states, rather than only read them. Default: yes."""
-        return True
-
     def num_visible_outputs(self) -> int:
         return len(self.list_outputs()) if self.visible_outputs is None else self.visible_outputs
+
+    def list_gradients(self) -> list[int]:
+        return list(range(len(self.list_arguments())) if self.gradient_arguments is None else self.gradient_arguments)
+
+    def forward_resource(self) -> list[str]:
+        return list(self.resources)
+
+    def backward_resource(self) -> list[str]:
+        return []
+
+    def declare_backward_dependency(self, out_grad: list[int], in_data: list[int], out_data: list[int]) -> list[int]:
+        """Return the entries of the three lists whose arrays backward needs."""
+        return [n for name in self.backward_reads for n in _chosen(name, out_grad, in_data, out_data)]
+
+    def forward_inplace_option(self, in_data: list[int], out_data: list[int]) -> list[tuple[int, int]]:
+        """Return the (input, output) pairs, of the given numbers, that may share memory."""
+        return [(in_data[i], out_data[j]) for i, j in self.forward_inplace]
+
+    def backward_inplace_option(self, out_grad: list[int], in_data: list[int], out_data: list[int],
+                                in_grad: list[int]) -> list[tuple[int, int]]:
+        """Return the (array that backward reads, in_grad) pairs, by the given numbers, that may share memory."""
+        return [(n, in_grad[i]) for name, i in self.backward_inplace for n in _chosen(name, out_grad, in_data, out_data)]
 
     # ---- inference ----------------------------------------------------------------------------------------------
     def infer_shape(self, in_shape: Shapes, out_shape: Shapes) -> tuple[Shapes, Shapes, Shapes]:
@@ -234,12 +253,10 @@ class OperatorProperty:
         first = in_type[0] or (out_type[0] if fixed[0] is None else None)
         return [first, *(d or first for d in in_type[1:])], [d or first for d in fixed], []
 
-    # ---- memory, resources, dependencies ------------------------------------------------------------------------
-    def forward_resource(self) -> list[str]:
-        return list(self.resources)
-
-    def backward_resource(self) -> list[str]:
-        return []
+    # ---- answers for one use --------------------------------------------------------------------------------
+    def changes_states(self, train: bool) -> bool:
+        """Return whether forward changes the auxiliary states, rather than only read them. Default: yes."""
+        return True
 
     def num_random(self, outs: Specs) -> int:
         """Random numbers one forward takes. Default: one per output element, if forward_resource names RANDOM."""
@@ -253,35 +270,12 @@ class OperatorProperty:
         """Return the parameters to change for arrays [n, h, w, channels] instead of [n, channels, h, w]; None: not supported."""
         return None
 
-    def declare_backward_dependency(self, out_grad: list[int], in_data: list[int], out_data: list[int]) -> list[int]:
-        """Return the entries of the three lists whose arrays backward needs. Default: those of backward_reads."""
-        groups = {"dy": out_grad, "x": in_data, "y": out_data}
-        return [i for name in self.backward_reads
-                for i in (groups[name] if name in groups else [groups[name[:-1]][int(name[-1])]])]
-
-    def list_gradients(self) -> list[int]:
-        """Return the indices of the arguments that get a derivative; the others get zero. Default: gradient_arguments."""
-        return list(range(len(self.list_arguments())) if self.gradient_arguments is None else self.gradient_arguments)
-
-    def forward_inplace_option(self, in_data: list[int], out_data: list[int]) -> list[tuple[int, int]]:
-        """Return the (input, output) pairs, of the given numbers, that may share memory. Default: forward_inplace."""
-        return [(in_data[i], out_data[j]) for i, j in self.forward_inplace]
-
-    def backward_inplace_option(self, out_grad: list[int], in_data: list[int], out_data: list[int],
-                                in_grad: list[int]) -> list[tuple[int, int]]:
-        """Return the (array that backward reads, in_grad) pairs, by the given numbers, that may share memory.
-
-        Default: backward_inplace.
-        """
-        groups = {"dy": out_grad, "x": in_data, "y": out_data}
-        return [(groups[name[:-1]][int(name[-1])], in_grad[i]) for name, i in self.backward_inplace]
-
     def validate(self) -> None:
         """Raise ParameterError for a parameter, or a combination of parameters, that is not possible."""
 
     # ---- computing ----------------------------------------------------------------------------------------------
-    def create_operator(self, target: str, in_shapes: list[Shape], in_dtypes: list[np.dtype]) -> Operator:
-        """Return the operator for target "cpu" or "gpu"."""
+    def create_operator(self, target: str, in_shapes: Shapes, in_dtypes: Dtypes) -> Operator:
+        """Return the operator for target "cpu" or "gpu". For backward, the shapes of arguments it does not know are None."""
         raise NotImplementedError(f"{self.name}: create_operator")
 
     def forward_kernel(self, ins: Specs, outs: Specs, reqs: Reqs, target: str, train: bool) -> KernelFunction:
@@ -302,16 +296,11 @@ class OperatorProperty:
         """Return the kernel of the derivative. ins: the arrays that declare_backward_dependency returned, in that order,
         then the auxiliary states, if any. outs: one per entry of list_gradients()."""
         needs, n_aux = backward_needs(self), len(self.list_auxiliary_states())
-        in_specs: list[Any] = [None] * len(self.list_arguments())
-        for (kind, i), s in zip(needs, ins):
-            if kind == "x":
-                in_specs[i] = s
-        for i, s in zip(self.list_gradients(), outs):
-            in_specs[i] = s
-        operator = self.create_operator(target, [s.shape if s else None for s in in_specs],  # type: ignore[misc]
-                                        [s.dtype if s else None for s in in_specs])  # type: ignore[misc]
+        known = {i: s for (kind, i), s in zip(needs, ins) if kind == "x"} | dict(zip(self.list_gradients(), outs))
+        specs = [known.get(i) for i in range(len(self.list_arguments()))]
+        operator = self.create_operator(target, [s and s.shape for s in specs], [s and s.dtype for s in specs])
         asked = self.backward_resource()
-        sizes = {"dy": self.num_visible_outputs(), "x": len(in_specs), "y": len(self.list_outputs())}
+        sizes = {"dy": self.num_visible_outputs(), "x": len(specs), "y": len(self.list_outputs())}
 
         def kernel(run: Any, inputs: Sequence[Any], outputs: Sequence[Any], random: tuple[int, int] | None = None):
             groups: dict[str, list[TBlob | None]] = {kind: [None] * n for kind, n in sizes.items()}
@@ -351,16 +340,6 @@ class OperatorProperty:
         return None
 
     # ---- second derivatives ---------------------------------------------------------------------------------------
-    linear: ClassVar[bool] = False  # in the inputs that get a derivative
-
-    #: "bilinear": the output is linear in the first and in the second input, so that every mixed second derivative is a
-    #: forward or a backward. "diagonal": backward is its own transpose. "": neither is known.
-    backward_form: ClassVar[str] = ""
-
-    def is_linear(self) -> bool:
-        """Return whether the layer is linear with these parameters."""
-        return self.linear
-
     def differentiable_gradient(self, read: Mapping[Need, Shaped], train: bool) -> list[Any] | None:
         """Return the derivatives as results of operators, which have derivatives themselves; None if that is not possible.
 
@@ -375,11 +354,15 @@ class OperatorProperty:
         """
         return None
 
-    #: Whether backward reads or changes the auxiliary states.
-    backward_needs_aux: ClassVar[bool] = True
+
+def _chosen(name: str, dy: list[int], x: list[int], y: list[int]) -> list[int]:
+    """Return the entries that a name such as "x" (all) or "x0" selects from the three lists."""
+    kind = name.rstrip("0123456789")
+    group = {"dy": dy, "x": x, "y": y}[kind]
+    return group if name == kind else [group[int(name[len(kind):])]]
 
 
-def _resources(asked: list[str], run: Any, random: tuple[int, int] | None) -> list[Any]:
+def _resources(asked: list[str], run: Run, random: tuple[int, int] | None) -> list[RandomNumbers | TempSpace]:
     return [RandomNumbers(*random) if r == RANDOM and random else TempSpace(run) for r in asked]
 
 
@@ -392,10 +375,3 @@ def backward_needs(prop: OperatorProperty) -> tuple[Need, ...]:
     dy, x, y = entry_numbers(prop)
     named = {n: (kind, i) for kind, group in (("dy", dy), ("x", x), ("y", y)) for i, n in enumerate(group)}
     return tuple(named[n] for n in dict.fromkeys(prop.declare_backward_dependency(dy, x, y)))
-
-
-def is_idle(prop: OperatorProperty, outs: Specs, reqs: Reqs) -> bool:
-    """Return True if no output is requested and has elements. Layers with states, on the host or of users run all the same."""
-    cls = type(prop)
-    return (all(r == Req.NULL or not s.size for r, s in zip(reqs, outs)) and not prop.on_host and not prop.list_auxiliary_states()
-            and cls.forward_kernel is not OperatorProperty.forward_kernel)

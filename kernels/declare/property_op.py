@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import inspect
 import typing
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, ClassVar
 
 from ...cache import Cache
@@ -12,9 +12,9 @@ from ...errors import ShapeError
 from ..configs.key import Config, Key
 from ..ir.body import Body, formula_body
 from ..kernel import NOTHING, KernelFunction
-from ..op import Gradient, Need, NumpyFunction, Op, Product, Refusal, Req, Reqs, Spec, Specs, merge_shapes, register
+from ..op import Dtypes, Gradient, NumpyFunction, Op, Product, Refusal, Req, Reqs, Shapes, Spec, Specs, merge_shapes, register
 from ..params import REQUIRED, Param, Params, declared_param
-from .operator_property import RANDOM, Dtypes, OperatorProperty, Shapes, backward_needs, entry_numbers, is_idle
+from .operator_property import RANDOM, OperatorProperty, backward_needs, entry_numbers
 
 
 def _declared_params(name: str, cls: type) -> tuple[Param, ...]:
@@ -43,7 +43,7 @@ class PropertyOp(Op):
         """Return the property of one set of parameters."""
         return self._properties.get_or_make(p, lambda: self.cls(**p))
 
-    def parse(self, given: Any) -> Params:
+    def parse(self, given: Mapping[str, object]) -> Params:
         p = super().parse(given)
         if p not in self._properties:
             prop = self.cls(**p)
@@ -71,22 +71,17 @@ class PropertyOp(Op):
 
     def infer_shape(self, p: Params, inputs: Shapes, outputs: Shapes | None = None) -> tuple[Shapes, Shapes]:
         prop = self.property(p)
-        n, n_out = len(prop.list_arguments()), len(prop.list_outputs())
-        _check_count(self.name, (*prop.list_arguments(), *prop.list_auxiliary_states()), inputs)
-        known_out = list(outputs or ())
-        known_out += [None] * (n_out - len(known_out))
-        ins, outs, aux = prop.infer_shape(list(inputs[:n]), known_out)
-        names = (*prop.list_arguments(), *prop.list_auxiliary_states())
-        merged = [merge_shapes(self.name, name, a, b) for name, a, b in zip(names, inputs, (*ins, *aux))]
-        return merged, [merge_shapes(self.name, name, a, b)
-                        for name, a, b in zip(prop.list_outputs(), known_out, outs)]
+        names, results = (*prop.list_arguments(), *prop.list_auxiliary_states()), prop.list_outputs()
+        if len(names) != len(inputs):
+            raise ShapeError(f"{self.name}: takes {len(names)} inputs ({', '.join(names)}), {len(inputs)} were given.")
+        known = _filled(outputs, len(results))
+        ins, outs, aux = prop.infer_shape(list(inputs[:len(prop.list_arguments())]), known)
+        return ([merge_shapes(self.name, name, a, b) for name, a, b in zip(names, inputs, (*ins, *aux))],
+                [merge_shapes(self.name, name, a, b) for name, a, b in zip(results, known, outs)])
 
     def infer_dtype(self, p: Params, inputs: Dtypes, outputs: Dtypes | None = None) -> tuple[Dtypes, Dtypes]:
         prop = self.property(p)
-        n, n_out = len(prop.list_arguments()), len(prop.list_outputs())
-        known_out = list(outputs or ())
-        known_out += [None] * (n_out - len(known_out))
-        found = prop.infer_type(list(inputs[:n]), known_out)
+        found = prop.infer_type(list(inputs[:len(prop.list_arguments())]), _filled(outputs, len(prop.list_outputs())))
         if found is None:
             return super().infer_dtype(p, inputs, outputs)
         ins, outs, aux = found
@@ -96,15 +91,9 @@ class PropertyOp(Op):
         return self._gradients.get_or_make(p, lambda: self._make_gradient(self.property(p)))
 
     def _make_gradient(self, prop: OperatorProperty) -> Gradient | None:
-        gives = tuple(prop.list_gradients())
-        return Gradient(self._backward, backward_needs(prop) + self._aux_needs(prop), gives) if gives else None
-
-    @staticmethod
-    def _aux_needs(prop: OperatorProperty) -> tuple[Need, ...]:
-        if not prop.backward_needs_aux:
-            return ()
-        n = len(prop.list_arguments())
-        return tuple(("x", n + i) for i in range(len(prop.list_auxiliary_states())))
+        gives, n = tuple(prop.list_gradients()), len(prop.list_arguments())
+        states = range(n, n + len(prop.list_auxiliary_states())) if prop.backward_needs_aux else ()
+        return Gradient(self._backward, (*backward_needs(prop), *(("x", i) for i in states)), gives) if gives else None
 
     def inplace(self, p: Params) -> tuple[tuple[int, int], ...]:
         prop = self.property(p)
@@ -115,14 +104,13 @@ class PropertyOp(Op):
         return self.property(p).is_identity_at_inference()
 
     def is_linear(self, p: Params) -> bool:
-        return self.property(p).is_linear()
+        return self.property(p).linear
 
     def num_random(self, p: Params, outs: Specs) -> int:
         return self.property(p).num_random(outs)
 
     def capturable(self, p: Params) -> bool:
-        cls = type(self.property(p))
-        return not cls.on_host and cls.forward_kernel is not OperatorProperty.forward_kernel
+        return self.nonblocking and not self.cls.on_host
 
     def with_channels_last(self, p: Params) -> Params | None:
         changes = self.property(p).with_channels_last()
@@ -130,7 +118,7 @@ class PropertyOp(Op):
 
     def kernel(self, p: Params, ins: Specs, outs: Specs, reqs: Reqs, target: str, train: bool = False) -> KernelFunction:
         prop = self.property(p)
-        return NOTHING if is_idle(prop, outs, reqs) else prop.forward_kernel(ins, outs, reqs, target, train)
+        return NOTHING if _is_idle(prop, outs, reqs) else prop.forward_kernel(ins, outs, reqs, target, train)
 
     def products(self, p: Params, ins: Specs) -> tuple[Product, ...]:
         return self.property(p).products([s.shape for s in ins])[:1]
@@ -154,10 +142,10 @@ class BackwardOp(Op):
         self.params = forward.params
 
     def capturable(self, p: Params) -> bool:
-        cls = type(self.property(p))
+        cls = self.forward.cls
         return not cls.on_host and cls.backward_kernel is not OperatorProperty.backward_kernel
 
-    def parse(self, given: Any) -> Params:
+    def parse(self, given: Mapping[str, object]) -> Params:
         return self.forward.parse(given)
 
     def property(self, p: Params) -> OperatorProperty:
@@ -178,31 +166,27 @@ class BackwardOp(Op):
         return tuple(f"{prop.list_arguments()[i]}_grad" for i in prop.list_gradients())
 
     def infer_shape(self, p: Params, inputs: Shapes, outputs: Shapes | None = None) -> tuple[Shapes, Shapes]:
-        prop = self.property(p)
-        x: list[Any] = [None] * len(prop.list_arguments())
-        y: list[Any] = [None] * len(prop.list_outputs())
-        gives, needs = prop.list_gradients(), backward_needs(prop)
-        for (kind, i), s in zip(needs, inputs):
-            group = x if kind == "x" else y
-            group[i] = merge_shapes(self.name, "an array and its derivative", group[i], s)
-        for i, s in zip(gives, outputs or ()):
-            x[i] = merge_shapes(self.name, "an array and its derivative", x[i], s)
-        in_shapes, out_shapes, aux = prop.infer_shape(x, y)
-        ins = [(in_shapes if kind == "x" else out_shapes)[i] for kind, i in needs]
-        return [*ins, *(aux if prop.backward_needs_aux else ())], [in_shapes[i] for i in gives]
+        def merge(a: Any, b: Any) -> Any:
+            return merge_shapes(self.name, "an array and its derivative", a, b)
+
+        return self._infer(p, self.forward.infer_shape, merge, inputs, outputs)
 
     def infer_dtype(self, p: Params, inputs: Dtypes, outputs: Dtypes | None = None) -> tuple[Dtypes, Dtypes]:
+        return self._infer(p, self.forward.infer_dtype, lambda a, b: a or b, inputs, outputs)
+
+    def _infer(self, p: Params, infer: Callable[..., Any], merge: Callable[[Any, Any], Any], inputs: Sequence[Any],
+               outputs: Sequence[Any] | None) -> tuple[list[Any], list[Any]]:
+        """Let forward infer, from the arrays that backward reads and from the derivatives: each is like its array."""
         prop = self.property(p)
-        x: list[Any] = [None] * len(prop.list_arguments())
+        needs, gives = backward_needs(prop), [("x", i) for i in prop.list_gradients()]
+        x: list[Any] = [None] * (len(prop.list_arguments()) + len(prop.list_auxiliary_states()))
         y: list[Any] = [None] * len(prop.list_outputs())
-        gives, needs = prop.list_gradients(), backward_needs(prop)
-        for (kind, i), s in zip(needs, inputs):
-            (x if kind == "x" else y)[i] = s
-        for i, s in zip(gives, outputs or ()):
-            x[i] = x[i] or s
-        ins, outs = self.forward.infer_dtype(p, [*x, *[None] * len(prop.list_auxiliary_states())], y)
-        aux = ins[len(x):] if prop.backward_needs_aux else []
-        return [*[(ins if kind == "x" else outs)[i] for kind, i in needs], *aux], [ins[i] for i in gives]
+        for (kind, i), known in (*zip(needs, inputs), *zip(gives, outputs or ())):
+            group = x if kind == "x" else y
+            group[i] = merge(group[i], known)
+        ins, outs = infer(p, x, y)
+        states = ins[len(prop.list_arguments()):] if prop.backward_needs_aux else ()
+        return [*((ins if kind == "x" else outs)[i] for kind, i in needs), *states], [ins[i] for _, i in gives]
 
     def inplace(self, p: Params) -> tuple[tuple[int, int], ...]:
         prop = self.property(p)
@@ -218,7 +202,7 @@ class BackwardOp(Op):
 
     def kernel(self, p: Params, ins: Specs, outs: Specs, reqs: Reqs, target: str, train: bool = False) -> KernelFunction:
         prop = self.property(p)
-        return NOTHING if is_idle(prop, outs, reqs) else prop.backward_kernel(ins, outs, reqs, target, train)
+        return NOTHING if _is_idle(prop, outs, reqs) else prop.backward_kernel(ins, outs, reqs, target, train)
 
     def products(self, p: Params, ins: Specs) -> tuple[Product, ...]:
         return self.property(p).products([s.shape for s in ins[1:]])[1:]
@@ -232,9 +216,15 @@ class BackwardOp(Op):
         return super().fusible_body(p, ins, outs) if formula is None else formula_body(self.name, p, formula)
 
 
-def _check_count(name: str, names: Sequence[str], given: Sequence[Any]) -> None:
-    if len(names) != len(given):
-        raise ShapeError(f"{name}: takes {len(names)} inputs ({', '.join(names)}), {len(given)} were given.")
+def _filled(known: Sequence[Any] | None, n: int) -> list[Any]:
+    """Return n entries: what is known of the first, and None."""
+    return [*(known or ()), *[None] * n][:n]
+
+
+def _is_idle(prop: OperatorProperty, outs: Specs, reqs: Reqs) -> bool:
+    """Return True if no output is requested and has elements. Layers with states, on the host or of users run all the same."""
+    return (all(r == Req.NULL or not s.size for r, s in zip(reqs, outs)) and not prop.on_host and not prop.list_auxiliary_states()
+            and type(prop).forward_kernel is not OperatorProperty.forward_kernel)
 
 
 def register_operator(name: str, *, aliases: Sequence[str] = (), replace: bool = False

@@ -114,8 +114,9 @@ class Histogram(HostOp):
             raise ParameterError(f"{self.name}: bin_cnt={self.bin_cnt} must be above 0 and needs range=(low, high), not "
                                  f"{self.range}.")
 
-    def list_arguments(self) -> list[str]:
-        return ["data", "bins"] if self.bin_cnt is None else ["data"]
+    @property
+    def argument_names(self) -> tuple[str, ...]:
+        return ("data", "bins") if self.bin_cnt is None else ("data",)
 
     def infer_type(self, in_type: Dtypes, out_type: Dtypes) -> tuple[Dtypes, Dtypes, Dtypes]:
         return list(in_type), [INT64, in_type[-1]], []

@@ -44,7 +44,7 @@ class Factor(HostOp):
             raise ShapeError(f"{self.name}: A {x} must end in two equal axes, the matrix.")
 
     def infer_type(self, in_type: Dtypes, out_type: Dtypes) -> tuple[Dtypes, Dtypes, Dtypes] | None:
-        for name, d in zip(self.list_arguments(), in_type):
+        for name, d in zip(self.argument_names, in_type):
             if d is not None and d.kind not in "fV":
                 raise DTypeError(f"{self.name}: {name} is {d}. It must hold floats. Convert it with astype.")
         return None

@@ -93,9 +93,10 @@ class CTCLoss(HostOp):
     own_dtypes = True
     output_dtypes = (None, None)
 
-    def list_arguments(self) -> list[str]:
-        return ["data", "label", *(["data_lengths"] if self.use_data_lengths else []),
-                *(["label_lengths"] if self.use_label_lengths else [])]
+    @property
+    def argument_names(self) -> tuple[str, ...]:
+        lengths = (("data_lengths", self.use_data_lengths), ("label_lengths", self.use_label_lengths))
+        return ("data", "label", *(name for name, used in lengths if used))
 
     def output_shapes(self, in_shape: KnownShapes) -> Shapes:
         data, label, *lengths = (tuple(s or ()) for s in in_shape)
@@ -106,7 +107,7 @@ class CTCLoss(HostOp):
 
     def compute(self, *arrays: np.ndarray) -> Any:
         data, label, *lengths = arrays
-        given: dict[str, Any] = dict(zip(self.list_arguments()[2:], lengths))
+        given: dict[str, Any] = dict(zip(self.argument_names[2:], lengths))
         t, n, k = data.shape
         steps = np.asarray(given.get("data_lengths", np.full(n, t)), np.int64).clip(0, t)
         ending = 0 if self.blank_label == "first" else -1

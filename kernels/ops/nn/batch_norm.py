@@ -67,7 +67,8 @@ class BatchNorm(OperatorProperty):
     def with_channels_last(self) -> dict[str, Any] | None:
         return {"axis": 3} if self.axis in (1, -3) else None
 
-    def num_visible_outputs(self) -> int:
+    @property
+    def visible_outputs(self) -> int:
         return 3 if self.output_mean_var else 1
 
     def infer_shape(self, in_shape: Shapes, out_shape: Shapes) -> tuple[Shapes, Shapes, Shapes]:

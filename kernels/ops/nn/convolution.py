@@ -70,8 +70,9 @@ class ConvolutionLayer(Spatial):
         if self.layout and len(self.layout) != rank + 2:
             raise ParameterError(f"{self.name}: layout {self.layout!r} does not fit kernel={self.kernel}.")
 
-    def list_arguments(self) -> list[str]:
-        return ["data", "weight"] if self.no_bias else ["data", "weight", "bias"]
+    @property
+    def argument_names(self) -> tuple[str, ...]:
+        return ("data", "weight") if self.no_bias else ("data", "weight", "bias")
 
     def axes(self, what: str) -> Shape:
         """Return a parameter's number per spatial axis: where it is not given, 1, and 0 for pad and adj."""

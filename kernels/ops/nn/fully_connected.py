@@ -41,8 +41,9 @@ class FullyConnected(OperatorProperty):
         if self.num_hidden < 1:
             raise ParameterError(f"{self.name}: num_hidden={self.num_hidden} must be at least 1.")
 
-    def list_arguments(self) -> list[str]:
-        return ["data", "weight"] if self.no_bias else ["data", "weight", "bias"]
+    @property
+    def argument_names(self) -> tuple[str, ...]:
+        return ("data", "weight") if self.no_bias else ("data", "weight", "bias")
 
     def infer_shape(self, in_shape: Shapes, out_shape: Shapes) -> tuple[Shapes, Shapes, Shapes]:
         x, w, y, h = in_shape[0], in_shape[1], out_shape[0], self.num_hidden

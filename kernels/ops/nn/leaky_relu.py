@@ -136,17 +136,14 @@ def _simple(body: Any, gradient: Any) -> Op:
     return op
 
 
-def _layer(name: str, cls: type[OperatorProperty]) -> PropertyOp:
+def _layer(cls: type[OperatorProperty]) -> PropertyOp:
     cls.name = "LeakyReLU"
-    op = PropertyOp("LeakyReLU", cls)
-    op.cls = lambda **p: cls(**{k: v for k, v in p.items() if k in fields})  # type: ignore[assignment]
-    fields = {d.name for d in op.params}
-    return op
+    return PropertyOp("LeakyReLU", cls)
 
 
 _KINDS: dict[str, Op] = {
     "leaky": _simple(leaky, leaky_gradient), "elu": _simple(elu, elu_gradient), "selu": _simple(selu, selu_gradient),
-    "gelu": _simple(gelu, gelu_gradient), "prelu": _layer("prelu", Prelu), "rrelu": _layer("rrelu", Rrelu),
+    "gelu": _simple(gelu, gelu_gradient), "prelu": _layer(Prelu), "rrelu": _layer(Rrelu),
 }
 
 

@@ -45,8 +45,9 @@ class Normalized(OperatorProperty):
     def epsilon(self) -> float:
         return self.eps  # type: ignore[attr-defined]
 
-    def list_outputs(self) -> list[str]:
-        return ["output", "mean", "std"] if self.output_mean_var else ["output"]
+    @property
+    def output_names(self) -> tuple[str, ...]:
+        return ("output", "mean", "std") if self.output_mean_var else ("output",)
 
     def differentiable_gradient(self, read: Mapping[tuple[str, int], Any], train: bool) -> list[Any] | None:
         return differentiable_gradient(self, read, fixed=False)

@@ -34,7 +34,8 @@ class Pad(Resampled):
             raise ParameterError(f"{self.name}: pad_width={w} must be 8 or 10 numbers, a pair for each axis of 4-D or 5-D data, "
                                  f"0 for the first two axes" + (", and not negative." if self.mode != "constant" else "."))
 
-    def is_linear(self) -> bool:
+    @property
+    def linear(self) -> bool:
         return not self.constant_value
 
     def pairs(self) -> list[tuple[int, int]]:

@@ -70,7 +70,8 @@ class Pooling(Spatial):
             return None
         return "_at_the_largest", {"kernel": g.kernel, "stride": g.stride, "pad": g.pad, "outs": g.out}
 
-    def is_linear(self) -> bool:
+    @property
+    def linear(self) -> bool:
         return self.pool_type in ("avg", "sum")
 
     def validate(self) -> None:
@@ -110,10 +111,9 @@ class Pooling(Spatial):
         out = tuple(1 if self.global_pool else -1 if s < 0 else self._windows(s, i) for i, s in enumerate(spatial))
         return [x], [merge_shapes(self.name, "the output", y, self.join(n, c, out))], []
 
-    def declare_backward_dependency(self, out_grad: list[int], in_data: list[int], out_data: list[int]) -> list[int]:
-        if self.pool_type in ("avg", "sum"):
-            return list(out_grad)
-        return [*out_grad, *in_data, *out_data]
+    @property
+    def backward_reads(self) -> tuple[str, ...]:
+        return ("dy",) if self.linear else ("dy", "x", "y")
 
     def geometry(self, x: Shape) -> PoolingGeometry:
         """Return all sizes of one call."""

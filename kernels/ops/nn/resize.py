@@ -177,8 +177,9 @@ class BilinearResize2D(Resampled):
     align_corners: bool = True
     own_dtypes = True
 
-    def list_arguments(self) -> list[str]:
-        return ["data", "like"] if self.mode == "like" else ["data"]
+    @property
+    def argument_names(self) -> tuple[str, ...]:
+        return ("data", "like") if self.mode == "like" else ("data",)
 
     def _size(self, n: int, given: int, scale: float | None) -> int:
         if self.mode in _ROUNDED:

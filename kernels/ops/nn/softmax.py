@@ -108,12 +108,13 @@ class SoftmaxLike(OperatorProperty):
         x = in_type[0] or (out_type[0] if given is None else None)
         return [x, *in_type[1:]], [given or x], []
 
-    def forward_inplace_option(self, in_data: list[int], out_data: list[int]) -> list[tuple[int, int]]:
-        return [(in_data[0], out_data[0])] if self.options()[2] is None else []
+    @property
+    def forward_inplace(self) -> tuple[tuple[int, int], ...]:
+        return ((0, 0),) if self.options()[2] is None else ()
 
-    def backward_inplace_option(self, out_grad: list[int], in_data: list[int], out_data: list[int],
-                                in_grad: list[int]) -> list[tuple[int, int]]:
-        return [(out_grad[0], in_grad[0])] if self.options()[2] is None else []
+    @property
+    def backward_inplace(self) -> tuple[tuple[str, int], ...]:
+        return (("dy0", 0),) if self.options()[2] is None else ()
 
     def formula(self, ins: Specs, outs: Specs) -> Formula | None:
         scale, lengths, _ = self.options()
@@ -197,8 +198,9 @@ class SoftmaxAlong(SoftmaxLike):
         if self.dtype is not None:
             as_dtype(self.dtype)
 
-    def list_arguments(self) -> list[str]:
-        return ["data", "length"] if self.use_length else ["data"]
+    @property
+    def argument_names(self) -> tuple[str, ...]:
+        return ("data", "length") if self.use_length else ("data",)
 
     def differentiable_gradient(self, read: Mapping[tuple[str, int], Any], train: bool) -> list[Any] | None:
         if self.use_length:

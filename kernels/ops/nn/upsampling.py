@@ -50,8 +50,9 @@ class UpSampling(Variadic):
             raise ParameterError(f"{self.name}: bilinear takes one array and its weight, and num_filter, the number of channels; "
                                  f"not num_args={self.num_args}, num_filter={self.num_filter}.")
 
-    def list_arguments(self) -> list[str]:
-        return ["data", "weight"] if self.sample_type == "bilinear" else super().list_arguments()
+    @property
+    def argument_names(self) -> tuple[str, ...]:
+        return ("data", "weight") if self.sample_type == "bilinear" else super().argument_names
 
     # ---- bilinear: a Deconvolution ----
     def _layer(self) -> tuple[Op, Params]:
@@ -60,13 +61,14 @@ class UpSampling(Variadic):
         return op, op.parse({"kernel": (k, k), "stride": (s, s), "pad": (s // 2,) * 2, "num_filter": self.num_filter,
                              "num_group": self.num_filter, "no_bias": True})
 
-    def declare_backward_dependency(self, out_grad: list[int], in_data: list[int], out_data: list[int]) -> list[int]:
+    @property
+    def backward_reads(self) -> tuple[str, ...]:
         if self.sample_type == "nearest":
-            return list(out_grad)
+            return ("dy",)
         op, p = self._layer()
         gradient = op.gradient_of(p)
         assert gradient is not None
-        return [{"dy": out_grad, "x": in_data, "y": out_data}[kind][i] for kind, i in gradient.needs]
+        return tuple(f"{kind}{i}" for kind, i in gradient.needs)
 
     # ---- both ----
     def infer_shape(self, in_shape: Shapes, out_shape: Shapes) -> tuple[Shapes, Shapes, Shapes]:

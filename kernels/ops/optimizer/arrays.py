@@ -33,8 +33,9 @@ class OfArrays(OperatorProperty):
         if n < 1 or given not in (None, n):
             raise ParameterError(f"{self.name}: num_arrays={n}, but {given} arrays were given.")
 
-    def list_arguments(self) -> list[str]:
-        return [f"array_{i}" for i in range(self.num_arrays)]  # type: ignore[attr-defined]
+    @property
+    def argument_names(self) -> tuple[str, ...]:
+        return tuple(f"array_{i}" for i in range(self.num_arrays))  # type: ignore[attr-defined]
 
     def infer_shape(self, in_shape: Shapes, out_shape: Shapes) -> tuple[Shapes, Shapes, Shapes]:
         return list(in_shape), [(1,)], []
@@ -92,8 +93,9 @@ class AllFinite(Finite):
     init_output: False: the result is also 0 if out held 0 before.
     """
 
-    def list_arguments(self) -> list[str]:
-        return ["data"]
+    @property
+    def argument_names(self) -> tuple[str, ...]:
+        return ("data",)
 
 
 @register_operator("multi_all_finite")
@@ -114,11 +116,13 @@ class ResetArrays(OfArrays):
     num_arrays: int
     num_args: int | None = None
 
-    def list_arguments(self) -> list[str]:
-        return []
+    @property
+    def argument_names(self) -> tuple[str, ...]:
+        return ()
 
-    def list_auxiliary_states(self) -> list[str]:
-        return [f"array_{i}" for i in range(self.num_arrays)]
+    @property
+    def state_names(self) -> tuple[str, ...]:
+        return tuple(f"array_{i}" for i in range(self.num_arrays))
 
     def infer_shape(self, in_shape: Shapes, out_shape: Shapes) -> tuple[Shapes, Shapes, Shapes]:
         return [], [(1,)], [None] * self.num_arrays

@@ -40,18 +40,20 @@ class SampleMultinomial(OperatorProperty):
     def validate(self) -> None:
         as_dtype(self.dtype)
 
-    def list_outputs(self) -> list[str]:
-        return ["output0", "output1"] if self.get_prob else ["output"]
+    @property
+    def output_names(self) -> tuple[str, ...]:
+        return ("output0", "output1") if self.get_prob else ("output",)
 
-    def list_gradients(self) -> list[int]:
-        return [0] if self.get_prob else []
+    @property
+    def gradient_arguments(self) -> tuple[int, ...]:
+        return (0,) if self.get_prob else ()
 
     def num_random(self, outs: Specs) -> int:
         return outs[0].size
 
     def infer_shape(self, in_shape: Shapes, out_shape: Shapes) -> tuple[Shapes, Shapes, Shapes]:
         x = in_shape[0]
-        n = len(self.list_outputs())
+        n = len(self.output_names)
         if x is None:
             return [x], [None] * n, []
         if not x or x[-1] == 0:
@@ -60,10 +62,11 @@ class SampleMultinomial(OperatorProperty):
 
     def infer_type(self, in_type: Dtypes, out_type: Dtypes) -> tuple[Dtypes, Dtypes, Dtypes]:
         x = in_type[0] or (out_type[1] if self.get_prob else None)
-        return [x], [as_dtype(self.dtype), x][:len(self.list_outputs())], []
+        return [x], [as_dtype(self.dtype), x][:len(self.output_names)], []
 
-    def declare_backward_dependency(self, out_grad: list[int], in_data: list[int], out_data: list[int]) -> list[int]:
-        return [out_grad[1], in_data[0], out_data[0]] if self.get_prob else []
+    @property
+    def backward_reads(self) -> tuple[str, ...]:
+        return ("dy1", "x0", "y0") if self.get_prob else ()
 
     def forward_kernel(self, ins: Specs, outs: Specs, reqs: Reqs, target: str, train: bool) -> KernelFunction:
         k = ins[0].shape[-1]

@@ -72,17 +72,20 @@ class RNN(OperatorProperty):
     def _lstm(self) -> bool:
         return self.mode == "lstm"
 
-    def list_arguments(self) -> list[str]:
-        return ["data", "parameters", "state", *(["state_cell"] if self._lstm else [])]
+    @property
+    def argument_names(self) -> tuple[str, ...]:
+        return ("data", "parameters", "state", *(("state_cell",) if self._lstm else ()))
 
-    def list_outputs(self) -> list[str]:
+    @property
+    def output_names(self) -> tuple[str, ...]:
         """The visible outputs, then hidden ones: arrays for backward, and the dropout mask."""
-        return ["output", *self._state_names(), "kept", *(["mask"] if self._drops else [])]
+        return ("output", *self._state_names(), "kept", *(("mask",) if self._drops else ()))
 
     def _state_names(self) -> list[str]:
         return ["state_output", *(["statecell_output"] if self._lstm else [])] if self.state_outputs else []
 
-    def num_visible_outputs(self) -> int:
+    @property
+    def visible_outputs(self) -> int:
         return 1 + len(self._state_names())
 
     @property
@@ -128,20 +131,22 @@ class RNN(OperatorProperty):
     def infer_type(self, in_type: Dtypes, out_type: Dtypes) -> tuple[Dtypes, Dtypes, Dtypes]:
         known = [t for t in (*in_type, out_type[0]) if t is not None]
         d = known[0] if known else None
-        outs: Dtypes = [d] * (self.num_visible_outputs() + 1)
+        outs: Dtypes = [d] * (self.visible_outputs + 1)
         if self._drops:
             outs.append(np.dtype(np.uint8))
         return [d] * len(in_type), outs, []
 
     # ---- what backward needs ----------------------------------------------------------------------------------------
-    def forward_resource(self) -> list[str]:
-        return [RANDOM] if self._drops else []
+    @property
+    def resources(self) -> tuple[str, ...]:
+        return (RANDOM,) if self._drops else ()
 
     def num_random(self, outs: Specs) -> int:
         return outs[-1].size if self._drops else 0
 
-    def declare_backward_dependency(self, out_grad: list[int], in_data: list[int], out_data: list[int]) -> list[int]:
-        return [*out_grad, *in_data[:2], *out_data[self.num_visible_outputs():]]
+    @property
+    def backward_reads(self) -> tuple[str, ...]:
+        return ("dy", "x0", "x1", *(f"y{i}" for i in range(self.visible_outputs, len(self.output_names))))
 
     def _places(self, x: Shape) -> tuple[list[list[int]], list[int]]:
         """Return the offsets within the output `kept`.
@@ -204,7 +209,7 @@ class RNN(OperatorProperty):
 
     def forward_kernel(self, ins: Specs, outs: Specs, reqs: Reqs, target: str, train: bool) -> KernelFunction:
         x, dtype = ins[0].shape, ins[0].dtype
-        step, visible, dirs = x[1] * self.state_size, self.num_visible_outputs(), self.directions
+        step, visible, dirs = x[1] * self.state_size, self.visible_outputs, self.directions
         layers = self._layers(x, dtype, target)
         weights, parts, entering = self._cut(x)
         copy, join, _ = self._copies(x, dtype, target)
@@ -243,7 +248,7 @@ class RNN(OperatorProperty):
         return kernel
 
     def backward_kernel(self, ins: Specs, outs: Specs, reqs: Reqs, target: str, train: bool) -> KernelFunction:
-        visible, dirs = self.num_visible_outputs(), self.directions
+        visible, dirs = self.visible_outputs, self.directions
         x, dtype = ins[visible].shape, ins[visible].dtype
         step, size = x[1] * self.state_size, x[0] * x[1] * self.state_size * dirs
         layers = self._layers(x, dtype, target)

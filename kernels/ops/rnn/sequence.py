@@ -29,11 +29,13 @@ class Sequences(OperatorProperty):
         if self.axis not in (0, 1):
             raise ParameterError(f"{self.name}: axis={self.axis} must be 0 or 1, the axis of the steps.")
 
-    def list_arguments(self) -> list[str]:
-        return ["data", "sequence_length"] if self.use_sequence_length else ["data"]
+    @property
+    def argument_names(self) -> tuple[str, ...]:
+        return ("data", "sequence_length") if self.use_sequence_length else ("data",)
 
-    def declare_backward_dependency(self, out_grad: list[int], in_data: list[int], out_data: list[int]) -> list[int]:
-        return [out_grad[0], *in_data[1:]]
+    @property
+    def backward_reads(self) -> tuple[str, ...]:
+        return ("dy", "x1") if self.use_sequence_length else ("dy",)
 
     def result(self, x: Shape) -> Shape:
         """Return the shape of the output."""

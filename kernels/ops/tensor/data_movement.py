@@ -136,20 +136,13 @@ class MoveProperty(OperatorProperty):
         """Return the moves for inputs and outputs of these shapes."""
         raise NotImplementedError(self.name)
 
-    def forward_inplace_option(self, in_data: list[int], out_data: list[int]) -> list[tuple[int, int]]:
-        return [(in_data[0], out_data[0])] if self.is_reshape else []
-
-    def backward_inplace_option(self, out_grad: list[int], in_data: list[int], out_data: list[int],
-                                in_grad: list[int]) -> list[tuple[int, int]]:
-        return [(out_grad[0], in_grad[0])] if self.is_reshape else []
-
     def forward_kernel(self, ins: Specs, outs: Specs, reqs: Reqs, target: str, train: bool) -> KernelFunction:
         moves = self.moves([s.shape for s in ins], [s.shape for s in outs])
         return move_kernel(moves, ins, outs, reqs, target)
 
     def backward_kernel(self, ins: Specs, outs: Specs, reqs: Reqs, target: str, train: bool) -> KernelFunction:
         given = self.list_gradients()
-        inputs: list[Shape] = [()] * len(self.list_arguments())
+        inputs: list[Shape] = [()] * len(self.argument_names)
         for i, s in zip(given, outs):
             inputs[i] = s.shape
         moves = [Move(m.dst, m.put, given.index(m.src), m.take)

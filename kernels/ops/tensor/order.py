@@ -56,17 +56,21 @@ class Ordered(OperatorProperty):
         """The dtype of index outputs."""
         return np.dtype(np.float32)
 
-    def list_outputs(self) -> list[str]:
-        return ["output0", "output1"] if self.returned() in ("value", "both") else ["output"]
+    @property
+    def output_names(self) -> tuple[str, ...]:
+        return ("output0", "output1") if self.returned() in ("value", "both") else ("output",)
 
-    def num_visible_outputs(self) -> int:
+    @property
+    def visible_outputs(self) -> int:
         return 2 if self.returned() == "both" else 1
 
-    def list_gradients(self) -> list[int]:
-        return [0] if self.returned() in ("value", "both") else []
+    @property
+    def gradient_arguments(self) -> tuple[int, ...]:
+        return (0,) if self.returned() in ("value", "both") else ()
 
-    def declare_backward_dependency(self, out_grad: list[int], in_data: list[int], out_data: list[int]) -> list[int]:
-        return [out_grad[0], out_data[1]] if len(out_data) > 1 else []
+    @property
+    def backward_reads(self) -> tuple[str, ...]:
+        return ("dy0", "y1") if len(self.output_names) > 1 else ()
 
     def infer_type(self, in_type: Dtypes, out_type: Dtypes) -> tuple[Dtypes, Dtypes, Dtypes]:
         x, what = in_type[0], self.returned()
@@ -87,7 +91,7 @@ class Ordered(OperatorProperty):
         if self.returned() == "mask":
             return [x]
         y = (k,) if self.axis is None else tuple(k if i == self.axis % len(x) else d for i, d in enumerate(x))
-        return [y] * len(self.list_outputs())
+        return [y] * len(self.output_names)
 
     def forward_kernel(self, ins: Specs, outs: Specs, reqs: Reqs, target: str, train: bool) -> KernelFunction:
         lines, what, down = lines_of(self.name, self.axis, ins[0].shape), self.returned(), not self.is_ascend

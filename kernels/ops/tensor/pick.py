@@ -83,6 +83,7 @@ class PickedAlong(OperatorProperty):
 
     how: ClassVar[str] = "clip"
     gradient_arguments = (0,)
+    backward_reads = ("dy", "x1")
     own_dtypes = True
 
     def rule(self) -> str:
@@ -92,9 +93,6 @@ class PickedAlong(OperatorProperty):
     def lines(self, x: Shape) -> tuple[int, int, int, int, int]:
         """Return outer, n, m, groups, rest for a first input of shape x."""
         raise NotImplementedError(self.name)
-
-    def declare_backward_dependency(self, out_grad: list[int], in_data: list[int], out_data: list[int]) -> list[int]:
-        return [out_grad[0], *in_data[1:]]
 
     def forward_kernel(self, ins: Specs, outs: Specs, reqs: Reqs, target: str, train: bool) -> KernelFunction:
         return pick_kernel(self.lines(ins[0].shape), self.rule(), reqs[0], target)

@@ -38,6 +38,8 @@ class SameElements(MoveProperty):
     """Base class: one input, one output, the same elements in the same order. Costs nothing if both share memory."""
 
     is_reshape = True
+    forward_inplace = ((0, 0),)
+    backward_inplace = (("dy0", 0),)
 
     def moves(self, ins: Sequence[Shape], outs: Sequence[Shape]) -> list[Move]:
         n, m = math.prod(ins[0]), math.prod(outs[0])

@@ -35,8 +35,9 @@ class Variadic(MoveProperty):
         if self.num_args < 1:
             raise ParameterError(f"{self.name}: num_args={self.num_args} must be at least 1.")
 
-    def list_arguments(self) -> list[str]:
-        return [f"arg{i}" for i in range(self.num_args)]
+    @property
+    def argument_names(self) -> tuple[str, ...]:
+        return tuple(f"arg{i}" for i in range(self.num_args))
 
 
 @register_operator("Concat", aliases=("concat",))
@@ -135,8 +136,9 @@ class SliceChannel(Parts):
         if self.num_outputs < 1:
             raise ParameterError(f"{self.name}: num_outputs={self.num_outputs} must be at least 1.")
 
-    def list_outputs(self) -> list[str]:
-        return [f"output{i}" for i in range(self.num_outputs)]
+    @property
+    def output_names(self) -> tuple[str, ...]:
+        return tuple(f"output{i}" for i in range(self.num_outputs))
 
     def infer_shape(self, in_shape: Shapes, out_shape: Shapes) -> tuple[Shapes, Shapes, Shapes]:
         x, n, y = in_shape[0], self.num_outputs, None
@@ -183,9 +185,10 @@ class SplitV2(Parts):
             raise ParameterError(f"{self.name}: sections={self.sections}, indices={self.indices}: give a number of parts, or "
                                  f"ascending indices that begin with 0.")
 
-    def list_outputs(self) -> list[str]:
+    @property
+    def output_names(self) -> tuple[str, ...]:
         n = self.sections or len(self.indices)
-        return [f"output{i}" for i in range(n)] if n > 1 else ["output"]
+        return tuple(f"output{i}" for i in range(n)) if n > 1 else ("output",)
 
     def parts(self, size: int) -> list[tuple[int, int]]:
         if self.sections:

@@ -35,11 +35,13 @@ class Picked(OperatorProperty):
         types[self.source] = d
         return types, [d], []
 
-    def list_gradients(self) -> list[int]:
-        return [self.source]
+    @property
+    def gradient_arguments(self) -> tuple[int, ...]:
+        return (self.source,)
 
-    def declare_backward_dependency(self, out_grad: list[int], in_data: list[int], out_data: list[int]) -> list[int]:
-        return [out_grad[0], in_data[1 - self.source]]
+    @property
+    def backward_reads(self) -> tuple[str, ...]:
+        return ("dy", f"x{1 - self.source}")
 
     def numbers(self, given: np.ndarray, n: int) -> np.ndarray:
         """Return given as indices below n, int64 [k]. With "raise", raises ShapeError for an index out of range."""

@@ -60,7 +60,8 @@ class Proposal(HostOp):
                                  f"{self.feature_stride} must be at least 1, scales={self.scales} not empty, and "
                                  f"ratios={self.ratios} above 0.")
 
-    def num_visible_outputs(self) -> int:
+    @property
+    def visible_outputs(self) -> int:
         return 2 if self.output_score else 1
 
     def infer_shape(self, in_shape: Shapes, out_shape: Shapes) -> tuple[Shapes, Shapes, Shapes]:

@@ -43,7 +43,7 @@ class Regions(OperatorProperty):
             raise ShapeError(f"{self.name}: data {data} must be [n, c, h, w], and rois {rois} [regions, 5]: image, left, top, "
                              f"right, bottom.")
         y = (rois[0], self.channels(data[1]), *self.pooled_size)
-        return [y] * len(self.list_outputs())
+        return [y] * len(self.output_names)
 
 
 def _edges(first: np.ndarray, last: np.ndarray, bins: int, size: int) -> tuple[np.ndarray, np.ndarray]:

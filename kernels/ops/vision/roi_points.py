@@ -158,11 +158,13 @@ class DeformablePSROIPooling(_PointRegions):
                                  f"pooled_size={self.pooled_size}, sample_per_part={self.sample_per_part} must be at least 1, "
                                  f"part_size={self.part_size} not negative, spatial_scale={self.spatial_scale} above 0.")
 
-    def list_arguments(self) -> list[str]:
-        return ["data", "rois"] if self.no_trans else ["data", "rois", "trans"]
+    @property
+    def argument_names(self) -> tuple[str, ...]:
+        return ("data", "rois") if self.no_trans else ("data", "rois", "trans")
 
-    def list_gradients(self) -> list[int]:
-        return [0] if self.no_trans else [0, 2]
+    @property
+    def gradient_arguments(self) -> tuple[int, ...]:
+        return (0,) if self.no_trans else (0, 2)
 
     @property
     def parts(self) -> int:
