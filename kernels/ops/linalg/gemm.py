@@ -143,7 +143,7 @@ def cpu_product(a: Matrix, b: Matrix, out: Matrix, req: Req) -> Callable[[Sequen
     return lambda arrays: gemm(view(arrays, a), view(arrays, b), view(arrays, out), req == Req.ADD)
 
 
-def view(arrays: Sequence[Any], m: Matrix) -> np.ndarray:
+def view(arrays: Sequence[np.ndarray], m: Matrix) -> np.ndarray:
     """Return arrays[m[0]] as the view that m describes."""
     array = arrays[m[0]]
     (b, rows, columns), steps = m[1], m[2][1:]

@@ -20,10 +20,13 @@ from ...configs.key import alignment, key
 from ...gpu.epilogue import Epilogue, with_epilogue
 from ...gpu.launch import launch, wide_float
 from ...gpu.target import block_for, compute_capability, interpreting, multiprocessors, tile_size
+from ...kernel import DeviceArray, Run
+from ...op import Shape
 from ..tensor.triton_reduce import sum_into
 from . import triton_gemm_kernels as kernels
 
 PRECISIONS = ("ieee", "tf32", "tf32x3")
+View = tuple[Shape, tuple[int, ...]]  # of an array: [batch, rows, columns], their strides in elements
 POINTER, TMA, SPECIALISED, GEMV = range(4)  # templates; SPECIALISED is TMA whose warps divide the work
 
 
@@ -76,7 +79,7 @@ def choose(batch: int, m: int, n: int, k: int, itemsize: int, tensor_cores: bool
     return Blocks(**{**asdict(found), "splits": splits}) if splits > 1 else found
 
 
-def _leading(view: Any) -> tuple[bool, int]:
+def _leading(view: View) -> tuple[bool, int]:
     """Return True if the elements of a column are contiguous, and the leading dimension in elements."""
     (_, rows, columns), (_, by_row, by_column) = view
     if by_column == 1 or columns == 1:
@@ -85,9 +88,10 @@ def _leading(view: Any) -> tuple[bool, int]:
     return True, by_column
 
 
-def gemm(run: Any, a: Any, a_view: Any, b: Any, b_view: Any, c: Any, c_view: Any, *, bias: Any = None,
-         add: bool = False, blocks: Blocks | None = None, epilogue: Epilogue | None = None, others: Sequence[Any] = ()) -> None:
-    """c = (or +=) a @ b + bias, every tensor seen through a view ([batch, rows, columns], strides in elements).
+def gemm(run: Run, a: DeviceArray, a_view: View, b: DeviceArray, b_view: View, c: DeviceArray, c_view: View, *,
+         bias: DeviceArray | None = None, add: bool = False, blocks: Blocks | None = None, epilogue: Epilogue | None = None,
+         others: Sequence[DeviceArray] = ()) -> None:
+    """c = (or +=) a @ b + bias, every tensor seen through a View.
 
     epilogue: what is done to a @ b + bias before anything is added to c; others: the arrays it reads.
     blocks: instead of those that `choose` gives.
@@ -155,14 +159,14 @@ def gemm(run: Any, a: Any, a_view: Any, b: Any, b_view: Any, c: Any, c_view: Any
            BIAS=bias is not None, WIDE=wide_float(c), BLOCK=block, stream=run.stream)
 
 
-def _turned(view: Any) -> Any:
+def _turned(view: View) -> View:
     (b, m, n), (sb, sm, sn) = view
     return (b, n, m), (sb, sn, sm)
 
 
-def _launch_gemv(run: Any, a: Any, b: Any, c: Any, bias: Any, sizes: tuple[int, int, int], a_lies: tuple[bool, int],
-                 b_lies: tuple[bool, int], ldc: int, options: dict[str, Any], epilogue: Epilogue | None,
-                 others: Sequence[Any]) -> None:
+def _launch_gemv(run: Run, a: DeviceArray, b: DeviceArray, c: DeviceArray, bias: DeviceArray | None, sizes: tuple[int, int, int],
+                 a_lies: tuple[bool, int], b_lies: tuple[bool, int], ldc: int, options: dict[str, Any], epilogue: Epilogue | None,
+                 others: Sequence[DeviceArray]) -> None:
     """Compute a product with one column, or with one row as the transposed product."""
     (m, n, k), ((ta, lda), (tb, ldb)) = sizes, (a_lies, b_lies)
     column = n == 1
@@ -177,6 +181,6 @@ def _launch_gemv(run: Any, a: Any, b: Any, c: Any, bias: Any, sizes: tuple[int, 
            ROW_BIAS=not column, BM=bm, BK=bk, stream=run.stream)
 
 
-def sum_rows(run: Any, a: Any, out: Any, m: int, n: int, *, add: bool = False) -> None:
+def sum_rows(run: Run, a: DeviceArray, out: DeviceArray, m: int, n: int, *, add: bool = False) -> None:
     """out [n] = (or +=) the sum over rows of a [m, n], always in the same order."""
     sum_into(run, a, (m, n), (1, n), out, add=add)

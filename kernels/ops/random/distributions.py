@@ -8,7 +8,7 @@ probability below one in a million, and then the middle of the distribution is r
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -186,7 +186,7 @@ class SampleOp(Op):
                 "sample": f"{', '.join(d.names)}: of one shape. The result has that shape followed by `shape`."}[form]
         self.doc = f"{d.text}\n\n{more} float dtypes. Not differentiable."
 
-    def parse(self, given: Any) -> Params:
+    def parse(self, given: Mapping[str, Any]) -> Params:
         p = super().parse(given)
         if self.form != "sample" and not self.d.allowed(*(p[n] for n in self.numbers)):
             values = ", ".join(f"{n}={p[n]:g}" for n in self.numbers)

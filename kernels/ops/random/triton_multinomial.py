@@ -2,17 +2,16 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import numpy as np
 
 from ....integers import cdiv
 from ...gpu.launch import launch
 from ...gpu.source import tl, triton
 from ...gpu.target import block_for
+from ...kernel import DeviceArray, Run
 from ...op import Req, Reqs
 from ..tensor.triton_order import rank
-from ..tensor.triton_take import take
+from ..tensor.triton_pick import take
 from .triton_random import draw
 
 
@@ -49,7 +48,8 @@ def _log_of(p, index, out, n: tl.int64, S: tl.int64, K, ADD: tl.constexpr, BLOCK
     tl.store(out + i, v.to(out.dtype.element_ty), mask=live)
 
 
-def multinomial(run: Any, sizes: tuple[int, int, int], p: Any, u: Any, out: Any, logs: Any, reqs: Reqs) -> None:
+def multinomial(run: Run, sizes: tuple[int, int, int], p: DeviceArray, u: DeviceArray, out: DeviceArray, logs: DeviceArray | None,
+                reqs: Reqs) -> None:
     """out [m, s] = class indices drawn from p [m, k] by u [m, s] in [0, 1); logs = the logarithm of their probability."""
     m, s, k = sizes
     n = m * s
@@ -64,7 +64,7 @@ def multinomial(run: Any, sizes: tuple[int, int, int], p: Any, u: Any, out: Any,
         launch(_multinomial, grid, p, u, out, n, s, k, stream=run.stream, ADD=reqs[0] == Req.ADD, BLOCK=block)
 
 
-def shuffle(run: Any, sizes: tuple[int, int], seed: int, offset: int, x: Any, y: Any, *, add: bool) -> None:
+def shuffle(run: Run, sizes: tuple[int, int], seed: int, offset: int, x: DeviceArray, y: DeviceArray, *, add: bool) -> None:
     """y = (or +=) the rows of x [n, inner], in the order of n random words. Makes n² comparisons."""
     n, inner = sizes
     if not n * inner:

@@ -10,6 +10,7 @@ from ....integers import cdiv
 from ...gpu.launch import launch, wide_float
 from ...gpu.source import tl, triton
 from ...gpu.target import block_for
+from ...kernel import DeviceArray, Run
 from ...philox import uniform_bits
 
 
@@ -75,12 +76,13 @@ def _signed(seed: int) -> int:
     return seed - 2**64 if seed >= 2**63 else seed
 
 
-def _where(out: Any, seed: Any) -> tuple[Any, int, bool]:
+def _where(out: DeviceArray, seed: int | DeviceArray) -> tuple[Any, int, bool]:
     """Return the kernel arguments held, seed and HELD. seed: an integer, or a device array of seed and offset (int64)."""
     return (seed, 0, True) if hasattr(seed, "data_ptr") else (out, _signed(seed), False)
 
 
-def draw(run: Any, out: Any, seed: Any, offset: int, kind: str, a: float, b: float, dtype: np.dtype, *, add: bool) -> None:
+def draw(run: Run, out: DeviceArray, seed: int | DeviceArray, offset: int, kind: str, a: float, b: float, dtype: np.dtype, *,
+         add: bool) -> None:
     """Fill out with a + b · uniform or normal numbers, or with a + integers below b, as philox.py does.
 
     seed: an integer, or a device array int64 [2]: the seed, and the number that is added to offset.
@@ -94,7 +96,7 @@ def draw(run: Any, out: Any, seed: Any, offset: int, kind: str, a: float, b: flo
            BITS=bits, UNIT=2.0**-bits, ADD=add, HELD=is_held, WIDE=wide_float(out), BLOCK=block)
 
 
-def mask(run: Any, out: Any, seed: Any, offset: int, threshold: int) -> None:
+def mask(run: Run, out: DeviceArray, seed: int | DeviceArray, offset: int, threshold: int) -> None:
     """Fill out (uint8) with 1 where a word is at least threshold, else 0; with 2 when threshold is negative.
 
     seed: as for draw.

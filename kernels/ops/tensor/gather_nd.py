@@ -72,7 +72,7 @@ class AtPlaces(OperatorProperty):
         m = self.axes_of(indices, large)
         dims, inner, k = large[:m], math.prod(large[m:]), math.prod(indices[1:])
         if target == "gpu":
-            module, take, n = gpu_module("tensor.triton_gather_nd"), gpu_module("tensor.triton_take"), math.prod(dims)
+            module, take, n = gpu_module("tensor.triton_gather_nd"), gpu_module("tensor.triton_pick"), math.prod(dims)
 
             def kernel_gpu(run: Any, inputs: Sequence[Any], outputs: Sequence[Any]) -> None:
                 at = run.workspace((k,), INT64)

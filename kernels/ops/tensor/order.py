@@ -127,7 +127,7 @@ class Ordered(OperatorProperty):
                 if reqs[0] == Req.NULL:
                     return
                 chosen = outputs[0] if reqs[0] != Req.ADD else run.workspace(outs[0].shape, outs[0].dtype)
-                order.choose(run, lines, k, inputs[0], chosen, down=down)
+                order.rank(run, lines, k, inputs[0], chosen, down=down, mask=True)
                 if reqs[0] == Req.ADD:
                     add(run, chosen, outputs[0])
 

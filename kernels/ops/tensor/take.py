@@ -58,7 +58,7 @@ class Picked(OperatorProperty):
         s, req, k = self.source, reqs[0], ins[1 - self.source].size
         rows = lines_of(self.name, self.axis, ins[s].shape)
         if target == "gpu":
-            module, wrap = gpu_module("tensor.triton_take"), self.how() == "wrap"
+            module, wrap = gpu_module("tensor.triton_pick"), self.how() == "wrap"
             return lambda run, inputs, outputs: module.take(run, rows, k, inputs[s], inputs[1 - s], outputs[0],
                                                             wrap=wrap, add=req == Req.ADD)
         outer, n, inner = rows

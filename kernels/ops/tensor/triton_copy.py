@@ -11,6 +11,7 @@ from ....integers import cdiv
 from ...gpu.launch import launch
 from ...gpu.source import tl, triton
 from ...gpu.target import CodegenTarget, block_for, codegen_target, interpreting
+from ...kernel import DeviceArray, Run
 from . import triton_tiles as tiles
 from .data_movement import AXES, Strided
 from .triton_tiles import converted, put_tile
@@ -51,7 +52,7 @@ def _fill(dst, value, n: tl.int64, BLOCK: tl.constexpr):
         tl.store(dst + i, v, mask=i < n)
 
 
-def fill(run: Any, array: Any, value: float) -> None:
+def fill(run: Run, array: DeviceArray, value: float) -> None:
     """Fill a contiguous array with value."""
     n = array.numel()
     block = block_for(n, 2048)
@@ -85,7 +86,7 @@ def plan(src: Strided, dst: Strided, add: bool, *, by_tiles: bool | None = None)
     sizes, s, t = zip(*axes)
     block = block_for(n, 512)
 
-    def copy(run: Any, source: Any, target: Any) -> None:
+    def copy(run: Run, source: DeviceArray, target: DeviceArray) -> None:
         names = [str(array.dtype)[6:] for array in (source, target)]
         moved = names[0] == names[1] and not add  # without conversion
         wide = not moved and any(n in ("float16", "bfloat16") for n in names) and names[0] in ("float16", "bfloat16", "float32")
@@ -99,7 +100,7 @@ def plan(src: Strided, dst: Strided, add: bool, *, by_tiles: bool | None = None)
     return copy
 
 
-def turn(run: Any, src: Any, dst: Any, batch: int, rows: int, columns: int, *, add: bool = False) -> None:
+def turn(run: Run, src: DeviceArray, dst: DeviceArray, batch: int, rows: int, columns: int, *, add: bool = False) -> None:
     """Compute dst [batch, columns, rows] = (or +=) src [batch, rows, columns] transposed."""
     _turning(batch, rows, columns, add, codegen_target())(run, src, dst)
 

@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 from ...gpu.launch import accumulator, launch
 from ...gpu.source import tl, triton
+from ...kernel import DeviceArray, Run
 from .triton_pick import columns_of, own_columns
 
 
@@ -28,7 +27,7 @@ def _cumsum(x, y, outer: tl.int64, n, inner: tl.int64, FLAT: tl.constexpr, UNIT:
         tl.store(y + at, total.to(y.dtype.element_ty), mask=live)
 
 
-def cumsum(run: Any, lines: tuple[int, int, int], x: Any, y: Any, *, back: bool, add: bool) -> None:
+def cumsum(run: Run, lines: tuple[int, int, int], x: DeviceArray, y: DeviceArray, *, back: bool, add: bool) -> None:
     """Compute y [outer, n, inner] = (or +=) cumulative sums of x along n; with back, from the end."""
     programs, sizes, fixed = columns_of(lines)
     launch(_cumsum, (programs,), x, y, *sizes, stream=run.stream, BACK=back, ADD=add, WIDE=accumulator(y), **fixed)

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import math
-from typing import Any
 
 from ....integers import cdiv
 from ...gpu.launch import launch
 from ...gpu.source import tl, triton
 from ...gpu.target import block_for
+from ...kernel import DeviceArray, Run
 
 AXES = 8
 
@@ -76,21 +76,22 @@ def _padded(dims: tuple[int, ...]) -> tuple[int, ...]:
     return dims + (1,) * (AXES - len(dims))
 
 
-def flatten(run: Any, index: Any, out: Any, count: int, dims: tuple[int, ...], *, clip: bool, add: bool = False) -> None:
+def flatten(run: Run, index: DeviceArray, out: DeviceArray, count: int, dims: tuple[int, ...], *, clip: bool, add: bool = False
+           ) -> None:
     """Compute out [count] = (or +=) the flat index in an array of sizes dims of index [axes, count]."""
     block, unit = block_for(count), math.gcd(count, 16)
     launch(_flatten, (cdiv(count, block),), index, out, count // unit, len(dims), *_padded(dims), stream=run.stream, UNIT=unit,
            CLIP=clip, ADD=add, BLOCK=block)
 
 
-def unravel(run: Any, flat: Any, out: Any, count: int, dims: tuple[int, ...], *, add: bool) -> None:
+def unravel(run: Run, flat: DeviceArray, out: DeviceArray, count: int, dims: tuple[int, ...], *, add: bool) -> None:
     """Compute out [axes, count] = (or +=) the index per axis of flat indices in an array of sizes dims."""
     block, unit = block_for(count), math.gcd(count, 16)
     launch(_unravel, (cdiv(count, block),), flat, out, count // unit, len(dims), *_padded(dims), stream=run.stream, UNIT=unit,
            ADD=add, BLOCK=block)
 
 
-def put_last(run: Any, x: Any, index: Any, y: Any, k: int, inner: int, *, add: bool) -> None:
+def put_last(run: Run, x: DeviceArray, index: DeviceArray, y: DeviceArray, k: int, inner: int, *, add: bool) -> None:
     """Compute y [n, inner] = (or +=) for each row the last of the k slices of x with its index, or 0."""
     total = y.numel()
     block = block_for(total)

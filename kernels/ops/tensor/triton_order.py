@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 from ....integers import cdiv, next_power_of_2
 from ...gpu.launch import accumulator, launch
 from ...gpu.source import tl, triton
 from ...gpu.target import block_for, interpreting
+from ...kernel import DeviceArray, Run
 from .triton_pick import columns_of, own_columns
 
 
@@ -23,7 +22,7 @@ def _before(a, ia, b, ib, DOWN: tl.constexpr):
 
 
 @triton.jit
-def _rank(x, order, chosen, total, n, k, inner, DOWN: tl.constexpr, MASK: tl.constexpr, WIDE: tl.constexpr,
+def _rank(x, out, total, n, k, inner, DOWN: tl.constexpr, MASK: tl.constexpr, WIDE: tl.constexpr,
           BLOCK: tl.constexpr, OTHERS: tl.constexpr):
     # a lane's rank is the number of elements of its line that sort before it: exact for any n, and quadratic in n
     # narrow: comparing every element with every other of its line takes longer than reading them
@@ -40,10 +39,10 @@ def _rank(x, order, chosen, total, n, k, inner, DOWN: tl.constexpr, MASK: tl.con
         earlier = there & _before(other, j[None, :], v[:, None], mine[:, None], DOWN)
         rank += tl.sum(earlier.to(tl.int64), axis=1)
     if MASK:
-        tl.store(chosen + i, (rank < k).to(chosen.dtype.element_ty), mask=live)
+        tl.store(out + i, (rank < k).to(out.dtype.element_ty), mask=live)
     else:
         at = (i // inner // n * k + rank) * inner + i % inner
-        tl.store(order + at, mine.to(order.dtype.element_ty), mask=live & (rank < k))
+        tl.store(out + at, mine.to(out.dtype.element_ty), mask=live & (rank < k))
 
 
 @triton.jit
@@ -76,29 +75,20 @@ def _extreme(x, y, outer: tl.int64, n, inner: tl.int64, FLAT: tl.constexpr, UNIT
     tl.store(y + c, v.to(y.dtype.element_ty), mask=live)
 
 
-def _sizes(total: int, n: int) -> tuple[int, int]:
-    block = block_for(total, 128)
-    others = min(next_power_of_2(n), 64 if interpreting() else 16)
-    return (min(block, 1024), max(others, 2)) if interpreting() else (block, max(others, 2))
+def rank(run: Run, lines: tuple[int, int, int], k: int, x: DeviceArray, out: DeviceArray, *, down: bool, mask: bool = False
+         ) -> None:
+    """Compute out [outer, k, inner] = the indices in x [outer, n, inner] of the first k in sorted order.
 
-
-def rank(run: Any, lines: tuple[int, int, int], k: int, x: Any, order: Any, *, down: bool) -> None:
-    """Compute order [outer, k, inner] = the indices in x [outer, n, inner] of the first k in sorted order."""
+    mask: instead, out [outer, n, inner] = 1 for those k, else 0.
+    """
     _, n, inner = lines
-    block, others = _sizes(x.numel(), n)
-    launch(_rank, (cdiv(x.numel(), block),), x, order, order, x.numel(), n, k, inner, stream=run.stream, DOWN=down, MASK=False,
-           WIDE=accumulator(x), BLOCK=block, OTHERS=others)
+    total, others = x.numel(), max(2, min(next_power_of_2(n), 64 if interpreting() else 16))
+    block = min(block_for(total, 128), 1024) if interpreting() else block_for(total, 128)
+    launch(_rank, (cdiv(total, block),), x, out, total, n, k, inner, stream=run.stream, DOWN=down, MASK=mask, WIDE=accumulator(x),
+           BLOCK=block, OTHERS=others)
 
 
-def choose(run: Any, lines: tuple[int, int, int], k: int, x: Any, chosen: Any, *, down: bool) -> None:
-    """Compute chosen [outer, n, inner] = 1 for the first k in sorted order, else 0."""
-    _, n, inner = lines
-    block, others = _sizes(x.numel(), n)
-    launch(_rank, (cdiv(x.numel(), block),), x, x, chosen, x.numel(), n, k, inner, stream=run.stream, DOWN=down, MASK=True,
-           WIDE=accumulator(x), BLOCK=block, OTHERS=others)
-
-
-def extreme(run: Any, lines: tuple[int, int, int], x: Any, y: Any, *, low: bool, add: bool) -> None:
+def extreme(run: Run, lines: tuple[int, int, int], x: DeviceArray, y: DeviceArray, *, low: bool, add: bool) -> None:
     """Compute y [outer, inner] = (or +=) the index of the first largest (or smallest) of x [outer, n, inner]."""
     programs, sizes, fixed = columns_of(lines)
     launch(_extreme, (programs,), x, y, *sizes, stream=run.stream, LOW=low, ADD=add,

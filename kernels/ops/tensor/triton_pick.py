@@ -3,51 +3,60 @@
 from __future__ import annotations
 
 import math
-from typing import Any
 
 from ....integers import cdiv, next_power_of_2
 from ...gpu.launch import accumulator, launch, wide_float
 from ...gpu.source import tl, triton
 from ...gpu.target import block_for
+from ...kernel import DeviceArray, Run
 
 Lines = tuple[int, int, int, int, int]  # outer, n, m, groups, rest
 
 
 @triton.jit
-def _place(index, o, j, g, n, m, groups, live, HOW: tl.constexpr):
+def within(at, n, WRAP: tl.constexpr):
+    # an index below n: wrapped around or clipped
+    at = at.to(tl.int64)
+    if WRAP:
+        at = at % n
+        return tl.where(at < 0, at + n, at)
+    else:
+        return tl.minimum(tl.maximum(at, 0), n - 1)
+
+
+@triton.jit
+def _place(index, o, j, g, n, m, groups, live, HOW: tl.constexpr, SHARED: tl.constexpr):
     if HOW == "reverse":
         count = tl.minimum(tl.load(index + o * groups + g, mask=live, other=0).to(tl.int64), n)
         return tl.where(j < count, count - 1 - j, j)
-    at = tl.load(index + (o * m + j) * groups + g, mask=live, other=0).to(tl.int64)
-    if HOW == "last":
-        at -= 1
-    if HOW == "wrap":
-        at = at % n
-        return tl.where(at < 0, at + n, at)
-    return tl.minimum(tl.maximum(at, 0), n - 1)
+    else:
+        at = tl.load(index + (j if SHARED else (o * m + j) * groups + g), mask=live, other=0).to(tl.int64)
+        return within(at - 1 if HOW == "last" else at, n, HOW == "wrap")
 
 
 @triton.jit
 def _along(x, index, y, rows: tl.int64, n: tl.int64, m: tl.int64, groups: tl.int64, rest: tl.int64, UNIT: tl.constexpr,
-           HOW: tl.constexpr, PUT: tl.constexpr, ADD: tl.constexpr, WIDE: tl.constexpr, BR: tl.constexpr, BC: tl.constexpr):
+           HOW: tl.constexpr, SHARED: tl.constexpr, PUT: tl.constexpr, ADD: tl.constexpr, WIDE: tl.constexpr,
+           BR: tl.constexpr, BC: tl.constexpr):
     # rows [outer, m, groups] of the gathered array, with contiguous elements [rest]; PUT: x is that array, y the larger one
     # narrow: where rest is 1, each lane's address is its index
     rest = rest * UNIT
     tiles = tl.cdiv(rest, BC)
-    i = (tl.program_id(0) // tiles).to(tl.int64) * BR + tl.arange(0, BR)[:, None]
+    i = (tl.program_id(0) // tiles).to(tl.int64) * BR + tl.arange(0, BR)
     c = (tl.program_id(0) % tiles) * BC + tl.arange(0, BC)[None, :]
     there = i < rows
-    live = there & (c < rest)
+    live = there[:, None] & (c < rest)
     g = i % groups
     j = i // groups % m
     o = i // (groups * m)
-    far = ((o * n + _place(index, o, j, g, n, m, groups, there, HOW)) * groups + g) * rest + c
-    near = i * rest + c
+    at = _place(index, o, j, g, n, m, groups, there, HOW, SHARED)
+    far = (((o * n + at) * groups + g) * rest)[:, None] + c
+    near = (i * rest)[:, None] + c
     v = tl.load(x + (near if PUT else far), mask=live)
-    at = y + (far if PUT else near)
+    to = y + (far if PUT else near)
     if ADD:
-        v = (v.to(WIDE) + tl.load(at, mask=live).to(WIDE)).to(v.dtype)
-    tl.store(at, v.to(y.dtype.element_ty), mask=live)
+        v = (v.to(WIDE) + tl.load(to, mask=live).to(WIDE)).to(v.dtype)
+    tl.store(to, v.to(y.dtype.element_ty), mask=live)
 
 
 @triton.jit
@@ -91,26 +100,35 @@ def columns_of(lines: tuple[int, int, int]) -> tuple[int, tuple[int, int, int], 
     return cdiv(outer * inner, columns), (outer, n // unit, 1) if flat else (outer, n, inner // unit), fixed
 
 
-def _launch(run: Any, lines: Lines, x: Any, index: Any, y: Any, how: str, *, put: bool, add: bool) -> None:
+def _launch(run: Run, lines: Lines, x: DeviceArray, index: DeviceArray, y: DeviceArray, how: str, *, add: bool, put: bool = False,
+            shared: bool = False) -> None:
     outer, n, m, groups, rest = lines
     rows, unit, block = outer * m * groups, math.gcd(rest, 16), block_for(outer * m * groups * rest)
     bc = min(next_power_of_2(rest), block)
     br = min(next_power_of_2(rows), max(1, block // bc))
     launch(_along, (cdiv(rows, br) * cdiv(rest, bc),), x, index, y, rows, n, m, groups, rest // unit, stream=run.stream,
-           UNIT=unit, HOW=how, PUT=put, ADD=add, WIDE=accumulator(y), BR=br, BC=bc)
+           UNIT=unit, HOW=how, SHARED=shared, PUT=put, ADD=add, WIDE=accumulator(y), BR=br, BC=bc)
 
 
-def pick(run: Any, lines: Lines, x: Any, index: Any, y: Any, how: str, *, add: bool) -> None:
+def pick(run: Run, lines: Lines, x: DeviceArray, index: DeviceArray, y: DeviceArray, how: str, *, add: bool) -> None:
     """y [outer, m, groups, rest] = (or +=) x [outer, n, groups, rest] at index [outer, m, groups] along n."""
-    _launch(run, lines, x, index, y, how, put=False, add=add)
+    _launch(run, lines, x, index, y, how, add=add)
 
 
-def put(run: Any, lines: Lines, x: Any, index: Any, y: Any, how: str, *, add: bool) -> None:
+def take(run: Run, rows: tuple[int, int, int], k: int, x: DeviceArray, index: DeviceArray, y: DeviceArray, *, wrap: bool,
+         add: bool) -> None:
+    """y [outer, k, inner] = (or +=) x [outer, n, inner] at the k indices."""
+    outer, n, inner = rows
+    _launch(run, (outer, n, k, 1, inner), x, index, y, "wrap" if wrap else "clip", add=add, shared=True)
+
+
+def put(run: Run, lines: Lines, x: DeviceArray, index: DeviceArray, y: DeviceArray, how: str, *, add: bool) -> None:
     """y [outer, n, groups, rest] at index = (or +=) x [outer, m, groups, rest]. Indices within a line are distinct."""
     _launch(run, lines, x, index, y, how, put=True, add=add)
 
 
-def mask_steps(run: Any, lines: tuple[int, int, int, int], x: Any, lengths: Any, y: Any, value: float, *, add: bool) -> None:
+def mask_steps(run: Run, lines: tuple[int, int, int, int], x: DeviceArray, lengths: DeviceArray, y: DeviceArray, value: float, *,
+               add: bool) -> None:
     """y [outer, steps, groups, rest] = (or +=) x where the step is below the length [outer, groups], else value."""
     outer, steps, groups, rest = lines
     total = outer * steps * groups * rest

@@ -3,17 +3,17 @@
 from __future__ import annotations
 
 import functools
-from typing import Any
 
 from ....dtype import as_dtype
 from ...gpu.body import LaunchPlan
 from ...gpu.printer import plan_launches
 from ...gpu.target import CodegenTarget, codegen_target
 from ...ir.expr import load
+from ...kernel import DeviceArray, Run
 from ...op import Expression, Req, Shape, Spec
 
 
-def sum_into(run: Any, a: Any, shape: Shape, kept: Shape, out: Any, *, add: bool) -> None:
+def sum_into(run: Run, a: DeviceArray, shape: Shape, kept: Shape, out: DeviceArray, *, add: bool) -> None:
     """Compute out = (or +=) a, seen as shape, summed over the axes of size 1 in kept."""
     dtypes = (str(t.dtype).removeprefix("torch.") for t in (a, out))
     _planned(shape, kept, *dtypes, Req.ADD if add else Req.WRITE, codegen_target()).run(run, [a], [out])

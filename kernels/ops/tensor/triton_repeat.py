@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import math
-from typing import Any
 
 from ....integers import cdiv, next_power_of_2
 from ...gpu.launch import accumulator, launch
 from ...gpu.source import tl, triton
 from ...gpu.target import block_for
+from ...kernel import DeviceArray, Run
 
 
 @triton.jit
@@ -39,8 +39,8 @@ def _sum_blocks(x, y, rows: tl.int64, inner: tl.int64, columns: tl.int64, step: 
     tl.store(to, total.to(y.dtype.element_ty), mask=live)
 
 
-def total(run: Any, sizes: tuple[int, int, int], factors: tuple[int, int], x: Any, y: Any, *, step: int, begin: int, add: bool
-          ) -> None:
+def total(run: Run, sizes: tuple[int, int, int], factors: tuple[int, int], x: DeviceArray, y: DeviceArray, *, step: int,
+          begin: int, add: bool) -> None:
     """Compute y [outer, inner, columns] = (or +=) the sums of blocks of x; factors: rows and columns of a block.
 
     step, begin: distance and start of the planes, in rows of x, which have columns · factors[1] elements.

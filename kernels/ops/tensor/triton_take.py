@@ -1,44 +1,18 @@
-"""Triton: slices selected by index, and their derivative. It gathers without atomics, so the order of sums is fixed."""
+"""Triton: the derivative of slices selected by index. It gathers without atomics, so the order of sums is fixed."""
 
 from __future__ import annotations
 
 import math
-from typing import Any
 
 import numpy as np
 
 from ....integers import cdiv, next_power_of_2
-from ...gpu.launch import accumulator, launch, wide_float
+from ...gpu.launch import launch, wide_float
 from ...gpu.source import tl, triton
 from ...gpu.target import block_for, interpreting
+from ...kernel import DeviceArray, Run
 from .triton_copy import fill
-
-
-@triton.jit
-def _place(at, n, WRAP: tl.constexpr):
-    at = at.to(tl.int64)
-    if WRAP:
-        at = at % n
-        return tl.where(at < 0, at + n, at)
-    else:
-        return tl.minimum(tl.maximum(at, 0), n - 1)
-
-
-@triton.jit
-def take_rows(x, index, y, rows: tl.int64, n: tl.int64, k: tl.int64, inner: tl.int64, UNIT: tl.constexpr,
-              WRAP: tl.constexpr, ADD: tl.constexpr, WIDE: tl.constexpr, BR: tl.constexpr, BC: tl.constexpr):
-    # y [rows, inner]: rows are outer * k; x [outer * n, inner]
-    inner = inner * UNIT
-    tiles = tl.cdiv(inner, BC)
-    r = (tl.program_id(0) // tiles).to(tl.int64) * BR + tl.arange(0, BR)
-    i = ((tl.program_id(0) % tiles) * BC + tl.arange(0, BC))[None, :]
-    at = _place(tl.load(index + r % k, mask=r < rows, other=0), n, WRAP) + r // k * n
-    live = (r < rows)[:, None] & (i < inner)
-    v = tl.load(x + at[:, None] * inner + i, mask=live)
-    to = y + r[:, None] * inner + i
-    if ADD:
-        v = v.to(WIDE) + tl.load(to, mask=live).to(WIDE)
-    tl.store(to, v.to(y.dtype.element_ty), mask=live)
+from .triton_pick import within
 
 
 @triton.jit
@@ -53,7 +27,7 @@ def put_by_search(dy, index, dx, outers: tl.int64, n: tl.int64, k, inner: tl.int
     outer = i // inner // n
     v = tl.zeros((BLOCK,), WIDE)
     for j in range(k):
-        hit = live & (_place(tl.load(index + j), n, WRAP) == mine)
+        hit = live & (within(tl.load(index + j), n, WRAP) == mine)
         v += tl.load(dy + (outer * k + j) * inner + i % inner, mask=hit, other=0).to(WIDE)
     if ADD:
         v += tl.load(dx + i, mask=live, other=0).to(WIDE)
@@ -65,11 +39,11 @@ def take_rank(index, order, numbers, k, n: tl.int64, WRAP: tl.constexpr, BLOCK: 
     # the sorted position of each index, stable: the number of indices before it
     # narrow: comparing every index with every other takes longer than reading them
     j = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
-    mine = _place(tl.load(index + j, mask=j < k, other=0), n, WRAP)
+    mine = within(tl.load(index + j, mask=j < k, other=0), n, WRAP)
     before = tl.zeros((BLOCK,), tl.int32)
     for start in range(0, k, BLOCK):
         i = start + tl.arange(0, BLOCK)
-        other = _place(tl.load(index + i, mask=i < k, other=0), n, WRAP)
+        other = within(tl.load(index + i, mask=i < k, other=0), n, WRAP)
         earlier = (other[None, :] < mine[:, None]) | ((other[None, :] == mine[:, None]) & (i[None, :] < j[:, None]))
         before += tl.sum((earlier & (i < k)[None, :]).to(tl.int32), axis=1)
     tl.store(order + before, j, mask=j < k)
@@ -103,18 +77,8 @@ def take_segments(dy, order, numbers, dx, k, n: tl.int64, inner: tl.int64, UNIT:
         tl.store(to, total.to(dx.dtype.element_ty), mask=i < inner)
 
 
-def take(run: Any, rows: tuple[int, int, int], k: int, x: Any, index: Any, y: Any, *, wrap: bool, add: bool) -> None:
-    """y [outer, k, inner] = (or +=) x [outer, n, inner] at the k indices."""
-    outer, n, inner = rows
-    rows, most, unit = outer * k, block_for(outer * k * inner), math.gcd(inner, 16)
-    bc = min(next_power_of_2(inner), most)
-    br = min(next_power_of_2(rows), max(1, most // bc))
-    launch(take_rows, (cdiv(rows, br) * cdiv(inner, bc),), x, index, y, rows, n, k, inner // unit, stream=run.stream, UNIT=unit,
-           WRAP=wrap, ADD=add, WIDE=accumulator(y), BR=br, BC=bc)
-
-
-def put(run: Any, rows: tuple[int, int, int], k: int, dy: Any, index: Any, dx: Any, *, wrap: bool, add: bool,
-        by_order: bool | None = None) -> None:
+def put(run: Run, rows: tuple[int, int, int], k: int, dy: DeviceArray, index: DeviceArray, dx: DeviceArray, *, wrap: bool,
+        add: bool, by_order: bool | None = None) -> None:
     """dx [outer, n, inner] = (or +=) for each row the sum of the slices of dy with its index, in a fixed order.
 
     by_order: sort the indices first, so that only rows with an index are visited; None: choose by size.

@@ -14,6 +14,7 @@ from typing import Any
 from ....integers import cdiv, next_power_of_2
 from ...gpu.launch import launch
 from ...gpu.source import tl, triton
+from ...kernel import DeviceArray, Run
 
 OTHERS = 4  # axes besides the two of a tile
 _TILE = 1024
@@ -155,8 +156,8 @@ def plan(axes: Sequence[tuple[int, int, int]], src_base: int, dst_base: int) -> 
                                "num_warps": max(1, min(4, br * bc * repeat // 256))}
 
 
-def copy(run: Any, planned: tuple[int, list[int], dict[str, Any]], source: Any, target: Any, *, add: bool, cut: bool,
-         wide: bool) -> None:
+def copy(run: Run, planned: tuple[int, list[int], dict[str, Any]], source: DeviceArray, target: DeviceArray, *, add: bool,
+         cut: bool, wide: bool) -> None:
     """Run a copy planned by `plan`."""
     programs, numbers, fixed = planned
     launch(copy_tiles, (programs,), source, target, *numbers, stream=run.stream, ADD=add, CUT=cut, WIDE=wide, **fixed)

@@ -6,12 +6,13 @@ max(0, 1 - |distance|). W is computed where it is used. There are no atomics, an
 
 from __future__ import annotations
 
-from typing import Any
+from collections.abc import Sequence
 
 from ....integers import cdiv, next_power_of_2
 from ...gpu.launch import launch, wide_float
 from ...gpu.source import tl, triton
 from ...gpu.target import block_for, interpreting
+from ...kernel import DeviceArray, Run
 
 
 @triton.jit
@@ -117,7 +118,7 @@ def _spread(dy, y, x, image, out, G, C, H, W, P: tl.int64, ADD: tl.constexpr, WI
     tl.store(at, total.to(out.dtype.element_ty), mask=keep)
 
 
-def read(run: Any, data: Any, y: Any, x: Any, image: Any, out: Any, *, add: bool) -> None:
+def read(run: Run, data: DeviceArray, y: DeviceArray, x: DeviceArray, image: DeviceArray, out: DeviceArray, *, add: bool) -> None:
     """out [G, C, P] = (or +=) data [N, C, H, W] of image [G] at the points y, x [G, P]."""
     total = out.numel()
     block = block_for(total)
@@ -125,7 +126,8 @@ def read(run: Any, data: Any, y: Any, x: Any, image: Any, out: Any, *, add: bool
            WIDE=wide_float(out), BLOCK=block)
 
 
-def back(run: Any, dy: Any, data: Any, y: Any, x: Any, image: Any, outputs: Any, add: list[bool]) -> None:
+def back(run: Run, dy: DeviceArray, data: DeviceArray, y: DeviceArray, x: DeviceArray, image: DeviceArray,
+         outputs: Sequence[DeviceArray | None], add: Sequence[bool]) -> None:
     """Write the derivatives of `read` by data, y and x to the outputs that are not None."""
     by_data, by_y, by_x = outputs
     n, c, h, w = data.shape

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any
+from collections.abc import Callable
 
 import numpy as np
 
@@ -10,6 +10,7 @@ from ....integers import cdiv, next_power_of_2
 from ...gpu.launch import launch
 from ...gpu.source import tl, triton
 from ...gpu.target import block_for
+from ...kernel import DeviceArray, Run
 from ..tensor.triton_copy import fill
 
 
@@ -84,7 +85,8 @@ def _unpool(dy, rois, place, dx, R, C, PLANE: tl.int64, BINS, BLOCK: tl.constexp
                 tl.debug_barrier()
 
 
-def pool(run: Any, data: Any, rois: Any, out: Any, place: Any, scale: float, add: list[bool]) -> None:
+def pool(run: Run, data: DeviceArray, rois: DeviceArray, out: DeviceArray | None, place: DeviceArray | None, scale: float,
+         add: list[bool]) -> None:
     """out [R, C, PH, PW] = (or +=) the maximum of each bin; place: its index in the plane, -1 for an empty bin."""
     spec = tuple(out.shape if out is not None else place.shape)
     total = int(np.prod(spec))
@@ -96,7 +98,8 @@ def pool(run: Any, data: Any, rois: Any, out: Any, place: Any, scale: float, add
            ADD=add[0] and not missing, BLOCK=block)
 
 
-def unpool(run: Any, dy: Any, rois: Any, place: Any, dx: Any, finish: Any, *, add: bool) -> None:
+def unpool(run: Run, dy: DeviceArray, rois: DeviceArray, place: DeviceArray, dx: DeviceArray,
+           finish: Callable[[Run, DeviceArray, DeviceArray], None] | None, *, add: bool) -> None:
     """dx [N, C, H, W] = (or +=) dy at the indices in place. finish: copies or adds float32 sums to half-precision dx, or None."""
     n, c, h, w = dx.shape
     sums = dx if finish is None else run.workspace(tuple(dx.shape), np.dtype("float32"))

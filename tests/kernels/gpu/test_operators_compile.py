@@ -125,11 +125,11 @@ WIDE = [
     ("Crop", [IMAGES], {"h_w": (48, 48), "num_args": 1}, {}),
     ("relu", [ROWS], {}, {}), ("Cast", [ROWS], {"dtype": "float32"}, {}), ("smooth_l1", [ROWS], {"scalar": 1}, {}),
     ("broadcast_add", [ROWS, ROWS[1:]], {}, {}), ("broadcast_to", [(4096, 1)], {"shape": ROWS}, {}),
-    ("broadcast_axis", [(1, 1024)], {"axis": 0, "size": 4096}, {}), ("one_hot", [CLASSES], {"depth": 1000}, {"_one_hot": MANY}),
+    ("broadcast_axis", [(1, 1024)], {"axis": 0, "size": 4096}, {}), ("one_hot", [CLASSES], {"depth": 1000}, {"_made": MANY}),
     ("_eye", [], {"N": 1024}, {}), ("_arange", [], {"start": 0, "stop": 1 << 20}, {}),
     ("Embedding", [(INTS, (4096,), 50_000), (50_000, 512)], {"input_dim": 50_000, "output_dim": 512},
-     {"take_rows": 4, "take_segments": 8}),
-    ("scatter_nd", [(4096, 512), (INTS, (1, 4096), 4096)], {"shape": (4096, 512)}, {"take_rows": 4}),
+     {"_along": 4, "take_segments": 8}),
+    ("scatter_nd", [(4096, 512), (INTS, (1, 4096), 4096)], {"shape": (4096, 512)}, {"_along": 4}),
     ("_unravel_index", [(INTS, (4096,), 4096)], {"shape": (64, 64)}, {}),
     ("SequenceMask", [STEPS, LENGTHS], {"use_sequence_length": True}, {"_mask_steps": 32}),
     ("SequenceLast", [STEPS, LENGTHS], {"use_sequence_length": True}, {"_along": 8}),
@@ -188,7 +188,7 @@ def check_wide(rows, dtype, target):
     for (name, job, narrow), kernel in zip(jobs, compile_all([job for _, job, _ in jobs])):
         hot = any(not a.masked and a.bits >= 128 for a in kernel.accesses)  # a branch without masks; else every access counts
         fill = not any(a.kind == "load" for a in kernel.accesses)
-        single = narrow == MANY and job.name in ("_one_hot",)  # what is read is one number a row
+        single = narrow == MANY and job.name in ("_made",)  # what is read is one number a row
         wrong += [f"{name} {kernel.name}: {w}" for w in gate(
             kernel, loads=not (fill or single), masked=not hot, narrow_loads=narrow, wide_offsets=False, min_occupancy=0.12,
             spills=hardly_spills(job, kernel))]
