@@ -32,8 +32,7 @@ _LARGEST = 64 << 20  # bytes of a control message
 _MOST_RESTARTS, _RESTART_PERIOD = 10, 10.0  # restarts of one process within so many seconds before the job fails
 _BACK_WITHIN = "TRITIUM_KV_BACK_WITHIN"  # seconds that workers and servers have to come back to a restarted coordinator
 
-
-_Run = Callable[[Callable[[], None]], None]  # the body of a child process, which calls its argument when it is ready
+_Run = Callable[[Callable[[], None]], object]  # the body of a child process, which calls its argument when it is ready
 
 
 class CoordinatorServer:
@@ -124,7 +123,7 @@ class Children:
         self.folder = folder
         self._runs: dict[str, _Run] = {"coordinator": lambda ready: _coordinate(folder, job, ready)}
         for i in range(job["servers"]):
-            self._runs[f"server-{i}"] = lambda ready, i=i: _serve(folder, i, ready)
+            self._runs[f"server-{i}"] = lambda ready, i=i: (ready(), server_main.run(folder, i))
         self.names = tuple(self._runs)
         self._times: dict[str, list[float]] = {name: [] for name in self.names}
         self.running: dict[int, str] = {}  # process id -> name
@@ -211,12 +210,6 @@ def _coordinate(folder: Path, job: dict[str, Any], ready: Callable[[], None]) ->
     server.poller.register(0, zmq.POLLIN)
     while not dict(server.poller.poll(0)).get(0):
         server.poll(1.0)
-
-
-def _serve(folder: Path, index: int, ready: Callable[[], None]) -> None:
-    """Run a server."""
-    ready()
-    server_main.run(folder, index)
 
 
 def main() -> None:

@@ -33,7 +33,7 @@ _J = TypeVar("_J", bound="Job")
 
 
 class Job(ABC):
-    """A job whose processes have been started, and the workers that run in it.
+    """A job whose processes have been started, and its workers. A subclass starts them, waits until some end, and ends them.
 
     file:  the job file, which workers on this machine read.
     """
@@ -48,20 +48,13 @@ class Job(ABC):
         self.file = self.folder / "worker.json"
 
     @abstractmethod
-    def close(self) -> None:
-        """End the job's processes, and delete its files."""
-
+    def close(self) -> None: ...
     @abstractmethod
-    def _start(self, command: Sequence[str], rank: int) -> Any:
-        """Run a command as a worker. Returns the running process."""
-
+    def _start(self, command: Sequence[str], rank: int) -> Any: ...
     @abstractmethod
-    def _wait(self, running: dict[int, Any]) -> dict[int, int]:
-        """Wait for some of the running processes, and return the exit statuses of those that have ended, by rank."""
-
+    def _wait(self, running: dict[int, Any]) -> dict[int, int]: ...  # exit statuses of those that have ended, by rank
     @abstractmethod
-    def _end(self, running: dict[int, Any]) -> None:
-        """End processes."""
+    def _end(self, running: dict[int, Any]) -> None: ...
 
     def run(self, command: Sequence[str], workers: int, restarts: int = 0) -> int:
         """Run command as every rank. Returns the status of the first that fails for good, otherwise 0.
@@ -155,11 +148,9 @@ class LocalJob(Job):
                                f"above.")
 
     def coordinator_pid(self) -> int:
-        """Return the process id of the coordinator."""
         return int((self.folder / "coordinator.pid").read_text())
 
     def server_pid(self, index: int) -> int:
-        """Return the process id of a server."""
         return int((self.folder / f"server-{index}.pid").read_text())
 
     def close(self) -> None:

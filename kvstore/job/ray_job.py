@@ -43,7 +43,6 @@ class CoordinatorActor:
             self.server.poll(1.0)
 
     def pid(self) -> int:
-        """Return the id of its process."""
         return os.getpid()
 
     def credentials(self, role: str) -> dict[str, Any]:
@@ -65,7 +64,6 @@ class ServerActor:
         threading.Thread(target=self.process.run, daemon=True).start()
 
     def pid(self) -> int:
-        """Return the id of its process."""
         return os.getpid()
 
 
@@ -129,11 +127,9 @@ class RayJob(Job):
         sockets.write_secret(self.file, self._credentials)
 
     def coordinator_pid(self) -> int:
-        """Return the process id of the coordinator, on this machine."""
         return self._get([self.coordinator.pid.remote()])[0]
 
     def server_pid(self, index: int) -> int:
-        """Return the process id of a server, on its machine."""
         return self._get([self.servers[index].pid.remote()])[0]
 
     def _start(self, command: Sequence[str], rank: int) -> tuple[Any, Any]:

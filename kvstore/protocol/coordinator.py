@@ -442,7 +442,6 @@ class Coordinator:
         return [(peer, {"id": m.get("id"), "ranks": sorted(ranks), "why": why})]
 
     def _worker_forget(self, peer: Any, m: Message) -> Sends:
-        """Withdraw a request."""
         rank = self._own_rank(peer)
         self._waiting = [w for w in self._waiting if w[0] != rank or w[1].get("id") != m["of"]]
         return [(peer, {"id": m.get("id")})]

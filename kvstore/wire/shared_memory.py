@@ -85,7 +85,6 @@ class SegmentPool:
             self._free.setdefault(len(slot.view), []).append(slot)
 
     def close(self) -> None:
-        """Delete the files."""
         for i in range(self._count):
             (DIRECTORY / segment_name(*self._prefix, i)).unlink(missing_ok=True)
         self._free.clear()

@@ -86,7 +86,6 @@ class CoordinatorConnection:
         loop.connections.append(self)
 
     def close(self) -> None:
-        """Close the sockets."""
         for s in (self.socket, self._monitor.socket):
             self._loop.unwatch(sockets.descriptor(s))
         self._monitor.close()
@@ -149,11 +148,9 @@ class CoordinatorConnection:
 
     # ---- messages of the coordinator ------------------------------------------------------------------------------------
     def has_input(self) -> bool:
-        """Return whether a message has arrived."""
         return sockets.readable(self.socket)
 
-    def flush(self) -> None:
-        """Do nothing: messages are sent at once."""
+    def flush(self) -> None: ...  # messages are sent at once
 
     def receive(self, poll_zeromq: bool) -> None:
         """Handle the messages that have arrived."""
@@ -183,7 +180,6 @@ class CoordinatorConnection:
         self.fail(error)
 
     def handle(self, m: dict[str, Any]) -> None:
-        """Handle a message."""
         if m.get("unknown") and self._identity is not None:
             if self.lost_since is None:
                 self._on_lost()

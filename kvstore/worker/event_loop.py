@@ -65,7 +65,6 @@ class EventLoop:
         self._thread = threading.Thread(target=self._run, name="kvstore", daemon=True)
 
     def start(self) -> None:
-        """Start the thread."""
         self._thread.start()
 
     def stop(self, timeout: float) -> None:

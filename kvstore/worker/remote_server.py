@@ -175,7 +175,6 @@ class RemoteServer:
 
     # ---- sending ----------------------------------------------------------------------------------------------------------
     def submit(self, request: Request, priority: int) -> None:
-        """Queue a request."""
         if self.lost is not None:
             request.end(self.lost)
             return
@@ -270,16 +269,13 @@ class RemoteServer:
         self.connection.flush()
 
     def close(self) -> None:
-        """Close the sockets."""
         self.connection.close()
 
     # ---- receiving ----------------------------------------------------------------------------------------------------------
     def has_input(self) -> bool:
-        """Return whether a message has arrived at the ZeroMQ socket, or it accepts waiting messages."""
         return self.connection.has_input()
 
     def receive(self, poll_zeromq: bool) -> None:
-        """Handle the messages that have arrived; those at the ZeroMQ socket only if poll_zeromq."""
         self.connection.receive(poll_zeromq)
 
     def _on_message(self, head: Any, payload: Any) -> None:
@@ -288,10 +284,6 @@ class RemoteServer:
         except FrameError as e:
             _log.warning("kvstore: server %d sent an invalid frame: %s", self.index, e)
             return
-        self.handle(frame)
-
-    def handle(self, frame: WireFrame) -> None:
-        """Handle a frame of the server."""
         if frame.type is FrameType.HANDSHAKE_REPLY:
             self._on_handshake_reply(frame)
         elif frame.type is FrameType.REJECTED:

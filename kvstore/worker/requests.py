@@ -29,7 +29,6 @@ class Group:
         self.failing: tuple[float, BaseException] | None = None
 
     def end_one(self, error: BaseException | None) -> None:
-        """Note that a request has ended."""
         self._left -= 1
         self._error = self._error or error
         if not self._left:
@@ -56,7 +55,6 @@ class Request:
         self.started, self.priority = 0.0, 0
 
     def end(self, error: BaseException | None = None) -> None:
-        """Report that the request has ended."""
         self.group.end_one(error)
 
     def store(self, r: Record, payload: memoryview, at: int) -> None:

@@ -79,7 +79,6 @@ class ServerConnection:
             self._channel = None
 
     def drop_waiting(self) -> None:
-        """Drop the messages that wait to be sent."""
         self._waiting = []
 
     def open_channel(self, offer: Sequence[Any]) -> None:
