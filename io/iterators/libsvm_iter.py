@@ -112,10 +112,9 @@ class LibSVMIter(TextIter):
 def _stack(parts: list[SparseRows]) -> SparseRows:
     if len(parts) == 1:
         return parts[0]
-    before = np.cumsum([0, *(len(p.data) for p in parts)])
+    widths = np.concatenate([np.diff(p.indptr) for p in parts])
     return SparseRows(np.concatenate([p.data for p in parts]), np.concatenate([p.indices for p in parts]),
-                      np.concatenate([[0], *(p.indptr[1:] + b for p, b in zip(parts, before))]),
-                      (sum(p.shape[0] for p in parts), parts[0].shape[1]))
+                      np.append(0, np.cumsum(widths)), (len(widths), parts[0].shape[1]))
 
 
 def _parse(text: bytes, rows: int, columns: int, labels: int, dtype: np.dtype) -> _Parsed:

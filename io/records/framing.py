@@ -37,20 +37,14 @@ def frame(payload: bytes) -> bytes:
     """Return the bytes of one record in a file, equal to MXNet's. Raises FileError for 512 MiB and more."""
     if len(payload) > MAX_PART:
         raise FileError(f"RecordIO: a record of {len(payload):,} bytes is too long: the format holds {MAX_PART:,}. Split it.")
-    cuts, at = [], payload.find(MAGIC_BYTES)
-    while at >= 0:
-        if at % 4 == 0:
-            cuts.append(at)
-            at += 3  # the next magic begins at least 4 bytes further
-        at = payload.find(MAGIC_BYTES, at + 1)
-    starts = [0, *(c + 4 for c in cuts)]
+    cuts, kinds = [], [WHOLE]
+    if MAGIC_BYTES in payload:
+        cuts = (np.flatnonzero(np.frombuffer(payload, "<u4", len(payload) // 4) == MAGIC) * 4).tolist()
+        kinds = [FIRST, *[MIDDLE] * (len(cuts) - 1), LAST] if cuts else kinds
     pieces = []
-    for i, (start, end) in enumerate(zip(starts, [*cuts, len(payload)])):
-        last = i == len(cuts)
-        kind = (WHOLE if not cuts else LAST) if last else (FIRST if i == 0 else MIDDLE)
+    for kind, start, end in zip(kinds, [0, *(c + 4 for c in cuts)], [*cuts, len(payload)]):
         pieces += (HEADER.pack(MAGIC, kind << LENGTH_BITS | end - start), payload[start:end])
-    pieces.append(bytes(-len(payload) % 4))
-    return b"".join(pieces)
+    return b"".join([*pieces, bytes(-len(payload) % 4)])
 
 
 def part_kind(header: bytes) -> int | None:
