@@ -9,7 +9,7 @@ import tritium as mx
 from support.image_files import write_pictures
 from tritium import atomic_file
 from tritium.atomic_file import read_file
-from tritium.cli.file_info import inspect_file
+from tritium.cli.inspect import inspect_file
 from tritium.errors import FileError
 from tritium.io.image.im2rec import pack_list
 from tritium.kernels.configs.store import read_rows

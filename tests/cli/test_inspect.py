@@ -8,7 +8,7 @@ import pytest
 import tritium as mx
 from click.testing import CliRunner
 from tritium.cli.commands import main
-from tritium.cli.file_info import inspect_file
+from tritium.cli.inspect import inspect_file
 from tritium.errors import FileError
 from tritium.io.image.image_header import image_format
 from tritium.io.records.recordio import IRHeader, MXIndexedRecordIO, pack

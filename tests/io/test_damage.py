@@ -16,7 +16,7 @@ import pytest
 import tritium as mx
 from support.image_files import picture
 from tritium import recordio
-from tritium.cli.file_info import inspect_file
+from tritium.cli.inspect import inspect_file
 from tritium.errors import MXNetError
 from tritium.io.image.codec import encode
 from tritium.io.records.framing import MAGIC_BYTES, frame

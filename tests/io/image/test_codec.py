@@ -13,7 +13,7 @@ import pytest
 import tritium as mx
 from PIL import Image
 from support.image_files import picture, write_pictures
-from tritium.cli.file_info import inspect_file
+from tritium.cli.inspect import inspect_file
 from tritium.errors import FileError, MissingLibraryError, ParameterError
 from tritium.io.image.codec import decode, encode, opencv, simplejpeg
 from tritium.io.image.image_header import image_format
