@@ -11,7 +11,7 @@ import numpy as np
 from ....dtype import is_half
 from ....errors import ParameterError, ShapeError
 from ...configs.key import Config, Key
-from ...declare.operator_property import OperatorProperty, Shapes, gpu_module, upcast
+from ...declare.operator_property import OperatorProperty, Shapes, assign, gpu_module, upcast
 from ...declare.property_op import register_operator
 from ...kernel import BoundKernel, Kernel, KernelFunction
 from ...op import Product, Req, Reqs, Shape, Spec, Specs, merge_shapes
@@ -157,16 +157,12 @@ class FullyConnected(OperatorProperty):
 
 
 def _rounded_once(a: np.ndarray, b: np.ndarray, bias: np.ndarray, out: np.ndarray, req: Req) -> BoundKernel:
-    """out [m, n] = (or +=) a [m, k] @ b [k, n] + bias [n] in half precision, rounded once,
-    after the bias."""
+    """out [m, n] = (or +=) a [m, k] @ b [k, n] + bias [n] in half precision, rounded once, after the bias."""
 
     def call(run: Any) -> None:
         total = np.empty(out.shape, np.float32)
         gemm(upcast(a), upcast(b), total)(run)
         np.add(total, upcast(bias), out=total)
-        if req == Req.ADD:
-            np.add(out, total, out=out, casting="unsafe")
-        else:
-            np.copyto(out, total, casting="unsafe")
+        assign(out, req, total)
 
     return call

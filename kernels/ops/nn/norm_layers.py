@@ -19,6 +19,7 @@ from ...kernel import KernelFunction
 from ...op import Formula, Reqs, Shape, Specs, is_known, merge_shapes
 from ..tensor.reshape import check_axis
 from .norm_gradient import differentiable_gradient
+from .softmax import rows_along
 
 View = tuple[Shape, Shape, Shape]  # shapes of data, statistics, and gamma and beta
 
@@ -26,6 +27,7 @@ View = tuple[Shape, Shape, Shape]  # shapes of data, statistics, and gamma and b
 class Normalized(OperatorProperty):
     """y = gamma · (x - mean) / √(var + eps) + beta; subclasses define the axes of mean and variance."""
 
+    eps: float = 1e-5
     output_mean_var: bool = False
     argument_names = ("data", "gamma", "beta")
     backward_reads = ("dy0", "x0", "x1")
@@ -40,10 +42,6 @@ class Normalized(OperatorProperty):
     def statistics(self, shape: Shape) -> Shape:
         """Return the shape of the outputs mean and std."""
         raise NotImplementedError(self.name)
-
-    @property
-    def epsilon(self) -> float:
-        return self.eps  # type: ignore[attr-defined]
 
     @property
     def output_names(self) -> tuple[str, ...]:
@@ -72,7 +70,7 @@ class Normalized(OperatorProperty):
 
     def body(self, count: int) -> Callable[..., Any]:
         """Return the formula; count elements share one mean."""
-        eps, statistics = self.epsilon, self.output_mean_var
+        eps, statistics = self.eps, self.output_mean_var
 
         def body(x: Any, gamma: Any, beta: Any) -> Any:
             mean = row_sum(x) / count
@@ -90,7 +88,7 @@ class Normalized(OperatorProperty):
 
     def backward_body(self, count: int) -> Callable[..., Any]:
         """Return the formula of the three derivatives."""
-        eps = self.epsilon
+        eps = self.eps
 
         def body(dy: Any, x: Any, gamma: Any) -> Any:
             d = x - row_sum(x) / count
@@ -117,8 +115,6 @@ class LayerNorm(Normalized):
     """
 
     axis: int = -1
-    eps: float = 1e-5
-    output_mean_var: bool = False
 
     def channels(self, shape: Shape) -> int:
         return shape[check_axis(self.name, self.axis, len(shape))]
@@ -129,7 +125,7 @@ class LayerNorm(Normalized):
 
     def view(self, shape: Shape) -> View:
         axis = check_axis(self.name, self.axis, len(shape))
-        outer, n, inner = math.prod(shape[:axis]), shape[axis], math.prod(shape[axis + 1:])
+        outer, n, inner = rows_along(shape, axis)
         if inner == 1:
             return (outer, n), (outer, 1), (n,)
         return (outer, n, inner), (outer, 1, inner), (n, 1)
@@ -160,8 +156,6 @@ class GroupNorm(Normalized):
     """
 
     num_groups: int = 1
-    eps: float = 1e-5
-    output_mean_var: bool = False
 
     def validate(self) -> None:
         if self.num_groups < 1:
@@ -256,18 +250,21 @@ class Moments(OperatorProperty):
         if self.axes == ():
             raise ParameterError(f"{self.name}: axes=() is empty. Leave axes out for the moments of all elements.")
 
+    def folded(self, shape: Shape) -> set[int]:
+        """Return the axes of the mean."""
+        return {check_axis(self.name, a, len(shape)) for a in self.axes or range(len(shape))}
+
     def kept(self, shape: Shape) -> Shape:
-        folded = range(len(shape)) if not self.axes else [check_axis(self.name, a, len(shape)) for a in self.axes]
+        """Return the shape with 1 for the axes of the mean."""
+        folded = self.folded(shape)
         return tuple(1 if i in folded else n for i, n in enumerate(shape))
 
     def infer_shape(self, in_shape: Shapes, out_shape: Shapes) -> tuple[Shapes, Shapes, Shapes]:
         x = in_shape[0]
         if x is None:
-            return [x], list(out_shape), []
-        kept = self.kept(x)
-        if not self.keepdims:
-            folded = set(range(len(x))) if not self.axes else {check_axis(self.name, a, len(x)) for a in self.axes}
-            kept = tuple(n for i, n in enumerate(kept) if i not in folded) or (1,)
+            return [x], out_shape, []
+        folded = self.folded(x)
+        kept = self.kept(x) if self.keepdims else tuple(n for i, n in enumerate(x) if i not in folded) or (1,)
         return [x], [kept, kept], []
 
     def forward_kernel(self, ins: Specs, outs: Specs, reqs: Reqs, target: str, train: bool) -> KernelFunction:

@@ -17,10 +17,12 @@ from ...gpu.epilogue import Epilogue, epilogue, with_epilogue
 from ...gpu.launch import launch
 from ...gpu.source import tl, triton
 from ...gpu.target import interpreting, tile_size
+from ...kernel import DeviceArray, Run
 from ...op import Req, Reqs
 from ..tensor.triton_copy import turn
 from ..tensor.triton_reduce import sum_into
 from . import triton_conv_nhwc as inside
+from .convolution_cpu import ConvolutionGeometry
 
 
 @triton.jit
@@ -30,15 +32,16 @@ def _unravel(i, A, B, C):
 
 
 @triton.jit
-def _forward(x, w, bias, y, N, C, F, D, H, W, OD, OH, OW, tiles_f,
-             x_n: tl.int64, x_c: tl.int64, x_d: tl.int64, x_h: tl.int64, x_w: tl.int64,
-             w_f: tl.int64, w_c: tl.int64, w_d: tl.int64, w_h: tl.int64, w_w: tl.int64,
-             y_n: tl.int64, y_c: tl.int64, y_d: tl.int64, y_h: tl.int64, y_w: tl.int64,
-             sd, sh, sw, dd, dh, dw, pd, ph, pw,
-             KD: tl.constexpr, KH: tl.constexpr, KW: tl.constexpr,
-             ADD: tl.constexpr, BIAS: tl.constexpr, WIDE: tl.constexpr, CAST: tl.constexpr, PRECISION: tl.constexpr,
-             BM: tl.constexpr, BN: tl.constexpr, BK: tl.constexpr):
-    # rows: output positions of every image; columns: filters of one group; inner: channels times the kernel
+def _sum_windows(x, w, bias, y, N, C, F, D, H, W, OD, OH, OW, tiles_f,
+                 x_n: tl.int64, x_c: tl.int64, x_d: tl.int64, x_h: tl.int64, x_w: tl.int64,
+                 w_f: tl.int64, w_c: tl.int64, w_d: tl.int64, w_h: tl.int64, w_w: tl.int64,
+                 y_n: tl.int64, y_c: tl.int64, y_d: tl.int64, y_h: tl.int64, y_w: tl.int64,
+                 sd, sh, sw, dd, dh, dw, pd, ph, pw,
+                 KD: tl.constexpr, KH: tl.constexpr, KW: tl.constexpr, BACK: tl.constexpr,
+                 ADD: tl.constexpr, BIAS: tl.constexpr, WIDE: tl.constexpr, CAST: tl.constexpr, PRECISION: tl.constexpr,
+                 BM: tl.constexpr, BN: tl.constexpr, BK: tl.constexpr):
+    # rows: positions of every image of y; columns: its F channels of one group; inner: the C channels of x times the kernel.
+    # BACK: x is the derivative of the output, y that of the data, and a tap counts where the stride hits it
     group = tl.program_id(1)
     m = (tl.program_id(0) // tiles_f).to(tl.int64) * BM + tl.arange(0, BM)
     f = (tl.program_id(0) % tiles_f) * BN + tl.arange(0, BN)
@@ -48,15 +51,26 @@ def _forward(x, w, bias, y, N, C, F, D, H, W, OD, OH, OW, tiles_f,
     for start in range(0, K, BK):
         k = start + tl.arange(0, BK)
         c, kd, kh, kw = _unravel(k, KD, KH, KW)
-        d = od[:, None] * sd + (kd * dd)[None, :] - pd
-        h = oh[:, None] * sh + (kh * dh)[None, :] - ph
-        v = ow[:, None] * sw + (kw * dw)[None, :] - pw
-        inside = (n[:, None] < N) & (k[None, :] < K) & (d >= 0) & (d < D) & (h >= 0) & (h < H) & (v >= 0) & (v < W)
+        tap = kd * w_d + kh * w_h + kw * w_w
+        if BACK:
+            d = od[:, None] + pd - (kd * dd)[None, :]
+            h = oh[:, None] + ph - (kh * dh)[None, :]
+            v = ow[:, None] + pw - (kw * dw)[None, :]
+            inside = (d >= 0) & (h >= 0) & (v >= 0) & (d % sd == 0) & (h % sh == 0) & (v % sw == 0)
+            d = d // sd
+            h = h // sh
+            v = v // sw
+            from_w = w + (f * w_c)[None, :] + ((group * C + c) * w_f + tap)[:, None]
+        else:
+            d = od[:, None] * sd + (kd * dd)[None, :] - pd
+            h = oh[:, None] * sh + (kh * dh)[None, :] - ph
+            v = ow[:, None] * sw + (kw * dw)[None, :] - pw
+            inside = (d >= 0) & (h >= 0) & (v >= 0)
+            from_w = w + (group * F + f).to(tl.int64)[None, :] * w_f + (c * w_c + tap)[:, None]
+        inside = inside & (n[:, None] < N) & (k[None, :] < K) & (d < D) & (h < H) & (v < W)
         a = tl.load(x + n[:, None] * x_n + (group * C + c)[None, :] * x_c + d * x_d + h * x_h + v * x_w,
                     mask=inside, other=0)
-        b = tl.load(w + (group * F + f).to(tl.int64)[None, :] * w_f
-                    + (c * w_c + kd * w_d + kh * w_h + kw * w_w)[:, None],
-                    mask=(k[:, None] < K) & (f[None, :] < F), other=0)
+        b = tl.load(from_w, mask=(k[:, None] < K) & (f[None, :] < F), other=0)
         if CAST:
             a = a.to(WIDE)
             b = b.to(WIDE)
@@ -64,54 +78,11 @@ def _forward(x, w, bias, y, N, C, F, D, H, W, OD, OH, OW, tiles_f,
     if BIAS:
         total += tl.load(bias + group * F + f, mask=f < F, other=0).to(WIDE)[None, :]
     total = epilogue(total, group * F + f, f < F)
-    at = (y + (n * y_n + od * y_d + oh * y_h + ow * y_w)[:, None] + (group * F + f).to(tl.int64)[None, :] * y_c)
+    at = y + (n * y_n + od * y_d + oh * y_h + ow * y_w)[:, None] + (group * F + f).to(tl.int64)[None, :] * y_c
     keep = (n[:, None] < N) & (f[None, :] < F)
     if ADD:
         total += tl.load(at, mask=keep, other=0).to(WIDE)
     tl.store(at, total.to(y.dtype.element_ty), mask=keep)
-
-
-@triton.jit
-def _data_gradient(dy, w, dx, N, C, F, D, H, W, OD, OH, OW, tiles_c,
-                   x_n: tl.int64, x_c: tl.int64, x_d: tl.int64, x_h: tl.int64, x_w: tl.int64,
-                   w_f: tl.int64, w_c: tl.int64, w_d: tl.int64, w_h: tl.int64, w_w: tl.int64,
-                   y_n: tl.int64, y_c: tl.int64, y_d: tl.int64, y_h: tl.int64, y_w: tl.int64,
-                   sd, sh, sw, dd, dh, dw, pd, ph, pw,
-                   KD: tl.constexpr, KH: tl.constexpr, KW: tl.constexpr,
-                   ADD: tl.constexpr, WIDE: tl.constexpr, CAST: tl.constexpr, PRECISION: tl.constexpr,
-                   BM: tl.constexpr, BN: tl.constexpr, BK: tl.constexpr):
-    # rows: input positions of every image; columns: channels of one group; inner: filters times the kernel
-    group = tl.program_id(1)
-    m = (tl.program_id(0) // tiles_c).to(tl.int64) * BM + tl.arange(0, BM)
-    c = (tl.program_id(0) % tiles_c) * BN + tl.arange(0, BN)
-    n, id, ih, iw = _unravel(m, D, H, W)
-    K = F * KD * KH * KW
-    total = tl.zeros((BM, BN), WIDE)
-    for start in range(0, K, BK):
-        k = start + tl.arange(0, BK)
-        f, kd, kh, kw = _unravel(k, KD, KH, KW)
-        d = id[:, None] + pd - (kd * dd)[None, :]
-        h = ih[:, None] + ph - (kh * dh)[None, :]
-        v = iw[:, None] + pw - (kw * dw)[None, :]
-        inside = (n[:, None] < N) & (k[None, :] < K) & (d >= 0) & (h >= 0) & (v >= 0)
-        inside = inside & (d % sd == 0) & (h % sh == 0) & (v % sw == 0)
-        d = d // sd
-        h = h // sh
-        v = v // sw
-        inside = inside & (d < OD) & (h < OH) & (v < OW)
-        a = tl.load(dy + n[:, None] * y_n + (group * F + f)[None, :] * y_c + d * y_d + h * y_h + v * y_w,
-                    mask=inside, other=0)
-        b = tl.load(w + (c * w_c)[None, :] + ((group * F + f) * w_f + kd * w_d + kh * w_h + kw * w_w)[:, None],
-                    mask=(k[:, None] < K) & (c[None, :] < C), other=0)
-        if CAST:
-            a = a.to(WIDE)
-            b = b.to(WIDE)
-        total = tl.dot(a, b, total, input_precision=PRECISION, out_dtype=WIDE)
-    at = dx + (n * x_n + id * x_d + ih * x_h + iw * x_w)[:, None] + (group * C + c).to(tl.int64)[None, :] * x_c
-    keep = (n[:, None] < N) & (c[None, :] < C)
-    if ADD:
-        total += tl.load(at, mask=keep, other=0).to(WIDE)
-    tl.store(at, total.to(dx.dtype.element_ty), mask=keep)
 
 
 @triton.jit
@@ -159,7 +130,7 @@ def three(values: Sequence[int], fill: int) -> tuple[int, ...]:
     return (fill,) * (3 - len(values)) + tuple(values)
 
 
-def strides(n: int, c: int, spatial: Sequence[int], channels_last: bool) -> tuple[int, ...]:
+def strides(c: int, spatial: Sequence[int], channels_last: bool) -> tuple[int, ...]:
     """Return the strides of a contiguous array for (n, c, d, h, w), in elements."""
     d, h, w = spatial
     if channels_last:
@@ -167,18 +138,21 @@ def strides(n: int, c: int, spatial: Sequence[int], channels_last: bool) -> tupl
     return (c * d * h * w, d * h * w, h * w, w, 1)
 
 
-def _sizes(g: Any) -> tuple[Any, ...]:
-    x, y, k = three(g.spatial, 1), three(g.out, 1), three(g.kernel, 1)
-    c, f = g.c // g.groups, g.f // g.groups
-    steps = (*strides(g.n, g.c, x, g.channels_last), *strides(g.f, c, k, g.channels_last),
-             *strides(g.n, g.f, y, g.channels_last))
-    return c, f, x, y, k, (*steps, *three(g.stride, 1), *three(g.dilate, 1), *three(g.pad, 0))
+def _sizes(g: ConvolutionGeometry, *, back: bool = False) -> tuple[Any, ...]:
+    """Return channels per group and spatial sizes of the array read and of the one written, the kernel, and all strides with
+    stride, dilate and pad. back: the output is read and the data written."""
+    data, out = ((n // g.groups, three(spatial, 1), strides(n, three(spatial, 1), g.channels_last))
+                 for n, spatial in ((g.c, g.spatial), (g.f, g.out)))
+    (c, x, x_steps), (f, y, y_steps) = (out, data) if back else (data, out)
+    k = three(g.kernel, 1)
+    w_steps = strides(data[0], k, g.channels_last)
+    return c, f, x, y, k, (*x_steps, *w_steps, *y_steps, *three(g.stride, 1), *three(g.dilate, 1), *three(g.pad, 0))
 
 
 _SEVERAL = 8  # from this many channels per group on, arrays are transposed to channels last
 
 
-def _inside(g: Any) -> inside.Sizes | None:
+def _inside(g: ConvolutionGeometry) -> inside.Sizes | None:
     """Return the sizes if the channels-last kernels support this convolution, directly or by transposing arrays."""
     s = inside.sizes(g)
     if s is None or interpreting():
@@ -194,9 +168,9 @@ def _last(run: Any, array: Any, n: int, c: int, positions: int, *, fill: bool = 
     return turned
 
 
-def forward(run: Any, g: Any, x: Any, weight: Any, bias: Any, y: Any, *, add: bool, turned: bool | None = None,
-            epilogue: Epilogue | None = None, others: Sequence[Any] = ()) -> None:
-    """y = (or +=) convolution of x with weight, plus bias (or None). g: convolution_cpu.ConvolutionGeometry.
+def forward(run: Run, g: ConvolutionGeometry, x: DeviceArray, weight: DeviceArray, bias: DeviceArray | None, y: DeviceArray, *,
+            add: bool, turned: bool | None = None, epilogue: Epilogue | None = None, others: Sequence[DeviceArray] = ()) -> None:
+    """y = (or +=) convolution of x with weight, plus bias (or None).
 
     turned: transpose arrays whose channels are not last; None: choose by size.
     epilogue: applied to the sum before it is stored; others: its arrays, one element per filter.
@@ -213,17 +187,23 @@ def forward(run: Any, g: Any, x: Any, weight: Any, bias: Any, y: Any, *, add: bo
                        **more)
         turn(run, result, y, g.n, py, g.f, add=add)
         return
-    c, f, xs, ys, k, rest = _sizes(g)
+    _windows(run, g, x, weight, bias, y, add=add, **more)
+
+
+def _windows(run: Run, g: ConvolutionGeometry, x: DeviceArray, weight: DeviceArray, bias: DeviceArray | None, y: DeviceArray, *,
+             add: bool, back: bool = False, epilogue: Epilogue | None = None, others: Sequence[DeviceArray] = ()) -> None:
+    """As forward, through strides. back: x is the derivative of the output, and y becomes that of the data."""
+    c, f, xs, ys, k, rest = _sizes(g, back=back)
     m, inner = g.n * math.prod(ys), c * math.prod(k)
     bm, bn, bk = tile_size(m, 64, 1024), tile_size(f, 64), tile_size(inner, 32, 64)
     tiles = cdiv(f, bn)
-    launch(with_epilogue(_forward, epilogue), (cdiv(m, bm) * tiles, g.groups), x, weight, y if bias is None else bias, *others, y,
-           g.n, c, f, *xs, *ys, tiles, *rest, stream=run.stream, KD=k[0], KH=k[1], KW=k[2], ADD=add, BIAS=bias is not None,
-           **inside.numbers(y), BM=bm, BN=bn, BK=bk, num_warps=8)
+    launch(with_epilogue(_sum_windows, epilogue), (cdiv(m, bm) * tiles, g.groups), x, weight, y if bias is None else bias,
+           *others, y, g.n, c, f, *xs, *ys, tiles, *rest, stream=run.stream, KD=k[0], KH=k[1], KW=k[2], BACK=back, ADD=add,
+           BIAS=bias is not None, **inside.numbers(y), BM=bm, BN=bn, BK=bk, num_warps=8)
 
 
-def backward(run: Any, g: Any, dy: Any, x: Any, weight: Any, grads: Sequence[Any], reqs: Reqs, *,
-             turned: bool | None = None) -> None:
+def backward(run: Run, g: ConvolutionGeometry, dy: DeviceArray, x: DeviceArray, weight: DeviceArray,
+             grads: Sequence[DeviceArray | None], reqs: Reqs, *, turned: bool | None = None) -> None:
     """Compute the derivatives by data, weight and, if grads has a third, bias. No atomics, so the bits are reproducible."""
     s = inside.sizes(g) if turned else _inside(g)
     if s is None:
@@ -250,18 +230,15 @@ def backward(run: Any, g: Any, dy: Any, x: Any, weight: Any, grads: Sequence[Any
         sum_into(run, dy, shape, kept, grads[2], add=reqs[2] == Req.ADD)
 
 
-def _general_backward(run: Any, g: Any, dy: Any, x: Any, weight: Any, grads: Sequence[Any], reqs: Reqs) -> None:
-    c, f, xs, ys, k, rest = _sizes(g)
-    kernel, positions = {"KD": k[0], "KH": k[1], "KW": k[2]}, math.prod(ys)
+def _general_backward(run: Run, g: ConvolutionGeometry, dy: DeviceArray, x: DeviceArray, weight: DeviceArray,
+                      grads: Sequence[DeviceArray | None], reqs: Reqs) -> None:
     if reqs[0] != Req.NULL:
-        m, inner = g.n * math.prod(xs), f * math.prod(k)
-        bm, bn, bk = tile_size(m, 64, 1024), tile_size(c, 64), tile_size(inner, 32, 64)
-        tiles = cdiv(c, bn)
-        launch(_data_gradient, (cdiv(m, bm) * tiles, g.groups), dy, weight, grads[0], g.n, c, f, *xs, *ys, tiles,
-               *rest, stream=run.stream, **kernel, ADD=reqs[0] == Req.ADD, **inside.numbers(dy), BM=bm, BN=bn, BK=bk, num_warps=8)
+        _windows(run, g, dy, weight, None, grads[0], back=True, add=reqs[0] == Req.ADD)
     if reqs[1] != Req.NULL:
+        c, f, xs, ys, k, rest = _sizes(g)
         inner = c * math.prod(k)
-        bm, bn, bk = tile_size(f, 64), tile_size(inner, 64), tile_size(g.n * positions, 16, 512)
+        bm, bn, bk = tile_size(f, 64), tile_size(inner, 64), tile_size(g.n * math.prod(ys), 16, 512)
         tiles = cdiv(inner, bn)
         launch(_weight_gradient, (cdiv(f, bm) * tiles, g.groups), dy, x, grads[1], g.n, c, f, *xs, *ys, tiles, *rest,
-               stream=run.stream, **kernel, ADD=reqs[1] == Req.ADD, **inside.numbers(dy), BM=bm, BN=bn, BK=bk, num_warps=8)
+               stream=run.stream, KD=k[0], KH=k[1], KW=k[2], ADD=reqs[1] == Req.ADD, **inside.numbers(dy), BM=bm, BN=bn, BK=bk,
+               num_warps=8)

@@ -219,7 +219,7 @@ def _sizes(g: Any, p: Any) -> tuple[Any, ...]:
 
     def array(spatial: Sequence[int]) -> tuple[int, tuple[int, ...], tuple[int, ...]]:
         sizes = three(spatial, 1)
-        steps = strides(g.n, g.c, sizes, g.channels_last)
+        steps = strides(g.c, sizes, g.channels_last)
         return g.n * math.prod(sizes), sizes, tuple(s if axis == 1 else s // unit for axis, s in enumerate(steps))
 
     return array(g.spatial), array(g.out), g.c // unit, window, fixed
