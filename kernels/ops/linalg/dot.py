@@ -16,7 +16,7 @@ from ...declare.operator_property import OperatorProperty, Shapes
 from ...declare.property_op import register_operator
 from ...kernel import KernelFunction
 from ...op import NumpyFunction, Product, Req, Reqs, Shape, Spec, Specs
-from .gemm import matrix, product, tuning_keys
+from .gemm import Matrix, matrix, product, tuning_keys
 
 SMALL = 1 << 16  # multiplications, a microsecond of BLAS; below, making views and pieces costs more than the product
 
@@ -37,6 +37,11 @@ class MatrixProduct(OperatorProperty):
         """Return batch, m, n, k of the product [batch, m, k] @ [batch, k, n]."""
         raise NotImplementedError(self.name)
 
+    def _operands(self, sizes: tuple[int, int, int, int], lhs: int, rhs: int) -> tuple[Matrix, Matrix]:
+        """Return arrays `lhs` and `rhs` as the matrices [batch, m, k] and [batch, k, n]."""
+        (batch, m, n, k), ta, tb = sizes, self.transpose_a, self.transpose_b
+        return (matrix(lhs, (batch, k, m) if ta else (batch, m, k), ta), matrix(rhs, (batch, n, k) if tb else (batch, k, n), tb))
+
     def products(self, shapes: Sequence[Shape]) -> tuple[Product, ...]:
         batch, m, n, k = self.sizes(*shapes[:2])
         return (batch, m, n, k), (batch, m, k, n), (batch, k, n, m)
@@ -46,20 +51,14 @@ class MatrixProduct(OperatorProperty):
         return tuning_keys(products, ins[0].dtype, reqs)
 
     def forward_kernel(self, ins: Specs, outs: Specs, reqs: Reqs, target: str, train: bool) -> KernelFunction:
-        batch, m, n, k = self.sizes(ins[0].shape, ins[1].shape)
-        a = matrix(0, (batch, k, m) if self.transpose_a else (batch, m, k), self.transpose_a)
-        b = matrix(1, (batch, n, k) if self.transpose_b else (batch, k, n), self.transpose_b)
-        multiply = product(a, b, matrix(2, (batch, m, n), False), reqs[0], target)
+        sizes = self.sizes(ins[0].shape, ins[1].shape)
+        a, b = self._operands(sizes, 0, 1)
+        multiply = product(a, b, matrix(2, sizes[:3], False), reqs[0], target)
         return lambda run, inputs, outputs: multiply(run, [*inputs, *outputs])
 
     def backward_kernel(self, ins: Specs, outs: Specs, reqs: Reqs, target: str, train: bool) -> KernelFunction:
-        batch, m, n, k = self.sizes(ins[1].shape, ins[2].shape)
-        ta, tb = self.transpose_a, self.transpose_b
-        a = matrix(1, (batch, k, m) if ta else (batch, m, k), ta)
-        b = matrix(2, (batch, n, k) if tb else (batch, k, n), tb)
-        dy = matrix(0, (batch, m, n), False)
-        da = matrix(3, (batch, k, m) if ta else (batch, m, k), ta)
-        db = matrix(4, (batch, n, k) if tb else (batch, k, n), tb)
+        sizes = self.sizes(ins[1].shape, ins[2].shape)
+        (a, b), (da, db), dy = self._operands(sizes, 1, 2), self._operands(sizes, 3, 4), matrix(0, sizes[:3], False)
         steps = []
         if reqs[0] != Req.NULL:
             steps.append(product(dy, _turn(b), da, reqs[0], target))
@@ -74,7 +73,7 @@ class MatrixProduct(OperatorProperty):
         return kernel
 
 
-def _turn(m: tuple) -> tuple:
+def _turn(m: Matrix) -> Matrix:
     i, (b, r, c), (sb, sr, sc) = m
     return i, (b, c, r), (sb, sc, sr)
 

@@ -14,7 +14,7 @@ from ....integers import cdiv
 from ...configs import active as active_configs
 from ...configs.key import Config, Key, key
 from ...cpu.sum_tree import total
-from ...declare.operator_property import gpu_module, upcast
+from ...declare.operator_property import assign, gpu_module, upcast
 from ...kernel import BoundKernel
 from ...op import Product, Req, Reqs, Shape, only
 
@@ -82,12 +82,8 @@ def _pieces(a: np.ndarray, b: np.ndarray, out: np.ndarray, add: bool) -> tuple[l
     def piece(x: np.ndarray, y: np.ndarray, z: np.ndarray) -> None:
         if direct:
             np.matmul(x, y, out=z)
-            return
-        product = np.matmul(x, y)
-        if add:
-            np.add(z, product, out=z, casting="unsafe")
         else:
-            np.copyto(z, product, casting="unsafe")
+            assign(z, Req.ADD if add else Req.WRITE, np.matmul(x, y))
 
     m, n, k = out.shape[-2], out.shape[-1], a.shape[-1]
     work, least = out.size * k, DEFAULT["piece"]
@@ -111,16 +107,8 @@ def _pieces(a: np.ndarray, b: np.ndarray, out: np.ndarray, add: bool) -> tuple[l
 
 def sum_rows(a: np.ndarray, out: np.ndarray, req: Req) -> None:
     """Compute out [n] = (or +=) the sum over the rows of a [m, n]."""
-    if req == Req.NULL:
-        return
-    if req != Req.ADD and a.dtype == out.dtype and not is_half(a.dtype):
-        np.copyto(out, total(a, (0,))[0])
-        return
-    found = total(upcast(a), (0,))[0]
-    if req == Req.ADD:
-        np.add(out, found, out=out, casting="unsafe")
-    else:
-        np.copyto(out, found, casting="unsafe")
+    if req != Req.NULL:
+        assign(out, req, total(upcast(a), (0,))[0])
 
 
 Matrix = tuple[int, Shape, tuple[int, ...]]  # index of the array, [batch, rows, columns], their strides in elements

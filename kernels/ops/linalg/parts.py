@@ -40,24 +40,21 @@ class Places(OperatorProperty):
     linear: ClassVar[bool] = True
 
     taken: ClassVar[bool] = True  # False: a matrix from a vector
+    triangle: ClassVar[bool | None] = None  # None for a diagonal, True for a lower triangle, False for an upper one
     offset: int = 0
     gradient_arguments = (0,)
     backward_reads = ("dy",)
     argument_names = ("A",)
 
-    def triangle(self) -> bool | None:
-        """None for a diagonal, True for a lower triangle, False for an upper one."""
-        return None
-
     def _count(self, n: int) -> int:
         """Return the number of selected elements of an n × n matrix."""
         k = abs(self.offset)
-        return max(n - k, 0) if self.triangle() is None else max(n - k, 0) * (max(n - k, 0) + 1) // 2
+        return max(n - k, 0) if self.triangle is None else max(n - k, 0) * (max(n - k, 0) + 1) // 2
 
     def _size(self, count: int, x: Shape) -> int:
         """Return the n for which an n × n matrix has this many selected elements."""
         k = abs(self.offset)
-        m = count if self.triangle() is None else (math.isqrt(8 * count + 1) - 1) // 2
+        m = count if self.triangle is None else (math.isqrt(8 * count + 1) - 1) // 2
         if self._count(m + k) != count:
             raise ShapeError(f"{self.name}: {count} elements, the last axis of A {x}, do not fill a triangle.")
         return m + k
@@ -78,7 +75,7 @@ class Places(OperatorProperty):
 
     def _kernel(self, matrix: Shape, out: Spec, req: Req, target: str, take: bool) -> KernelFunction:
         n, outer = matrix[-1], math.prod(matrix[:-2])
-        place = _places(n, self.offset, self.triangle())
+        place = _places(n, self.offset, self.triangle)
         taps = taps_at(n * n, place)
         a, b = (outer, n * n), (outer, len(place))
         if not take:
@@ -113,6 +110,7 @@ class Triangle(Places):
     offset: int = 0
     lower: bool = True
 
+    @property
     def triangle(self) -> bool:
         return self.lower
 

@@ -13,7 +13,7 @@ from typing import Any, ClassVar
 import numpy as np
 
 from ....integers import cdiv
-from ...declare.operator_property import OperatorProperty, gpu_module
+from ...declare.operator_property import OperatorProperty, assign, gpu_module
 from ...kernel import BoundKernel, Kernel, KernelFunction
 from ...op import Req, Reqs, Shape, Specs
 
@@ -69,10 +69,7 @@ def convert(src: np.ndarray, dst: np.ndarray, add: bool) -> None:
         np.copyto(dst, src)
         return
     with np.errstate(all="ignore"):
-        if add:
-            np.add(dst, src, out=dst, casting="unsafe")
-        else:
-            np.copyto(dst, src, casting="unsafe")
+        assign(dst, Req.ADD if add else Req.WRITE, src)
 
 
 def move_kernel(moves: Sequence[Move], ins: Specs, outs: Specs, reqs: Reqs, target: str,

@@ -9,10 +9,11 @@ from typing import Any, ClassVar
 import numpy as np
 
 from ....errors import ParameterError, ShapeError
-from ...declare.operator_property import OperatorProperty, Shapes, assign, gpu_module, math_dtype
+from ...declare.operator_property import OperatorProperty, Shapes, assign, gpu_module
 from ...declare.property_op import register_operator
 from ...kernel import KernelFunction
 from ...op import Req, Reqs, Shape, Specs, is_known
+from .take import add_slices
 
 INT64 = np.dtype(np.int64)
 AXES = 8  # largest number of axes of the GPU kernels
@@ -37,17 +38,6 @@ def rows_at(name: str, given: np.ndarray, dims: Shape) -> np.ndarray:
             raise ShapeError(f"{name}: index {wrong} is out of range for axis {axis} of size {d}.")
         flat = flat * d + np.where(v < 0, v + d, v)
     return np.broadcast_to(flat, at.shape[1:])
-
-
-def add_rows(target: np.ndarray, at: np.ndarray, rows: np.ndarray) -> None:
-    """Add rows [k, inner] to target [n, inner] at indices at [k], in order; rows with equal indices add up."""
-    if not at.size or not target.size:
-        return
-    order = np.argsort(at, kind="stable")
-    placed = at[order]
-    starts = np.flatnonzero(np.r_[True, placed[1:] != placed[:-1]])
-    sums = np.add.reduceat(rows[order].astype(math_dtype(rows.dtype), copy=False), starts, axis=0)
-    target[placed[starts]] += sums.astype(target.dtype, copy=False)
 
 
 class AtPlaces(OperatorProperty):
@@ -110,7 +100,7 @@ class AtPlaces(OperatorProperty):
             if req != Req.ADD:
                 y.fill(0)
             if add_up:
-                add_rows(y, at, inputs[0].reshape(k, inner))
+                add_slices(y[None], at, inputs[0].reshape(1, k, inner))
             elif req == Req.ADD:
                 alone = np.zeros_like(y)
                 alone[at] = inputs[0].reshape(k, inner)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from typing import Any, ClassVar, Literal
+from typing import Any, Literal
 
 import numpy as np
 
@@ -34,9 +34,9 @@ def order_of(x: np.ndarray, down: bool, k: int) -> np.ndarray:
 
 
 class Ordered(OperatorProperty):
-    """Base class: each line along an axis in sorted order; `returns` selects values, indices, both or a mask."""
+    """Base class: each line along an axis in sorted order. ret_typ: values, indices, both or a mask; dtype: of indices."""
 
-    returns: ClassVar[Choices] = "indices"
+    ret_typ, dtype = "indices", np.dtype(np.float32)  # not annotated: parameters of some subclasses alone
     axis: Any = -1  # int or None; None is not the default, so no parameter type fits
     is_ascend: bool = True
 
@@ -44,57 +44,49 @@ class Ordered(OperatorProperty):
         super().__init__(**params)
         self.axis = None if self.axis is None else parse_value(self.name, Param("axis", "int"), self.axis)
 
-    def returned(self) -> Choices:
-        """The selected outputs: values, indices, both or a mask."""
-        return self.returns
-
     def count(self, n: int) -> int:
         """Return the number of elements that are returned out of n."""
         return n
 
-    def index_dtype(self) -> np.dtype:
-        """The dtype of index outputs."""
-        return np.dtype(np.float32)
-
     @property
     def output_names(self) -> tuple[str, ...]:
-        return ("output0", "output1") if self.returned() in ("value", "both") else ("output",)
+        return ("output0", "output1") if self.ret_typ in ("value", "both") else ("output",)
 
     @property
     def visible_outputs(self) -> int:
-        return 2 if self.returned() == "both" else 1
+        return 2 if self.ret_typ == "both" else 1
 
     @property
     def gradient_arguments(self) -> tuple[int, ...]:
-        return (0,) if self.returned() in ("value", "both") else ()
+        return (0,) if self.ret_typ in ("value", "both") else ()
 
     @property
     def backward_reads(self) -> tuple[str, ...]:
         return ("dy0", "y1") if len(self.output_names) > 1 else ()
 
     def infer_type(self, in_type: Dtypes, out_type: Dtypes) -> tuple[Dtypes, Dtypes, Dtypes]:
-        x, what = in_type[0], self.returned()
+        x, what = in_type[0], self.ret_typ
         if what == "indices":
-            return [x], [self.index_dtype()], []
+            return [x], [self.dtype], []
         x = x or out_type[0]
         if what == "mask":
             return [x], [x], []
-        return [x], [x, self.index_dtype() if what == "both" else INT64], []
+        return [x], [x, self.dtype if what == "both" else INT64], []
 
     def output_shapes(self, in_shape: KnownShapes) -> Shapes:
         x = in_shape[0]
         _, n, _ = lines_of(self.name, self.axis, x)
         k = self.count(n)
-        held = _EXACT.get(self.index_dtype().name)
-        if self.returned() in ("indices", "both") and held is not None and n > held:
-            raise DTypeError(f"{self.name}: {self.index_dtype()} cannot hold every index below {n}. Use dtype='int32'.")
-        if self.returned() == "mask":
+        held = _EXACT.get(self.dtype.name)
+        if self.ret_typ in ("indices", "both") and held is not None and n > held:
+            raise DTypeError(f"{self.name}: {self.dtype} cannot hold every index below {n}. Use dtype='int32'.")
+        if self.ret_typ == "mask":
             return [x]
         y = (k,) if self.axis is None else tuple(k if i == self.axis % len(x) else d for i, d in enumerate(x))
         return [y] * len(self.output_names)
 
     def forward_kernel(self, ins: Specs, outs: Specs, reqs: Reqs, target: str, train: bool) -> KernelFunction:
-        lines, what, down = lines_of(self.name, self.axis, ins[0].shape), self.returned(), not self.is_ascend
+        lines, what, down = lines_of(self.name, self.axis, ins[0].shape), self.ret_typ, not self.is_ascend
         k = self.count(lines[1])
         if not math.prod(lines):
             return NOTHING
@@ -154,7 +146,7 @@ class Ordered(OperatorProperty):
 class Sort(Ordered):
     """data sorted along axis. axis None: sorted and flattened."""
 
-    returns: ClassVar[Choices] = "value"
+    ret_typ = "value"
 
 
 @register_operator("argsort")
@@ -164,9 +156,6 @@ class Argsort(Ordered):
     axis: Any = -1
     is_ascend: bool = True
     dtype: np.dtype = np.dtype(np.float32)
-
-    def index_dtype(self) -> np.dtype:
-        return self.dtype
 
 
 @register_operator("topk")
@@ -182,12 +171,6 @@ class TopK(Ordered):
     ret_typ: Choices = "indices"
     is_ascend: bool = False
     dtype: np.dtype = np.dtype(np.float32)
-
-    def returned(self) -> Choices:
-        return self.ret_typ
-
-    def index_dtype(self) -> np.dtype:
-        return self.dtype
 
     def count(self, n: int) -> int:
         if self.k > n:

@@ -81,24 +81,20 @@ class PickedAlong(OperatorProperty):
 
     linear: ClassVar[bool] = True
 
-    how: ClassVar[str] = "clip"
+    mode = "clip"  # see `places`; not annotated: a parameter of pick alone
     gradient_arguments = (0,)
     backward_reads = ("dy", "x1")
     own_dtypes = True
-
-    def rule(self) -> str:
-        """The treatment of indices: see `places`."""
-        return self.how
 
     def lines(self, x: Shape) -> tuple[int, int, int, int, int]:
         """Return outer, n, m, groups, rest for a first input of shape x."""
         raise NotImplementedError(self.name)
 
     def forward_kernel(self, ins: Specs, outs: Specs, reqs: Reqs, target: str, train: bool) -> KernelFunction:
-        return pick_kernel(self.lines(ins[0].shape), self.rule(), reqs[0], target)
+        return pick_kernel(self.lines(ins[0].shape), self.mode, reqs[0], target)
 
     def backward_kernel(self, ins: Specs, outs: Specs, reqs: Reqs, target: str, train: bool) -> KernelFunction:
-        return put_kernel(self.lines(outs[0].shape), self.rule(), reqs[0], target)
+        return put_kernel(self.lines(outs[0].shape), self.mode, reqs[0], target)
 
 
 @register_operator("pick", aliases=("choose_element_0index",))
@@ -113,9 +109,6 @@ class Pick(PickedAlong):
     keepdims: bool = False
     mode: Literal["clip", "wrap"] = "clip"
     argument_names = ("data", "index")
-
-    def rule(self) -> str:
-        return self.mode
 
     def lines(self, x: Shape) -> tuple[int, int, int, int, int]:
         outer, n, inner = lines_of(self.name, self.axis, x)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from typing import ClassVar
 
 import numpy as np
 
@@ -230,14 +231,11 @@ class ReshapeLike(SameElements):
 class Permuted(MoveProperty):
     """Base class: one input, one output with its axes in another order."""
 
+    backwards: ClassVar[bool] = True  # the shape of data can be inferred from that of the output
+
     def order(self, rank: int) -> tuple[int, ...]:
         """Return the input axis of each output axis."""
         raise NotImplementedError(self.name)
-
-    @property
-    def backwards(self) -> bool:
-        """Return True if the shape of data can be inferred from that of the output."""
-        return True
 
     def infer_shape(self, in_shape: Shapes, out_shape: Shapes) -> tuple[Shapes, Shapes, Shapes]:
         x, y = in_shape[0], out_shape[0]
@@ -315,25 +313,28 @@ class BlockMoved(MoveProperty):
         if self.block_size < 1:
             raise ParameterError(f"{self.name}: block_size={self.block_size} must be at least 1.")
 
-    def four(self, x: Shape) -> Shape:
-        """Return x after checking that it is [n, c, h, w]."""
+    def moved(self, n: int, c: int, h: int, w: int) -> Shape:
+        """Return the shape of the output; sizes may be unknown."""
+        raise NotImplementedError(self.name)
+
+    def infer_shape(self, in_shape: Shapes, out_shape: Shapes) -> tuple[Shapes, Shapes, Shapes]:
+        x = in_shape[0]
+        if x is None:
+            return list(in_shape), list(out_shape), []
         if len(x) != 4:
             raise ShapeError(f"{self.name}: data {x} must be [n, c, h, w].")
-        return x
+        return [x], [self.moved(*x)], []
 
 
 @register_operator("depth_to_space")
 class DepthToSpace(BlockMoved):
     """[n, b·b·c, h, w] to [n, c, h·b, w·b], b = block_size."""
 
-    def infer_shape(self, in_shape: Shapes, out_shape: Shapes) -> tuple[Shapes, Shapes, Shapes]:
-        x, b = in_shape[0], self.block_size
-        if x is None:
-            return list(in_shape), list(out_shape), []
-        n, c, h, w = self.four(x)
+    def moved(self, n: int, c: int, h: int, w: int) -> Shape:
+        b = self.block_size
         if c > 0 and c % (b * b):
             raise ShapeError(f"{self.name}: {c} channels are not a multiple of block_size² = {b * b}.")
-        return [x], [(n, c // (b * b) if c >= 0 else -1, *(d * b if d >= 0 else -1 for d in (h, w)))], []
+        return n, c // (b * b) if c >= 0 else -1, *(d * b if d >= 0 else -1 for d in (h, w))
 
     def moves(self, ins: Sequence[Shape], outs: Sequence[Shape]) -> list[Move]:
         (n, c, h, w), b = ins[0], self.block_size
@@ -345,14 +346,11 @@ class DepthToSpace(BlockMoved):
 class SpaceToDepth(BlockMoved):
     """[n, c, h·b, w·b] to [n, b·b·c, h, w], b = block_size."""
 
-    def infer_shape(self, in_shape: Shapes, out_shape: Shapes) -> tuple[Shapes, Shapes, Shapes]:
-        x, b = in_shape[0], self.block_size
-        if x is None:
-            return list(in_shape), list(out_shape), []
-        n, c, h, w = self.four(x)
+    def moved(self, n: int, c: int, h: int, w: int) -> Shape:
+        b = self.block_size
         if max(h, 0) % b or max(w, 0) % b:
             raise ShapeError(f"{self.name}: a plane of {h} × {w} is not divisible into blocks of {b} × {b}.")
-        return [x], [(n, c * b * b if c >= 0 else -1, *(d // b if d >= 0 else -1 for d in (h, w)))], []
+        return n, c * b * b if c >= 0 else -1, *(d // b if d >= 0 else -1 for d in (h, w))
 
     def moves(self, ins: Sequence[Shape], outs: Sequence[Shape]) -> list[Move]:
         (n, c, h, w), b = ins[0], self.block_size

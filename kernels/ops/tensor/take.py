@@ -17,17 +17,24 @@ from ...op import Req, Reqs, Specs, merge_shapes
 from .reshape import check_axis, lines_of
 
 
+def add_slices(target: np.ndarray, at: np.ndarray, given: np.ndarray) -> None:
+    """Add given [outer, k, inner] to target [outer, n, inner] at indices at [k]; those with equal indices add up in order."""
+    if not at.size or not target.size:
+        return
+    order = np.argsort(at, kind="stable")
+    placed = at[order]
+    starts = np.flatnonzero(np.r_[True, placed[1:] != placed[:-1]])
+    sums = np.add.reduceat(given[:, order].astype(math_dtype(given.dtype), copy=False), starts, axis=1)
+    target[:, placed[starts]] += sums.astype(target.dtype, copy=False)
+
+
 class Picked(OperatorProperty):
     """Base class: output [outer, k, inner] = source [outer, n, inner] at k indices."""
 
     linear: ClassVar[bool] = True
 
-    axis = 0  # of the source; not annotated: a parameter of take alone
+    axis, mode = 0, "clip"  # of the source, of indices out of range; not annotated: parameters of take alone
     source: ClassVar[int] = 0  # position of the source among the arguments; the other one holds the indices
-
-    def how(self) -> str:
-        """The treatment of indices out of range: "clip", "wrap" or "raise"."""
-        return "clip"
 
     def infer_type(self, in_type: Dtypes, out_type: Dtypes) -> tuple[Dtypes, Dtypes, Dtypes]:
         d = in_type[self.source] or out_type[0]
@@ -47,9 +54,9 @@ class Picked(OperatorProperty):
         """Return given as indices below n, int64 [k]. With "raise", raises ShapeError for an index out of range."""
         with np.errstate(invalid="ignore"):
             at = given.reshape(-1).astype(np.int64)
-        if self.how() == "wrap":
+        if self.mode == "wrap":
             return at % n
-        if self.how() == "raise" and at.size and (at.min() < 0 or at.max() >= n):
+        if self.mode == "raise" and at.size and (at.min() < 0 or at.max() >= n):
             wrong = at[(at < 0) | (at >= n)][0]
             raise ShapeError(f"{self.name}: index {wrong} is out of range for an axis of size {n}. Use mode='clip' or 'wrap'.")
         return np.clip(at, 0, n - 1)
@@ -58,7 +65,7 @@ class Picked(OperatorProperty):
         s, req, k = self.source, reqs[0], ins[1 - self.source].size
         rows = lines_of(self.name, self.axis, ins[s].shape)
         if target == "gpu":
-            module, wrap = gpu_module("tensor.triton_pick"), self.how() == "wrap"
+            module, wrap = gpu_module("tensor.triton_pick"), self.mode == "wrap"
             return lambda run, inputs, outputs: module.take(run, rows, k, inputs[s], inputs[1 - s], outputs[0],
                                                             wrap=wrap, add=req == Req.ADD)
         outer, n, inner = rows
@@ -76,23 +83,17 @@ class Picked(OperatorProperty):
     def backward_kernel(self, ins: Specs, outs: Specs, reqs: Reqs, target: str, train: bool) -> KernelFunction:
         rows, req, k = lines_of(self.name, self.axis, outs[0].shape), reqs[0], ins[1].size
         if target == "gpu":
-            module, wrap = gpu_module("tensor.triton_take"), self.how() == "wrap"
+            module, wrap = gpu_module("tensor.triton_take"), self.mode == "wrap"
             return lambda run, inputs, outputs: module.put(run, rows, k, *inputs, outputs[0], wrap=wrap,
                                                            add=req == Req.ADD)
-        (outer, n, inner), dtype = rows, math_dtype(outs[0].dtype)
+        outer, n, inner = rows
 
         def kernel(run: Any, inputs: Sequence[Any], outputs: Sequence[Any]) -> None:
             dx = outputs[0].reshape(rows)
             if req != Req.ADD:
                 dx.fill(0)
-            if not k or not dx.size:
-                return
-            at, dy = self.numbers(inputs[1], n), inputs[0].reshape(outer, k, inner)
-            order = np.argsort(at, kind="stable")  # slices with equal indices are added in their order
-            sorted_at = at[order]
-            starts = np.flatnonzero(np.r_[True, sorted_at[1:] != sorted_at[:-1]])
-            sums = np.add.reduceat(dy[:, order].astype(dtype, copy=False), starts, axis=1)
-            dx[:, sorted_at[starts]] += sums.astype(dx.dtype, copy=False)
+            if k and dx.size:
+                add_slices(dx, self.numbers(inputs[1], n), inputs[0].reshape(outer, k, inner))
 
         return kernel
 
@@ -108,9 +109,6 @@ class Take(Picked):
     axis: int = 0
     mode: Literal["clip", "wrap", "raise"] = "clip"
     argument_names = ("a", "indices")
-
-    def how(self) -> str:
-        return self.mode
 
     def infer_shape(self, in_shape: Shapes, out_shape: Shapes) -> tuple[Shapes, Shapes, Shapes]:
         a, i = in_shape
