@@ -20,8 +20,10 @@ from .. import engine
 from ..context import Context
 from ..engine.gpu import cuda
 from ..engine.memory import storage
+from ..engine.run_context import RunContext
 from ..kernels.configs import active as active_configs
 from ..kernels.configs.key import Config
+from ..kernels.kernel import DeviceArray
 from ..kernels.op import Req
 from ..kernels.tolerance import tolerance
 from .collect import TuningRequest, collect
@@ -35,7 +37,7 @@ SEED = 7
 class Bench:
     """The arrays of one task, and its kernels, by configuration."""
 
-    def __init__(self, run: Any, task: TuningTask):
+    def __init__(self, run: RunContext, task: TuningTask):
         self.run, self.task = run, task
         rng = np.random.default_rng(SEED)
         self.ins = [device_array(run, sample(rng, s.shape, s.dtype), s.dtype) for s in task.ins]
@@ -126,14 +128,14 @@ class Bench:
         return [np.array(o if isinstance(o, np.ndarray) else cuda.to_host(o)) for o, _ in kept]
 
 
-def device_array(run: Any, values: np.ndarray, dtype: np.dtype) -> Any:
+def device_array(run: RunContext, values: np.ndarray, dtype: np.dtype) -> Any:
     """Return values as an array on run's device."""
     array = storage.array(values.shape, dtype, run.ctx)
     assign(array, values)
     return array
 
 
-def assign(array: Any, values: np.ndarray) -> None:
+def assign(array: DeviceArray, values: np.ndarray) -> None:
     """Write values to an array on any device."""
     if isinstance(array, np.ndarray):
         array[...] = values
@@ -148,7 +150,7 @@ def sample(rng: np.random.Generator, shape: tuple[int, ...], dtype: np.dtype) ->
     return rng.standard_normal(shape, dtype=np.float32).astype(dtype)
 
 
-def rooflines(run: Any, dtypes: list[str]) -> dict[str, float]:
+def rooflines(run: RunContext, dtypes: list[str]) -> dict[str, float]:
     """Measure this machine's "bytes_per_s" (read and written, by a large copy) and "flops DTYPE" (of a large product)."""
     limits = {}
     if run.stream is None:
@@ -175,7 +177,7 @@ def rooflines(run: Any, dtypes: list[str]) -> dict[str, float]:
     return limits
 
 
-def best_of(work: Callable[[], Any], rounds: int = 10, enough: float = 0.3) -> float:
+def best_of(work: Callable[[], object], rounds: int = 10, enough: float = 0.3) -> float:
     """The shortest of up to `rounds` runs, in seconds, after a warm-up; at least three, until they take `enough` seconds."""
     work()
     seconds: list[float] = []
@@ -201,7 +203,7 @@ class TimingServer:
         engine.current().wait_for_all()
         return box[0]
 
-    def _do(self, run: Any, order: Mapping[str, Any]) -> dict[str, Any]:
+    def _do(self, run: RunContext, order: Mapping[str, Any]) -> dict[str, Any]:
         try:
             if order["do"] == "rooflines":
                 return {"rooflines": rooflines(run, order["dtypes"])}

@@ -216,7 +216,7 @@ class Store:
         return self.put(list(read_rows(path)))
 
     # ---- runs and rooflines -------------------------------------------------------------------------------------------
-    def begin(self, arguments: Mapping[str, Any]) -> int:
+    def begin(self, arguments: Mapping[str, object]) -> int:
         """Record that a run with these arguments has begun. Return its number."""
         cursor = self._db.execute("INSERT INTO runs (arguments, started) VALUES (?, datetime('now'))", (json.dumps(arguments),))
         assert cursor.lastrowid is not None

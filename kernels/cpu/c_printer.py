@@ -14,7 +14,7 @@ import hashlib
 import math
 import re
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 import numpy as np
 
@@ -87,11 +87,12 @@ def c_function(e: Expression, ins: Specs, outs: Specs, reqs: Reqs) -> CFunction 
              for t, s in zip(targets, stored)]
     adds = [wanted[t] == Req.ADD for t in targets]
     try:
-        return _Printer(roots, specs, len(ins), layout, adds, e.scalars).function(targets, states)
+        return _FunctionPrinter(roots, specs, len(ins), layout, adds, e.scalars).function(targets, states)
     except _NoSpelling as reason:
         return str(reason)
 
 
+@dataclass
 class _Loop:
     """One loop over a block, or one call for it, with the copies before and after.
 
@@ -99,14 +100,13 @@ class _Loop:
     adds:   outputs that are read before it; ends: outputs that are complete after it.
     """
 
-    def __init__(self) -> None:
-        self.lines: list[str] = []
-        self.is_call = False
-        self.adds: list[int] = []
-        self.ends: list[int] = []
+    lines: list[str] = field(default_factory=list)
+    is_call: bool = False
+    adds: list[int] = field(default_factory=list)
+    ends: list[int] = field(default_factory=list)
 
 
-class _Printer:
+class _FunctionPrinter:
     """Turns typed roots into the text of one function.
 
     Values are called v0 (input 0), k3 (a node that another loop reads) and w1 (what output 1 gets), blocks on the stack, and

@@ -21,9 +21,9 @@ from ...dtype import cast_into, is_float, is_half, to_integer
 from ..configs import active as active_configs
 from ..configs.key import key
 from ..ir.coalesce import Layout, merge
-from ..ir.expr import BOOL, CAST, CONST, LOAD, PARAM, REDUCE, Expr, cost, resolve_weak_dtype, topological, typed
+from ..ir.expr import BOOL, CAST, CONST, LOAD, PARAM, REDUCE, Expr, cost, identity, resolve_weak_dtype, topological, typed
 from ..ir.primitives import PRIMITIVES
-from ..ir.rows import whole_rows
+from ..ir.rows import padded, whole_rows
 from ..ir.special import mask_dtype
 from ..kernel import BoundKernel, Kernel
 from ..op import Expression, Req, Reqs, Specs
@@ -43,7 +43,7 @@ _REDUCE = {"sum": np.add, "max": np.maximum}
 
 def numpy_source(e: Expression, ins: Specs, outs: Specs, reqs: Reqs, *, name: str = "kernel") -> str:
     """The text of the function that computes one tile."""
-    return _Printer(e, ins, outs, reqs, name).source
+    return _TilePrinter(e, ins, outs, reqs, name).source
 
 
 def numpy_kernel(e: Expression, ins: Specs, outs: Specs, reqs: Reqs, *, name: str = "kernel") -> Kernel:
@@ -51,7 +51,7 @@ def numpy_kernel(e: Expression, ins: Specs, outs: Specs, reqs: Reqs, *, name: st
 
     Outputs smaller than the full shape are folded with e.combine.
     """
-    printed = _Printer(e, ins, outs, reqs, name)
+    printed = _TilePrinter(e, ins, outs, reqs, name)
     tile = printed.compile()
     layout, n_in, n_targets = printed.layout, len(ins), len(printed.targets)
     if layout.size == 0:
@@ -72,39 +72,29 @@ def numpy_kernel(e: Expression, ins: Specs, outs: Specs, reqs: Reqs, *, name: st
 
     if sliced is None:
         same = layout.is_flat and all(s.shape == ins[0].shape for s in (*ins, *outs)) if ins else False
-        make_registers = [(d, shape) for d, shape in printed.register_shapes(layout.dims)]
-        single_fold = [printed.fold_store(t) for t in folds]
-        if same:
-            full = ins[0].shape
-            make_registers = [(d, full) for d, _ in make_registers]
+        registers = [(d, ins[0].shape if same else shape) for d, shape in printed.register_shapes(layout.dims)]
+        seen = [ins[0].shape] * len(shapes) if same else shapes
+        stores = [(printed.fold_store(t), n_in + t) for t in folds]
+
+        def bind(inputs: Sequence[np.ndarray], outputs: Sequence[np.ndarray]) -> BoundKernel:
+            arrays = [a if a.shape == s else a.reshape(s) for a, s in zip([*inputs, *results(inputs, outputs)], seen)]
+            if not registers and not stores:
+                return lambda run, scalars=(): no_fp_warnings(tile, *arrays, *scalars)
+
+            def call(run: Any, scalars: Sequence[float] = ()) -> None:
+                folded = no_fp_warnings(tile, *arrays, *_registers(run, registers), *scalars)
+                for (store, at), part in zip(stores, folded or ()):
+                    no_fp_warnings(store, arrays[at], part)
+
+            return call
 
         def kernel(run: Any, inputs: Sequence[np.ndarray], outputs: Sequence[np.ndarray], scalars: tuple = ()) -> None:
-            arrays = [*inputs, *results(inputs, outputs)]
-            if not same:
-                arrays = [a if a.shape == s else a.reshape(s) for a, s in zip(arrays, shapes)]
-            folded = no_fp_warnings(tile, *arrays, *_registers(run, make_registers), *scalars)
-            if folded:
-                for store, t, part in zip(single_fold, folds, folded):
-                    no_fp_warnings(store, arrays[n_in + t], part)
+            bind(inputs, outputs)(run, scalars)
 
         def plain(run: Any, inputs: Sequence[np.ndarray], outputs: Sequence[np.ndarray], scalars: tuple = ()) -> None:
             no_fp_warnings(tile, *inputs, *outputs, *scalars)
 
-        def bind(inputs: Sequence[np.ndarray], outputs: Sequence[np.ndarray]) -> BoundKernel:
-            seen = [ins[0].shape] * len(shapes) if same else shapes
-            arrays = [a if a.shape == s else a.reshape(s) for a, s in zip([*inputs, *results(inputs, outputs)], seen)]
-            stores = [(store, arrays[n_in + t]) for store, t in zip(single_fold, folds)]
-            if not make_registers and not stores:
-                return lambda run, scalars=(): no_fp_warnings(tile, *arrays, *scalars)
-
-            def call(run: Any, scalars: Sequence[float] = ()) -> None:
-                folded = no_fp_warnings(tile, *arrays, *_registers(run, make_registers), *scalars)
-                for (store, out), part in zip(stores, folded or ()):
-                    no_fp_warnings(store, out, part)
-
-            return call
-
-        direct = same and not make_registers and not folds and not states and targets == list(range(len(outs)))
+        direct = same and not registers and not folds and not states and targets == list(range(len(outs)))
         return Kernel(plain if direct else kernel, bind)
 
     tiles = sliced
@@ -151,26 +141,13 @@ def _registers(run: Any, wanted: Sequence[tuple[np.dtype, tuple[int, ...]]]) -> 
     return [run.workspace(s, d) for d, s in wanted]
 
 
-def _empty_kernel(printed: _Printer) -> Kernel:
+def _empty_kernel(printed: _TilePrinter) -> Kernel:
     def kernel(run: Any, inputs: Any, outputs: Any, scalars: tuple = ()) -> None:
         for t in printed.targets:
             if t not in printed.states and printed.reqs[t] != Req.ADD and outputs[t].size:
-                outputs[t].fill(_identity(printed.combine, outputs[t].dtype))
+                outputs[t].fill(identity(printed.combine, outputs[t].dtype))
 
     return Kernel(kernel)
-
-
-def _identity(combine: str, dtype: np.dtype) -> Any:
-    if combine == "add":
-        return dtype.type(0)
-    if combine == "mul":
-        return dtype.type(1)
-    low = combine == "maximum"
-    if dtype == BOOL:
-        return not low
-    if dtype.kind in "iu":
-        return np.iinfo(dtype).min if low else np.iinfo(dtype).max
-    return dtype.type(-np.inf if low else np.inf)
 
 
 class _Tile:
@@ -184,7 +161,7 @@ class _Tile:
         self.index = [tuple(s if here else whole for s, here in zip(slices, p)) for p in layout.present]
 
 
-def tile_key(printed: _Printer, n_in: int, work: int) -> Any:
+def tile_key(printed: _TilePrinter, n_in: int, work: int) -> Any:
     """Return the tuning key of a tile size: the layout and number of the operands, and the cost of an element."""
     layout = printed.layout
     lies = "row" if printed.whole_rows else "fold" if any(printed.folded) else "flat" if layout.is_flat else "broadcast"
@@ -211,7 +188,7 @@ def _tiles(layout: Layout, size: int = TILE, *, keep_last: bool = False) -> list
     ]
 
 
-class _Printer:
+class _TilePrinter:
     """Turns an Expression into the source of a function over one tile.
 
     targets:  numbers of the outputs (and states) that are stored; states: {output number: input number}.
@@ -224,10 +201,8 @@ class _Printer:
         self.reqs = dict(enumerate(reqs)) | dict.fromkeys(self.states, Req.WRITE)
         self.targets = [i for i in range(len(e.outputs)) if self.reqs[i] != Req.NULL]
         self.specs = [ins[self.states[t]] if t in self.states else outs[t] for t in self.targets]
-        self.layout = merge([s.shape for s in (*ins, *self.specs)])
         self.whole_rows = e.kind == "row"
-        if self.whole_rows:
-            self.layout = _row_layout([s.shape for s in (*ins, *self.specs)])
+        self.layout = (_row_layout if self.whole_rows else merge)([s.shape for s in (*ins, *self.specs)])
         n = len(ins)
         self.folded = [bool(self.layout.folded(n + i)) and math.prod(self.layout.dims) != 1 for i in range(len(self.specs))]
         self.roots = [e.outputs[t] if e.outputs[t].dtype is not None else resolve_weak_dtype(e.outputs[t], s.dtype)
@@ -325,6 +300,8 @@ class _Printer:
             for a in dying:
                 self._release(a, held, free)
         folded = []
+        arrays = [f"x{i}" for i in range(n_in)] + [f"o{t}" for t in range(len(self.roots))]
+        whole = ", ".join(f"{a}.shape" for a in arrays)  # the shape of the tile
         for t, root in enumerate(self.roots):
             at = place[id(root)]
             value = kept.get(id(root), names[at])
@@ -333,10 +310,8 @@ class _Printer:
                 if self.whole_rows and axes == (len(self.layout.dims) - 1,) and (by_row[at] or not varies[at]):
                     folded.append(f"np.reshape({value}, np.shape({value}) or {(1,) * len(self.layout.dims)})")
                     continue  # one value for each row is what this output has
-                if by_row[at] and axes[-1] == len(self.layout.dims) - 1:  # one value for all of a row
-                    operands = [f"x{i}" for i in range(n_in)] + [f"o{k}" for k in range(len(self.roots))]
-                    value = f"np.broadcast_to({value}, np.broadcast_shapes({', '.join(f'{o}.shape' for o in operands)}))"
-                value = self._spread(root, value, varies[at])
+                if (by_row[at] and axes[-1] == len(self.layout.dims) - 1) or root.op in (LOAD, PARAM, CONST) or not varies[at]:
+                    value = f"np.broadcast_to({value}, np.broadcast_shapes({whole}))"  # else too few elements would be folded
                 arguments = f"{value}, axis={axes}, keepdims=True{self._wide(root)}"
                 folded.append(f"total({value}, {axes})" if self.combine == "add" and root.dtype != BOOL else
                               f"np.{_COMBINE[self.combine].__name__}.reduce({arguments})")
@@ -348,8 +323,7 @@ class _Printer:
                 lines.append(_converted(value, root.dtype, self.specs[t].dtype, f"o{t}"))
         if folded:
             lines.append(f"return [{', '.join(folded)}]")
-        parameters = [f"x{i}" for i in range(n_in)] + [f"o{t}" for t in range(len(self.roots))]
-        parameters += [f"r{i}" for i in range(len(self.registers))] + [f"s_{n}" for n in self.scalar_names]
+        parameters = [*arrays, *(f"r{i}" for i in range(len(self.registers))), *(f"s_{n}" for n in self.scalar_names)]
         body = "\n".join("    " + line for line in lines) or "    pass"
         return f"def {self.name}({', '.join(parameters)}):\n{body}\n"
 
@@ -435,13 +409,6 @@ class _Printer:
             return f"np.{function.__name__}({', '.join(args)}, out={out})"
         return f"p_{x.op}({', '.join(args)}, {out})"
 
-    def _spread(self, root: Expr, value: str, varies: bool) -> str:
-        """The value over the whole tile, for folding; an operand that is itself broadcast would fold too few elements."""
-        if root.op not in (LOAD, PARAM, CONST) and varies:
-            return value
-        operands = [f"x{i}" for i in range(len(self.layout.present) - len(self.roots))]
-        return f"np.broadcast_to({value}, np.broadcast_shapes({', '.join(f'{o}.shape' for o in operands)}))"
-
     def _wide(self, root: Expr) -> str:
         return f", dtype=d_{root.dtype.name}" if root.dtype is not None and root.dtype.kind in "iub" and root.op == LOAD else ""
 
@@ -456,7 +423,7 @@ def _converted(value: str, have: np.dtype | None, want: np.dtype, out: str) -> s
 def _row_layout(shapes: Sequence[tuple[int, ...]]) -> Layout:
     """Two merged axes, (rows, last): reductions run over the second."""
     rank = max(1, *(len(s) for s in shapes))  # one element is a row of one
-    padded = [(1,) * (rank - len(s)) + tuple(s) for s in shapes]
-    last = max(s[-1] for s in padded)
-    lead = merge([s[:-1] for s in padded])
-    return Layout((*lead.dims, last), tuple((*p, s[-1] == last) for p, s in zip(lead.present, padded)))
+    views = [padded(s, rank) for s in shapes]
+    last = max(v[-1] for v in views)
+    lead = merge([v[:-1] for v in views])
+    return Layout((*lead.dims, last), tuple((*p, v[-1] == last) for p, v in zip(lead.present, views)))

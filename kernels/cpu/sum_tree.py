@@ -8,12 +8,13 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
-from typing import Any
+from typing import TypeVar
 
 import numpy as np
 
 from ...integers import cdiv
 
+T = TypeVar("T")
 _FEW, _LONG = 64, 132  # numbers that are added one after the other: short rows, and long ones, whose slabs leave the first cache
 
 
@@ -43,7 +44,7 @@ def _along(values: np.ndarray, axis: int) -> np.ndarray:
     return np.add.reduce(values, axis=axis, keepdims=True)
 
 
-def combined(function: Callable[[Any, Any], Any], parts: Sequence[Any]) -> Any:
+def combined(function: Callable[[T, T], T], parts: Sequence[T]) -> T:
     """Return all parts combined by function as a balanced tree: neighbours first, then the results of neighbours."""
     parts = list(parts)
     while len(parts) > 1:

@@ -16,8 +16,9 @@ import numpy as np
 from ...dtype import bfloat16, float32, is_float, is_half, to_integer
 from ..ir.expr import BOOL, CAST, CONST, LOAD, PARAM, REDUCE, Expr, loads, resolve_weak_dtype, typed
 from ..ir.primitives import PRIMITIVES
+from ..kernel import DeviceArray, Run
 from ..op import Req, Spec
-from .launch import launch
+from .launch import Stream, launch
 from .load import HEADER
 from .source import KernelSource, kernel_of
 from .special import helpers_for
@@ -31,14 +32,12 @@ def tl_type(dtype: np.dtype) -> str:
     return "tl.int1" if dtype == BOOL else f"tl.{dtype.name}"
 
 
-def literal(value: Any, dtype: np.dtype) -> str:
+def literal(value: float, dtype: np.dtype) -> str:
     """A number in Triton's syntax."""
     if dtype.kind == "u":
         return str(int(value) % (1 << 8 * dtype.itemsize))
     if is_float(dtype):
-        value = float(value)
-        if not math.isfinite(value):
-            return f'float("{value}")'
+        return repr(float(value)) if math.isfinite(value) else f'float("{float(value)}")'
     return repr(value)
 
 
@@ -76,10 +75,10 @@ class KernelLaunch:
     sizes: dict[str, int]
     scalars: list[tuple[int, str]]
     grid: tuple[int, ...]
-    constexprs: dict[str, int]
+    constexprs: dict[str, Any]
     num_warps: int
 
-    def run(self, stream: Any, arrays: Mapping[ArrayRef, Any], scalars: Sequence[float]) -> None:
+    def run(self, stream: Stream | None, arrays: Mapping[ArrayRef, DeviceArray], scalars: Sequence[float]) -> None:
         values = [_argument(scalars[i], kind) for i, kind in self.scalars]
         launch(self.kernel, self.grid, *(arrays[ref] for ref in self.arrays), *self.sizes.values(), *values,
                num_warps=self.num_warps, stream=stream, **self.constexprs)
@@ -97,14 +96,13 @@ class LaunchPlan:
         self.workspace.append(Spec(shape, dtype))
         return StoreTarget(root, self.workspace[-1], Req.WRITE, ("workspace", len(self.workspace) - 1))
 
-    def run(self, run: Any, inputs: Sequence[Any], outputs: Sequence[Any], scalars: Sequence[float] = ()) -> None:
-        """Launch every kernel. run: the engine's RunContext; None if no kernel needs a stream or workspace."""
-        arrays: dict[ArrayRef, Any] = {("in", i): a for i, a in enumerate(inputs)}
+    def run(self, run: Run, inputs: Sequence[DeviceArray], outputs: Sequence[DeviceArray], scalars: Sequence[float] = ()) -> None:
+        """Launch every kernel."""
+        arrays: dict[ArrayRef, DeviceArray] = {("in", i): a for i, a in enumerate(inputs)}
         arrays |= {("out", i): a for i, a in enumerate(outputs)}
         arrays |= {("workspace", i): run.workspace(s.shape, s.dtype) for i, s in enumerate(self.workspace)}
-        stream = run.stream if run is not None else None
         for one in self.launches:
-            one.run(stream, arrays, scalars)
+            one.run(run.stream, arrays, scalars)
 
 
 class KernelBody:

@@ -19,14 +19,16 @@ from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass
 from multiprocessing.connection import Connection, wait
 from multiprocessing.process import BaseProcess
-from typing import Any
+from typing import Any, TypeVar
 
 from .compile import compile_here
 
 BATCH = 32  # jobs of one fork at most: Triton gives back little of the memory it takes
 
-Work = Callable[[Any], dict[str, Any]]
-Answer = Callable[[int, dict[str, Any]], None]
+T = TypeVar("T")
+Reply = dict[str, Any]  # JSON
+Work = Callable[[T], Reply]
+Answer = Callable[[int, Reply], None]
 
 
 @dataclass
@@ -38,14 +40,14 @@ class _Compiler:
     deadline: float
 
 
-def run_pool(jobs: Sequence[Any], work: Work, workers: int, timeout: float, answer: Answer) -> None:
+def run_pool(jobs: Sequence[T], work: Work[T], workers: int, timeout: float, answer: Answer) -> None:
     """Call answer(i, work(jobs[i])) for every job, several in each fork of this process, which must have one thread."""
     fork = multiprocessing.get_context("fork")
     batch = max(1, min(BATCH, len(jobs) // (4 * workers)))
     todo = [list(range(i, min(i + batch, len(jobs)))) for i in range(0, len(jobs), batch)][::-1]
     running: dict[Connection, _Compiler] = {}
 
-    def finish(pipe: Connection, reply: dict[str, Any]) -> None:
+    def finish(pipe: Connection, reply: Reply) -> None:
         """A compiler has ended: reply is the answer to the job it worked at, if any; its other jobs go to another."""
         pipe.close()
         left = running.pop(pipe).jobs
@@ -84,7 +86,7 @@ def run_pool(jobs: Sequence[Any], work: Work, workers: int, timeout: float, answ
             _kill(compiler.process)
 
 
-def _compile_all(work: Work, jobs: Sequence[Any], pipe: Connection) -> None:
+def _compile_all(work: Work[T], jobs: Sequence[T], pipe: Connection) -> None:
     os.setpgid(0, 0)
     signal.signal(signal.SIGTERM, signal.SIG_DFL)
     for job in jobs:
@@ -102,7 +104,7 @@ def _kill(process: BaseProcess) -> None:
     process.join()
 
 
-def _compiled(job: dict[str, Any]) -> dict[str, Any]:
+def _compiled(job: dict[str, Any]) -> Reply:
     try:
         with tempfile.TemporaryDirectory() as once:  # the result is kept in our own store, so not in Triton's as well
             os.environ["TRITON_CACHE_DIR"] = once

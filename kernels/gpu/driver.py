@@ -40,7 +40,7 @@ class Driver:
         self._lock = threading.Lock()
         self.call("cuInit", 0)
 
-    def call(self, function: str, *args: Any) -> None:
+    def call(self, function: str, *args: object) -> None:
         """Call a driver function. Raises OperatorError with the driver's message."""
         code = getattr(self.lib, function)(*args)
         if code:

@@ -62,7 +62,7 @@ def _plain(value: Any) -> Any:
     return {"tl": value.name} if isinstance(value, Name) else value
 
 
-def constexpr(value: Any) -> Any:
+def constexpr(value: object) -> Any:
     """Return a constexpr read from JSON. Imports triton if it is a dtype."""
     return Name(value["tl"]).real() if isinstance(value, dict) else value
 

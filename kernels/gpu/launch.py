@@ -13,12 +13,14 @@ import math
 import threading
 from collections.abc import Callable, Iterator, Sequence
 from functools import partial
-from typing import Any
+from typing import Any, Protocol
 
 import numpy as np
 
 from ...errors import ParameterError
 from ...integers import cdiv
+from ..kernel import DeviceArray
+from ..op import Shaped
 from . import store as gpu_store
 from .driver import check_grid, driver
 from .job import CompileJob
@@ -29,8 +31,17 @@ from .target import recording
 _INT32 = range(-(2**31), 2**31)
 
 
-def launch(fn: KernelSource, grid: Sequence[int], *args: Any, num_warps: int = 4, num_stages: int = 3, stream: Any = None,
-           workspace: Any = None, **constexprs: Any) -> None:
+class Stream(Protocol):
+    """The engine's stream of a GPU."""
+
+    @property
+    def device_index(self) -> int: ...
+    @property
+    def cuda_stream(self) -> int: ...
+
+
+def launch(fn: KernelSource, grid: Sequence[int], *args: DeviceArray | float, num_warps: int = 4, num_stages: int = 3,
+           stream: Stream | None = None, workspace: Callable[..., DeviceArray] | None = None, **constexprs: Any) -> None:
     """Run fn once per point of grid; a grid with a zero in it runs nothing.
 
     args:       tensors, ints, floats, in the order of fn's parameters, tensors first. An int must fit int32 unless its
@@ -41,18 +52,18 @@ def launch(fn: KernelSource, grid: Sequence[int], *args: Any, num_warps: int = 4
     """
     recorder = recording.recorder
     if recorder is not None:
-        job = job_of(fn, args, constexprs, num_warps, num_stages, recorder.target)
+        job = _job_of(fn, args, constexprs, num_warps, num_stages, recorder.target)
         recorder.launches.append((job, tuple(grid)))
     else:
         _run(fn, grid, args, constexprs, num_warps, num_stages, stream, workspace)
 
 
-def wide_float(array: Any) -> Any:
+def wide_float(array: Shaped) -> Any:
     """The dtype that floating-point sums over an array are computed in."""
     return tl.float64 if str(array.dtype) == "torch.float64" else tl.float32
 
 
-def accumulator(array: Any) -> Any:
+def accumulator(array: Shaped) -> Any:
     """The dtype that sums over an array are computed in: int64 for integers."""
     return wide_float(array) if array.dtype.is_floating_point else tl.int64
 
@@ -95,7 +106,7 @@ def _run_compiled(fn: KernelSource, grid: Sequence[int], args: Sequence[Any], co
     enqueue(handle, grid, values, cdiv(memory.data_ptr(), alignment) * alignment)
 
 
-def job_of(fn: KernelSource, args: Sequence[Any], constexprs: dict[str, Any], num_warps: int, num_stages: int,
+def _job_of(fn: KernelSource, args: Sequence[Any], constexprs: dict[str, Any], num_warps: int, num_stages: int,
            target: int) -> CompileJob:
     """The compile job of a launch. It depends on the kind of a run-time number, never on its value."""
     signature, aligned = {}, []
@@ -113,7 +124,7 @@ def job_of(fn: KernelSource, args: Sequence[Any], constexprs: dict[str, Any], nu
 def _load(fn: KernelSource, args: Sequence[Any], constexprs: dict[str, Any], num_warps: int, num_stages: int,
           device: int) -> tuple[Callable[..., None], int, int]:
     """Load a specialisation from the store, or compile it now: (enqueue, bytes of scratch per program, their alignment)."""
-    job = job_of(fn, args, constexprs, num_warps, num_stages, driver().capability(device))
+    job = _job_of(fn, args, constexprs, num_warps, num_stages, driver().capability(device))
     digest = job.digest()
     artefact = gpu_store.find(digest)
     if artefact is None:

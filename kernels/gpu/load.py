@@ -121,6 +121,6 @@ def _patch_interpreter() -> None:
             block.data = block.data.astype(np.bool_)
         return block
 
-    patch.patched = True  # type: ignore[attr-defined]
+    patch.patched = True
     interpreter._patch_lang_tensor = patch
     interpreter.InterpreterBuilder.create_splat = create_splat

@@ -5,9 +5,9 @@ from __future__ import annotations
 import contextlib
 import math
 from collections.abc import Iterator, Sequence
-from typing import Any
 
 import numpy as np
+from numpy.typing import DTypeLike
 
 from ...dtype import as_dtype
 from .job import CompileJob
@@ -43,7 +43,7 @@ def record(target: int = 90) -> Iterator[LaunchRecorder]:
 class FakeArray:
     """An array of a recorded launch: shape, dtype, and an address, by default a multiple of 256."""
 
-    def __init__(self, shape: Sequence[int], dtype: Any, address: int = 1 << 12):
+    def __init__(self, shape: Sequence[int], dtype: DTypeLike, address: int = 1 << 12):
         self.shape, self.dtype, self._address = tuple(shape), FakeDtype(as_dtype(dtype)), address
         self.is_cuda, self.device = True, "recorded"
 
@@ -60,11 +60,11 @@ class FakeArray:
         address = self._address + first * self.dtype.itemsize * math.prod(rest)
         return FakeArray(rest if isinstance(index, int) else (max(0, stop - first), *rest), self.dtype.name, address)
 
-    def reshape(self, *shape: Any) -> FakeArray:
+    def reshape(self, *shape: int | Sequence[int]) -> FakeArray:
         """The same memory in another shape."""
-        shape = shape[0] if len(shape) == 1 and not isinstance(shape[0], int) else shape
-        known = math.prod(n for n in shape if n >= 0)
-        return FakeArray([self.numel() // max(known, 1) if n < 0 else n for n in shape], self.dtype.name, self._address)
+        sizes = [n for part in shape for n in ([part] if isinstance(part, int) else part)]
+        known = math.prod(n for n in sizes if n >= 0)
+        return FakeArray([self.numel() // max(known, 1) if n < 0 else n for n in sizes], self.dtype.name, self._address)
 
 
 class FakeDtype:
@@ -82,5 +82,5 @@ class FakeRun:
 
     stream = None
 
-    def workspace(self, shape: Sequence[int], dtype: Any) -> FakeArray:
+    def workspace(self, shape: Sequence[int], dtype: DTypeLike) -> FakeArray:
         return FakeArray(shape, dtype)

@@ -11,12 +11,12 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from ...dtype import float32, is_float, is_half
+from ...dtype import float32, is_half
 from ...integers import cdiv, next_power_of_2
 from ..configs import active as active_configs
 from ..configs.key import Key, key
 from ..ir.coalesce import Layout, merge
-from ..ir.expr import BOOL, Expr, load, loads, topological, typed
+from ..ir.expr import BOOL, Expr, identity, load, loads, topological, typed
 from ..op import Expression, Shape, Spec, Specs
 from .body import (
     ArrayRef,
@@ -45,17 +45,6 @@ _COMBINE = {
     "maximum": "tl.maximum(acc, {v}, propagate_nan=tl.PropagateNan.ALL)",
     "minimum": "tl.minimum(acc, {v}, propagate_nan=tl.PropagateNan.ALL)",
 }
-
-
-def identity(combine: str, dtype: np.dtype) -> str:
-    """The identity of a reduction, in Triton's syntax: combining it with a value gives that value."""
-    if combine in ("add", "mul"):
-        value: float = int(combine == "mul")
-    elif is_float(dtype):
-        value = -math.inf if combine == "maximum" else math.inf
-    else:
-        value = int(np.iinfo(dtype).min if combine == "maximum" else np.iinfo(dtype).max)
-    return literal(value, dtype)
 
 
 def reduction_launches(plan: LaunchPlan, e: Expression, ins: Specs, t: StoreTarget, full: Shape, name: str,
@@ -128,7 +117,7 @@ class _Reduction:
                  kept: Sequence[int], reduced: Sequence[int], extent: tuple[int, int, int], inner: bool, accumulator: np.dtype):
         self.e, self.t, self.used, self.layout = e, t, used, layout
         self.kept, self.reduced, (self.m, self.r, self.steps), self.inner = kept, reduced, extent, inner
-        self.accumulator, self.zero = accumulator, identity(e.combine, accumulator)
+        self.accumulator, self.zero = accumulator, literal(identity(e.combine, accumulator), accumulator)
         self.wide = max(math.prod(layout.dims), self.m * self.r) > INT32_ELEMENTS
         self.body = KernelBody([t.root], topological([t.root]), [s.dtype for s in ins], e.scalars)
 

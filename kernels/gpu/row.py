@@ -15,12 +15,23 @@ from ...integers import cdiv, next_power_of_2
 from ..configs import active as active_configs
 from ..configs.key import alignment, key
 from ..ir.coalesce import Layout, merge
-from ..ir.expr import REDUCE, Expr, loads, topological, typed
+from ..ir.expr import REDUCE, Expr, identity, loads, topological, typed
 from ..ir.rows import padded, varying
 from ..op import Expression, Shape, Specs
-from .body import KernelBody, KernelLaunch, StoreTarget, convert, indent, index_lines, offset_text, size_parameter, store, tl_type
+from .body import (
+    KernelBody,
+    KernelLaunch,
+    StoreTarget,
+    convert,
+    indent,
+    index_lines,
+    literal,
+    offset_text,
+    size_parameter,
+    store,
+    tl_type,
+)
 from .elementwise import INT32_ELEMENTS
-from .reduction import identity
 from .target import CodegenTarget
 
 LONGEST_BLOCK = 16384  # elements of a row held at once; above it, registers spill
@@ -138,7 +149,7 @@ class RowKernel:
     def _widened(x: Expr, value: str) -> tuple[str, np.dtype, str]:
         """The text of the reduced value, the dtype it is reduced in, and the identity."""
         dtype = float32 if is_half(typed(x)) else typed(x)
-        return convert(value, typed(x), dtype), dtype, identity(_COMBINE[x.value], dtype)
+        return convert(value, typed(x), dtype), dtype, literal(identity(_COMBINE[x.value], dtype), dtype)
 
     def _loops(self, names: dict[int, str]) -> list[str]:
         """Return one loop over the row for each level of reductions, and a loop that stores."""

@@ -251,6 +251,17 @@ def typed(x: Expr) -> np.dtype:
     return x.dtype
 
 
+def identity(combine: str, dtype: np.dtype) -> float:
+    """Return the identity of a reduction: combining it with a value gives that value."""
+    if combine in ("add", "mul"):
+        return int(combine == "mul")
+    if is_float(dtype):
+        return -math.inf if combine == "maximum" else math.inf
+    if dtype == BOOL:
+        return combine == "minimum"
+    return int(np.iinfo(dtype).min if combine == "maximum" else np.iinfo(dtype).max)
+
+
 def promote(xs: Sequence[Expr]) -> list[Expr]:
     """xs in one dtype: the widest of the typed ones; a fraction beside integers makes them float32."""
     d = None
