@@ -42,6 +42,7 @@ CASES = [
     ("_sample_multinomial", [(4, 5)], {"get_prob": True, "shape": (6,)}), ("_random_gamma", [], {"shape": (99,)}),
     ("_random_poisson", [], {"shape": (99,)}), ("_random_normal", [], {"shape": (99,)}),
     ("_random_randint", [], {"shape": (99,), "low": 0, "high": 9}),
+    ("argmax", [(40, 50)], {"axis": 1}), ("SequenceMask", [(5, 4, 6), (4,)], {"use_sequence_length": True}),
     ("one_hot", [(5,)], {"depth": 3}), ("_eye", [], {"N": 4, "M": 3}),
 ]
 
@@ -78,7 +79,7 @@ def main(one_in, *dtypes):
         for name, shapes, params in CASES:
             for dtype in dtypes if shapes else ["float32"]:
                 visit(name, shapes, params, dtype)
-    assert props.gpu_module.cache_info().currsize == 12, props.gpu_module.cache_info()
+    assert props.gpu_module.cache_info().currsize == 14, props.gpu_module.cache_info()
     modules = {k.source: ".".join(module.__name__.split(".")[3:]) for module in list(sys.modules.values())
                if module.__name__.startswith("tritium.kernels.ops.") and ".triton_" in module.__name__
                for k in vars(module).values() if isinstance(k, KernelSource) and k.fn.__module__ == module.__name__}
