@@ -2,15 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import Any
-
 from ....dtype import as_dtype
 from ...declare.dispatch_op import DispatchOp
 from ...declare.reduction import ReductionOp
-from ...declare.simple_op import Array
 from ...ir.lang import sign, sqrt
-from ...op import Dtypes, Op, register
+from ...op import Dtypes, register
 from ...params import Param, Params
 
 
@@ -25,30 +21,10 @@ class Length(ReductionOp):
         return [x], [as_dtype(p.out_dtype) if p.out_dtype else y]
 
 
-def _length(body: Callable[..., Any], gradient: Callable[..., Any], finish: Callable[..., Any] | None = None) -> Op:
-    op = Length(body, name="norm", combine="add", finish=finish)
-    op.gradient(gradient)
-    return op
-
-
-def _absolute(data: Array) -> Array:
-    return abs(data)
-
-
-def _squares(data: Array) -> Array:
-    return data * data
-
-
-def _absolute_gradient(dy, data):
-    return dy * sign(data)
-
-
-def _squares_gradient(dy, data, y):
-    return dy * (data / y)
-
-
-_BY_ORD = {1: _length(_absolute, _absolute_gradient),
-           2: _length(_squares, _squares_gradient, lambda total, count: sqrt(total))}
+_BY_ORD = {1: Length(lambda data: abs(data), name="norm", combine="add"),
+           2: Length(lambda data: data * data, name="norm", combine="add", finish=lambda total, count: sqrt(total))}
+_BY_ORD[1].gradient(lambda dy, data: dy * sign(data))
+_BY_ORD[2].gradient(lambda dy, data, y: dy * (data / y))
 
 norm = register(DispatchOp(
     "norm",

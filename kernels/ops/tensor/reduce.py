@@ -85,19 +85,13 @@ def max_(data: Array) -> Array:
     return data
 
 
-@max_.gradient
-def _(dy, data, y):
-    return where(data == y, dy, 0)
-
-
 @reduction(name="min", aliases=("min_axis",), combine="minimum")
 def min_(data: Array) -> Array:
     """The smallest of data along axis. Parameters as in sum. Every element equal to it gets the whole derivative."""
     return data
 
 
+@max_.gradient
 @min_.gradient
 def _(dy, data, y):
     return where(data == y, dy, 0)
-
-
