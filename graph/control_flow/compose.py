@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from itertools import islice
 from typing import Any, TypeAlias
 
 from ...errors import GraphError
@@ -66,7 +67,7 @@ def while_loop(cond: Callable[..., Symbol], func: Callable[..., tuple[Any, Any]]
     test_trace, body_trace = _Trace(f"{name}_cond"), _Trace(f"{name}_func")
     with test_trace.scope:
         asked = test_trace.variables(variables)
-        answer = _call(cond, regroup(asked, form))
+        answers, _ = flatten(_call(cond, regroup(asked, form)), "while_loop: what cond returns")
     with body_trace.scope:
         inside = body_trace.variables(variables)
         results, new = _call(func, regroup(inside, form))
@@ -74,7 +75,9 @@ def while_loop(cond: Callable[..., Symbol], func: Callable[..., tuple[Any, Any]]
     new, _ = flatten(new, "while_loop: the variables func returns")
     if len(new) != len(variables):
         raise GraphError(f"while_loop: func was given {len(variables)} variables and returned {len(new)}.")
-    test, test_sources, test_at = test_trace.finish([_one(answer, "while_loop: what cond returns")])
+    if len(answers) != 1:
+        raise GraphError(f"while_loop: what cond returns: {len(answers)} symbols, not one.")
+    test, test_sources, test_at = test_trace.finish(answers)
     body, body_sources, body_at = body_trace.finish([*outs, *new])
     for i, v in enumerate(inside):
         if id(_node(v)) not in body_at:
@@ -124,8 +127,10 @@ def cond(pred: Symbol, then_func: Callable[[], Any], else_func: Callable[[], Any
         subgraphs.append(sub)
         locs.append(list(range(len(inputs), len(inputs) + len(sources))))
         inputs += sources
-    locs[2] = [locs[1][_find(inputs, locs[1], inputs[i])] if _find(inputs, locs[1], inputs[i]) >= 0 else i for i in locs[2]]
-    inputs, locs = _used(inputs, locs)
+    then_at = {entry_key(inputs[i]): i for i in reversed(locs[1])}
+    locs[2] = [then_at.get(entry_key(inputs[i]), i) for i in locs[2]]  # both branches read one input
+    used = sorted({i for part in locs for i in part})
+    inputs, locs = [inputs[i] for i in used], [[used.index(i) for i in part] for part in locs]
     inputs, new_at = reordered(inputs, sorted({part[i] for sub, part in zip(subgraphs, locs) for i in sub.states}))
     made = _node_of("_cond", inputs, subgraphs, len(branches[1]), {
         f"{key}_input_locs": [new_at[i] for i in part] for key, part in zip(("cond", "then", "else"), locs)})
@@ -206,16 +211,6 @@ def entry_key(entry: Entry) -> tuple[int, int]:
     return id(entry[0]), entry[1]
 
 
-def _find(inputs: Sequence[Entry], among: Sequence[int], entry: Entry) -> int:
-    return next((k for k, i in enumerate(among) if entry_key(inputs[i]) == entry_key(entry)), -1)
-
-
-def _used(inputs: Sequence[Entry], locs: Sequence[Sequence[int]]) -> tuple[list[Entry], list[list[int]]]:
-    """Drop the inputs that no position names; return the others, and the positions among them."""
-    used = sorted({i for part in locs for i in part})
-    return [inputs[i] for i in used], [[used.index(i) for i in part] for part in locs]
-
-
 def _node_of(op_name: str, inputs: Sequence[Entry], subgraphs: Sequence[Subgraph], n_outputs: int, own: dict[str, Any]
              ) -> list[Symbol]:
     op = ops.builtin(op_name)
@@ -231,13 +226,6 @@ def _node(symbol: Symbol) -> Node:
 
 def _entry(symbol: Symbol) -> Entry:
     return symbol._outputs[0]
-
-
-def _one(value: Any, what: str) -> Symbol:
-    flat, _ = flatten(value, what)
-    if len(flat) != 1:
-        raise GraphError(f"{what}: {len(flat)} symbols, not one.")
-    return flat[0]
 
 
 def _call(f: Callable[..., Any], variables: Any) -> Any:
@@ -261,16 +249,11 @@ def flatten(value: Symbols, what: str) -> tuple[list[Symbol], Any]:
 
 def regroup(flat: Sequence[Symbol], form: Any) -> Any:
     """Undo flatten."""
-    at = 0
+    rest = iter(flat)
 
     def take(form: Any) -> Any:
-        nonlocal at
-        if form == 0 and not isinstance(form, list):
-            at += 1
-            return flat[at - 1]
-        if isinstance(form, int):
-            at += form
-            return Symbol([s._outputs[0] for s in flat[at - form:at]])
-        return [take(f) for f in form]
+        if isinstance(form, list):
+            return [take(f) for f in form]
+        return Symbol([_entry(s) for s in islice(rest, form)]) if form else next(rest)
 
     return take(form)

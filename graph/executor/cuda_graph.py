@@ -66,8 +66,11 @@ class CapturedSegment(Segment):
         self._context = _ReplayContext(self.ctx)
         self._cannot_capture = False
         self._log: list[Callable[[], None]] | None = None  # launches of the first run; empty on a real GPU
-        if self.random:
-            self._allocate_held()
+        if self.random:  # memory on the device for their seeds and offsets
+            block = storage.alloc(16 * len(self.random), self.ctx)
+            self._held = storage.view(block, 0, (len(self.random), 2), np.int64)
+            for i, (at, _) in enumerate(self.random):
+                self.draws[at] = storage.view(block, 16 * i, (2,), np.int64), 0
 
     @property
     def is_captured(self) -> bool:
@@ -87,13 +90,6 @@ class CapturedSegment(Segment):
         else:
             assert self._graph is not None
             self._graph.replay()
-
-    def _allocate_held(self) -> None:
-        """Allocate device memory for the seeds and offsets of random numbers."""
-        block = storage.alloc(16 * len(self.random), self.ctx)
-        self._held = storage.view(block, 0, (len(self.random), 2), np.int64)
-        for i, (at, _) in enumerate(self.random):
-            self.draws[at] = storage.view(block, 16 * i, (2,), np.int64), 0
 
     def _bound(self) -> list[BoundKernel]:
         def in_context(call: BoundKernel, writes: bool) -> BoundKernel:

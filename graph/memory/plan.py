@@ -57,11 +57,9 @@ class MemoryPlan:
 
     def table(self) -> list[dict[str, int | str]]:
         """Return one row per value in the arenas, by offset: name, offset, nbytes, first and last step."""
-        rows = [(self.offsets[v], v) for v, span in enumerate(self.live) if span is not None]
-        return [
-            {"name": self.names[v], "offset": at, "nbytes": self.sizes[v], "first": span[0], "last": span[1]}
-            for at, v in sorted(rows) if (span := self.live[v]) is not None
-        ]
+        rows = sorted((self.offsets[v], v, span) for v, span in enumerate(self.live) if span is not None)
+        return [{"name": self.names[v], "offset": at, "nbytes": self.sizes[v], "first": span[0], "last": span[1]}
+                for at, v, span in rows]
 
     def _repr_svg_(self) -> str:
         """Return a picture: bytes against time, one rectangle per value."""
@@ -214,10 +212,8 @@ def apply_inplace(program: Program, plan: MemoryPlan) -> None:
     """Give the outputs that take an input's bytes the request INPLACE."""
     for step in program.steps:
         if any(o in plan.inplace for o in step.outputs):
-            step.reqs = tuple(
-                Req.INPLACE if r == Req.WRITE and plan.inplace.get(o, -1) in step.inputs else r
-                for o, r in zip(step.outputs, step.reqs)
-            )
+            step.reqs = tuple(Req.INPLACE if r == Req.WRITE and plan.inplace.get(o, -1) in step.inputs else r
+                              for o, r in zip(step.outputs, step.reqs))
 
 
 def lifetimes(program: Program) -> list[tuple[int, int] | None]:

@@ -30,7 +30,7 @@ def fuse_batch_norm(program: Program) -> Program:
             continue
         forward = i < program.n_forward
         if step.op.tail is not None:
-            group = links.forward_group(i) if forward else links.backward_group(i)
+            group = links.group(i, forward)
             if group and gone.isdisjoint(group) and links.can_merge(group):
                 op = step.op.tail(len(group) > 2, not forward)
                 joined[max(group)] = _forward(program, group, op) if forward else _backward(program, group, op)
@@ -67,37 +67,25 @@ class _Links:
         """Return whether value v is written once and read once, all inside the program."""
         return v >= 0 and self.program.values[v].kind == INNER and self.reads[v] == self.writes[v] == 1
 
-    def forward_group(self, i: int) -> list[int]:
-        """Return the numbers of BatchNorm i, a sum if one follows, and the rectifier; [] if no rectifier follows."""
-        group, step = [i], self.steps[i]
-        while self.passes(step.outputs[0]) and step.reqs[0] == Req.WRITE:
-            at = self.reader[step.outputs[0]]
-            follows = self.steps[at]
-            if at >= self.program.n_forward or follows.ctx != step.ctx or follows.reqs[0] != Req.WRITE:
-                return []
-            group.append(at)
-            if is_relu(follows):
-                return group
-            if len(group) > 2 or follows.op.role != _SUM or not self._alike(follows):
-                return []
-            step = follows
-        return []
+    def group(self, i: int, forward: bool) -> list[int]:
+        """Return the numbers of BatchNorm i, a sum if one follows, and the rectifier; [] if no rectifier follows.
 
-    def backward_group(self, i: int) -> list[int]:
-        """Return the numbers of the derivatives of the rectifier, of a sum if there is one, and of BatchNorm (i); or []."""
-        group, step = [i], self.steps[i]
-        while self.passes(step.inputs[0]):
-            at = self.writer[step.inputs[0]]
-            producer = self.steps[at]
-            if at < self.program.n_forward or producer.ctx != step.ctx:
+        Backward, these are the derivatives of the rectifier, of the sum, and of BatchNorm (i), in this order.
+        """
+        group, step, prefix = [i], self.steps[i], "" if forward else "_backward_"
+        while self.passes(v := (step.outputs if forward else step.inputs)[0]) and (not forward or step.reqs[0] == Req.WRITE):
+            at = (self.reader if forward else self.writer)[v]
+            near = self.steps[at]
+            if (at < self.program.n_forward) != forward or near.ctx != step.ctx or (forward and near.reqs[0] != Req.WRITE):
                 return []
             group.append(at)
-            if is_relu(producer, "_backward_"):
-                return group[::-1]
-            if len(group) > 2 or producer.op.role != f"_backward_{_SUM}" or len(producer.outputs) != 2 or \
-                    self.steps[i].reqs[0] == Req.NULL:  # the sum's other derivative is written where that of data is
+            if is_relu(near, prefix):
+                return group if forward else group[::-1]
+            # backward, the sum's other derivative is written where that of data is
+            joins = self._alike(near) if forward else len(near.outputs) == 2 and self.steps[i].reqs[0] != Req.NULL
+            if len(group) > 2 or near.op.role != prefix + _SUM or not joins:
                 return []
-            step = producer
+            step = near
         return []
 
     def _alike(self, step: Step) -> bool:

@@ -38,10 +38,6 @@ class Node:
         self.attrs: dict[str, str] = {} if attrs is None else attrs
         self.inputs: list[Entry] = list(inputs)
 
-    @property
-    def is_variable(self) -> bool:
-        return self.op is None
-
     def output_names(self) -> tuple[str, ...]:
         """The names of all outputs, hidden ones included; a variable has its own name."""
         if self.op is None:

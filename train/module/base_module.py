@@ -47,8 +47,8 @@ class BaseModule:
         self._label_shapes: list[Any] = []
 
     # ---- implemented by subclasses ---------------------------------------------------------------------------------
-    def bind(self, data_shapes: Any, label_shapes: Any = None, for_training: bool = True, inputs_need_grad: bool = False,
-             force_rebind: bool = False, shared_module: Any = None, grad_req: Any = "write") -> None:
+    def _bind(self, data_shapes: Any, label_shapes: Any, for_training: bool, inputs_need_grad: bool, force_rebind: bool,
+              shared_module: Any, grad_req: Any) -> None:
         raise NotImplementedError(f"{type(self).__name__}.bind")
 
     def init_params(self, initializer: Any = None, arg_params: Any = None, aux_params: Any = None,
@@ -122,6 +122,21 @@ class BaseModule:
         """Call forward in training mode, then backward."""
         self.forward(data_batch, is_train=True)
         self.backward()
+
+    def bind(self, data_shapes: Any, label_shapes: Any = None, for_training: bool = True, inputs_need_grad: bool = False,
+             force_rebind: bool = False, shared_module: Any = None, grad_req: Any = "write") -> None:
+        """Allocate arrays for batches of these shapes.
+
+        data_shapes, label_shapes:  lists of DataDesc or (name, shape), as a DataIter provides them.
+        inputs_need_grad:           also compute the derivative by the data (get_input_grads).
+        shared_module:              a module whose parameters, gradients and memory this module uses too.
+        grad_req:                   "write" or "add", or a dictionary by name.
+        A module that is already bound does not change (and logs a warning), unless force_rebind.
+        """
+        if self.binded and not force_rebind:
+            self.logger.warning("Already bound, ignoring bind()")
+            return
+        self._bind(data_shapes, label_shapes, for_training, inputs_need_grad, force_rebind, shared_module, grad_req)
 
     def init_optimizer(self, kvstore: Any = "local", optimizer: Any = "sgd", optimizer_params: Any = SGD_DEFAULTS,
                        force_init: bool = False) -> None:

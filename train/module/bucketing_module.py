@@ -19,7 +19,7 @@ from .module import Module
 
 
 def _of_current_bucket(name: str) -> property:
-    """Return a property of BucketingModule that is an attribute of its current bucket."""
+    """Return a property of BucketingModule that is an attribute or a method of its current bucket."""
     return property(lambda self: getattr(self._current, name))
 
 
@@ -77,16 +77,18 @@ class BucketingModule(BaseModule):
     output_shapes = _of_current_bucket("output_shapes")
     symbol = _of_current_bucket("symbol")
     _context = _of_current_bucket("_context")
+    backward = _of_current_bucket("backward")
+    get_outputs = _of_current_bucket("get_outputs")
+    get_input_grads = _of_current_bucket("get_input_grads")
+    update_metric = _of_current_bucket("update_metric")
+    get_states = _of_current_bucket("get_states")
+    set_states = _of_current_bucket("set_states")
 
     # ---- binding --------------------------------------------------------------------------------------------------
-    def bind(self, data_shapes: Any, label_shapes: Any = None, for_training: bool = True, inputs_need_grad: bool = False,
-             force_rebind: bool = False, shared_module: Any = None, grad_req: Any = "write") -> None:
-        """Bind the network of the default bucket. The arguments are those of Module.bind."""
+    def _bind(self, data_shapes: Any, label_shapes: Any, for_training: bool, inputs_need_grad: bool, force_rebind: bool,
+              shared_module: Any, grad_req: Any) -> None:
         if shared_module is not None:
             raise ParameterError("BucketingModule.bind: a BucketingModule takes no shared_module. Its buckets share arrays.")
-        if self.binded and not force_rebind:
-            self.logger.warning("Already bound, ignoring bind()")
-            return
         params = self.get_params() if self.params_initialized else self._pending_params
         self._pending_params, self._buckets = None, {}
         self.for_training, self.inputs_need_grad, self._grad_req = for_training, inputs_need_grad, grad_req
@@ -176,14 +178,6 @@ class BucketingModule(BaseModule):
         self._require("get_params", params=True)
         return self._params_owner().get_params()
 
-    def get_states(self, merge_multi_context: bool = True) -> list[Any]:
-        """Return the arrays of state_names in the current bucket."""
-        return self._current.get_states(merge_multi_context)
-
-    def set_states(self, states: Any = None, value: Any = None) -> None:
-        """Fill the arrays of state_names in the current bucket."""
-        self._current.set_states(states, value)
-
     # ---- optimizer and steps ----------------------------------------------------------------------------------------
     def _init_optimizer(self, kvstore: Any, optimizer: Any, optimizer_params: Any, force_init: bool) -> None:
         first = self._params_owner()
@@ -197,21 +191,9 @@ class BucketingModule(BaseModule):
         self._require("forward", params=True)
         self._for_batch(data_batch).forward(data_batch, is_train)
 
-    def backward(self, out_grads: Any = None) -> None:
-        self._current.backward(out_grads)
-
     def update(self) -> None:
         self._require("update", params=True, optimizer=True)
         self._current.update()
-
-    def get_outputs(self, merge_multi_context: bool = True) -> list[Any]:
-        return self._current.get_outputs(merge_multi_context)
-
-    def get_input_grads(self, merge_multi_context: bool = True) -> list[Any]:
-        return self._current.get_input_grads(merge_multi_context)
-
-    def update_metric(self, eval_metric: Any, labels: Any, pre_sliced: bool = False) -> None:
-        self._current.update_metric(eval_metric, labels, pre_sliced)
 
     def install_monitor(self, mon: Any) -> None:
         self._require("install_monitor")

@@ -129,19 +129,8 @@ class Module(BaseModule):
         return self._group
 
     # ---- binding --------------------------------------------------------------------------------------------------
-    def bind(self, data_shapes: Any, label_shapes: Any = None, for_training: bool = True, inputs_need_grad: bool = False,
-             force_rebind: bool = False, shared_module: Any = None, grad_req: Any = "write") -> None:
-        """Allocate arrays for batches of these shapes.
-
-        data_shapes, label_shapes:  lists of DataDesc or (name, shape), as a DataIter provides them.
-        inputs_need_grad:           also compute the derivative by the data (get_input_grads).
-        shared_module:              a module whose parameters, gradients and memory this module uses too.
-        grad_req:                   "write" or "add", or a dictionary by name.
-        A module that is already bound does not change (and logs a warning), unless force_rebind.
-        """
-        if self.binded and not force_rebind:
-            self.logger.warning("Already bound, ignoring bind()")
-            return
+    def _bind(self, data_shapes: Any, label_shapes: Any, for_training: bool, inputs_need_grad: bool, force_rebind: bool,
+              shared_module: Any, grad_req: Any) -> None:
         if inputs_need_grad and not for_training:
             raise ParameterError("Module.bind: inputs_need_grad needs for_training=True.")
         data, labels = descriptions(data_shapes), descriptions(label_shapes)
@@ -153,8 +142,7 @@ class Module(BaseModule):
             raise MXNetError("Module.bind: shared_module must be bound and have parameters.")
         self._group = ExecutorGroup(self._symbol, self._context, self._work, data, labels, self._param_names,
                                     for_training, inputs_need_grad, self._fixed_param_names, grad_req,
-                                    shared_module._exec_group if shared_module is not None else None,
-                                    self._group2ctxs)
+                                    shared_module and shared_module._exec_group, self._group2ctxs)
         self._data_shapes, self._label_shapes = data, labels
         self.for_training, self.inputs_need_grad, self.binded = for_training, inputs_need_grad, True
         if shared_module is not None:
@@ -210,9 +198,8 @@ class Module(BaseModule):
         self._require("init_params")
         if initializer is None and arg_params is None and aux_params is None:
             initializer = Uniform(0.01)
-        if not allow_missing:
-            if arg_params is not None:
-                self._check_complete(arg_params, aux_params if aux_params is not None else dict.fromkeys(self._aux_names))
+        if not allow_missing and arg_params is not None:
+            self._check_complete(arg_params, aux_params if aux_params is not None else dict.fromkeys(self._aux_names))
         self._copy_to_host()
         attrs, first = self._symbol.attr_dict(), self._exec_group.execs[0]
 

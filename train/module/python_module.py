@@ -57,12 +57,8 @@ class PythonModule(BaseModule):
                 raise ParameterError("PythonModule.update_metric: pre_sliced labels are for modules with several contexts.")
             eval_metric.update_dict(dict(zip(self._label_names, labels or ())), dict(zip(self._output_names, self.get_outputs())))
 
-    def bind(self, data_shapes: Any, label_shapes: Any = None, for_training: bool = True, inputs_need_grad: bool = False,
-             force_rebind: bool = False, shared_module: Any = None, grad_req: Any = "write") -> None:
-        """Store the shapes and compute those of the outputs."""
-        if self.binded and not force_rebind:
-            self.logger.warning("Already bound, ignoring bind()")
-            return
+    def _bind(self, data_shapes: Any, label_shapes: Any, for_training: bool, inputs_need_grad: bool, force_rebind: bool,
+              shared_module: Any, grad_req: Any) -> None:
         if grad_req != "write":
             raise ParameterError(f"{type(self).__name__}.bind: grad_req is {grad_req!r}; a Python module only has 'write'.")
         self._data_shapes, self._label_shapes = descriptions(data_shapes), descriptions(label_shapes)

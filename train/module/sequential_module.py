@@ -62,12 +62,8 @@ class SequentialModule(BaseModule):
         return getattr(self._modules[0], "_context", [None])
 
     # ---- binding and parameters -----------------------------------------------------------------------------------
-    def bind(self, data_shapes: Any, label_shapes: Any = None, for_training: bool = True, inputs_need_grad: bool = False,
-             force_rebind: bool = False, shared_module: Any = None, grad_req: Any = "write") -> None:
-        """Bind every module for the output shapes of the previous one."""
-        if self.binded and not force_rebind:
-            self.logger.warning("Already bound, ignoring bind()")
-            return
+    def _bind(self, data_shapes: Any, label_shapes: Any, for_training: bool, inputs_need_grad: bool, force_rebind: bool,
+              shared_module: Any, grad_req: Any) -> None:
         if shared_module is not None:
             raise ParameterError("SequentialModule.bind: a SequentialModule takes no shared_module.")
         if not self._modules:
