@@ -71,17 +71,9 @@ def train_digits(network: str = "lenet", ctx: mx.Context | None = None, *, epoch
         after_epoch(epoch, speeds[-1], metrics)
         clock = time.perf_counter()
 
-    module.fit(
-        batches,
-        num_epoch=epochs,
-        kvstore="local",
-        optimizer="sgd",
-        optimizer_params={"learning_rate": learning_rate, "momentum": momentum},
-        initializer=mx.init.Xavier(),
-        eval_metric=["acc", "ce"],
-        batch_end_callback=batch_done,
-        epoch_end_callback=epoch_done,
-    )
+    module.fit(batches, num_epoch=epochs, kvstore="local", initializer=mx.init.Xavier(), eval_metric=["acc", "ce"],
+               optimizer="sgd", optimizer_params={"learning_rate": learning_rate, "momentum": momentum},
+               batch_end_callback=batch_done, epoch_end_callback=epoch_done)
 
     Path(out).mkdir(parents=True, exist_ok=True)
     prefix = str(Path(out) / f"digits-{network}")

@@ -107,10 +107,8 @@ class Initializer:
     _init_gamma = _init_one
 
     def _init_default(self, name: str, arr: NDArray) -> None:
-        raise ParameterError(
-            f"{type(self).__name__}: the name {name!r} does not end in weight, bias, gamma, beta, min or max. "
-            f"Give the variable its own initializer, as in mx.sym.Variable({str(name)!r}, init=...)."
-        )
+        raise ParameterError(f"{type(self).__name__}: the name {name!r} does not end in weight, bias, gamma, beta, min or max. "
+                             f"Give the variable its own initializer, as in mx.sym.Variable({str(name)!r}, init=...).")
 
 
 def create(initializer: Any, **kwargs: Any) -> Any:

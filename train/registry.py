@@ -28,10 +28,8 @@ class Registry:
         """Return the class called name, in any case. Raises ParameterError that proposes similar names."""
         cls = self._classes.get(name.lower())
         if cls is None:
-            raise ParameterError(
-                f"{self.kind}.create: no {self.kind} is called {name!r}.{nearest(name.lower(), self._classes)} "
-                f"Known: {', '.join(sorted(self._classes))}."
-            )
+            raise ParameterError(f"{self.kind}.create: no {self.kind} is called {name!r}."
+                                 f"{nearest(name.lower(), self._classes)} Known: {', '.join(sorted(self._classes))}.")
         return cls
 
     def create(self, name: str, /, *args: Any, **kwargs: Any) -> Any:

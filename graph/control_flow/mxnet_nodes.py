@@ -244,8 +244,7 @@ class BoundBackward:
         return [targets.get(at) for at in self.place]
 
 
-def wanted_gradients(reqs: Reqs, outs: Sequence[DeviceArray], skip: Sequence[int] = ()
-                     ) -> tuple[dict[int, Req], dict[int, Any]]:
+def wanted_gradients(reqs: Reqs, outs: Sequence[DeviceArray], skip: Sequence[int] = ()) -> tuple[dict[int, Req], dict[int, Any]]:
     """Return the requests and the arrays of the derivatives that are wanted, by input of the node.
 
     Those to be written are zeroed, as rounds add to them, except for the inputs in skip.

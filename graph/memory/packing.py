@@ -9,6 +9,7 @@ import bisect
 import heapq
 import random
 from collections.abc import Sequence
+from itertools import accumulate
 
 Piece = tuple[int, int, int, int]
 
@@ -33,11 +34,8 @@ def peak(items: Sequence[Piece], steps: int) -> tuple[int, int]:
 
 def one_after_the_other(items: Sequence[Piece]) -> tuple[dict[int, int], int]:
     """Return ({id: offset}, length) without sharing."""
-    at, total = {}, 0
-    for size, _, _, g in items:
-        at[g] = total
-        total += size
-    return at, total
+    *offsets, total = accumulate((size for size, *_ in items), initial=0)
+    return dict(zip((g for *_, g in items), offsets)), total
 
 
 def pack_best(items: Sequence[Piece], bound: int) -> tuple[dict[int, int], int]:

@@ -99,7 +99,7 @@ def make_node(op: Op, given: Sequence[Entry | None], named: Mapping[str, Entry],
     own = {hidden_form(k): v for k, v in AttrScope.current().get(clean_attrs(op.name, attrs)).items()}
     for key in [k for k in texts if k in HIDDEN_KEYS]:
         own[hidden_form(key)] = texts.pop(key)
-    for_inputs = _input_attributes(own, names)
+    for_inputs = input_attributes(own, names)
     inherited = {**texts, **own}
     node = Node(op, name, parsed, dict(inherited))
     for at, entry in enumerate(inputs):
@@ -128,7 +128,7 @@ def _parse(op: Op, params: Mapping[str, object], n_inputs: int) -> tuple[Params,
     return parsed, texts
 
 
-def _input_attributes(attrs: dict[str, str], inputs: Sequence[str]) -> dict[str, dict[str, str]]:
+def input_attributes(attrs: dict[str, str], inputs: Sequence[str]) -> dict[str, dict[str, str]]:
     """Take `weight_lr_mult` and the like out of attrs: {"weight": {"__lr_mult__": ...}}."""
     found: dict[str, dict[str, str]] = {}
     for key in list(attrs):

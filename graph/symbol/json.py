@@ -16,8 +16,8 @@ from ...kernels.op import Op
 from ...kernels.params import IGNORED
 from ..control_flow.mxnet_nodes import ControlFlow, control_node
 from ..control_flow.subgraph import Subgraph
-from .compose import starts
-from .node import HIDDEN_KEYS, Entry, Node, hidden_form, topological
+from .compose import input_attributes, starts
+from .node import Entry, Node, hidden_form, topological
 
 MXNET_VERSION = 10901
 MAX_OUTPUTS = 65536  # of one node; a file with more is damaged
@@ -44,12 +44,8 @@ def _document(heads: Sequence[Entry]) -> dict[str, Any]:
             entry["subgraphs"] = [_document(sub.heads) for sub in node.subgraphs]
         nodes.append(entry)
         rows.append(rows[-1] + _outputs_in_file(node))
-    return {
-        "nodes": nodes,
-        "arg_nodes": [i for i, n in enumerate(order) if n.op is None],
-        "node_row_ptr": rows,
-        "heads": [[number[id(n)], index, 0] for n, index in heads],
-    }
+    return {"nodes": nodes, "arg_nodes": [i for i, n in enumerate(order) if n.op is None], "node_row_ptr": rows,
+            "heads": [[number[id(n)], index, 0] for n, index in heads]}
 
 
 #: The number of outputs in MXNet's files, of operators whose kept values are computed again here.
@@ -144,10 +140,9 @@ def _read_node(where: str, i: int, raw: Any, before: list[Node], version: int, d
             raise FileError(f"{here}: '{key}' is not an object of strings.")
         attrs.update({hidden_form(k): v for k, v in part.items()})
     inside = raw.get("subgraphs", [])
-    if not isinstance(inside, list):
-        raise FileError(f"{here}: 'subgraphs' is not a list.")
-    if not isinstance(raw.get("inputs", []), list):
-        raise FileError(f"{here}: 'inputs' is not a list.")
+    for key in ("subgraphs", "inputs"):
+        if not isinstance(raw.get(key, []), list):
+            raise FileError(f"{here}: '{key}' is not a list.")
     inputs = [_entry(here, "input", e, before) for e in raw.get("inputs", [])]
     if raw["op"] == "null":
         if inputs:
@@ -194,22 +189,12 @@ def _make(here: str, op: Op, name: str, attrs: dict[str, str], inputs: list[Entr
     for below, _ in node.auxiliary_inputs():
         if below.op is not None:
             raise FileError(f"{here}: the auxiliary state {below.name!r} is not a variable.")
-    _move_to_variables(node, names, version)
+    if version < 10000:  # the operator has what is the variable's, such as `weight_lr_mult`
+        for name, moved in input_attributes(node.attrs, names).items():
+            below = node.inputs[names.index(name)][0]
+            if below.op is None:
+                below.attrs.update((k, v) for k, v in moved.items() if k not in below.attrs)
     return node
-
-
-def _move_to_variables(node: Node, names: Sequence[str], version: int) -> None:
-    """Move `weight_lr_mult` from the operator, where old files have it, to the variable."""
-    if version >= 10000:
-        return
-    for key in list(node.attrs):
-        for hidden in HIDDEN_KEYS:
-            if key.endswith(f"_{hidden}") and key[: -len(hidden) - 1] in names:
-                below = node.inputs[names.index(key[: -len(hidden) - 1])][0]
-                if below.op is None:
-                    below.attrs.setdefault(f"__{hidden}__", node.attrs[key])
-                del node.attrs[key]
-                break
 
 
 def _entry(here: str, what: str, raw: Any, before: Sequence[Node]) -> Entry:

@@ -17,7 +17,7 @@ from ...kernels import op as ops
 from ...kernels.op import Op, ShapeLike
 from ...kernels.params import format_value
 from ...ndarray.dispatch.arguments import array_names
-from ...ndarray.functions.namespace import Namespace
+from ...ndarray.functions.namespace import Namespace, attribute
 from ...ndarray.functions.namespace import signature as array_signature
 from ..control_flow import ops as _loops  # noqa: F401  declares its operators
 from ..control_flow.compose import cond, foreach, while_loop
@@ -165,10 +165,7 @@ hypot = _either("_hypot", "_hypot_scalar", "_hypot_scalar", math.hypot)
 
 
 def __getattr__(name: str) -> Any:
-    if name in ops.registered():
-        return function(name)
-    close = ops.nearest(name, ops.registered())
-    raise AttributeError(f"mx.sym: no operator is called {name!r}.{close}")
+    return attribute("mx.sym", name, make=_whole_name)
 
 
 def __dir__() -> list[str]:

@@ -18,7 +18,7 @@ from .base_module import BaseModule
 from .module import Module
 
 
-def _of_current_bucket(name: str) -> property:
+def _of_current_bucket(name: str) -> Any:
     """Return a property of BucketingModule that is an attribute or a method of its current bucket."""
     return property(lambda self: getattr(self._current, name))
 

@@ -126,7 +126,7 @@ def test_types():
 
 
 @pytest.mark.parametrize(("call", "error", "text"), [
-    (lambda a: sym.Convolutoin, AttributeError, r"mx.sym: no operator is called 'Convolutoin'. Did you mean 'Convolution'"),
+    (lambda a: sym.Convolutoin, AttributeError, r"mx.sym.Convolutoin: no such operator or function. Did you mean 'Convolution'"),
     (lambda a: sym.FullyConnected(a, num_hiden=3), ParameterError,
      r"FullyConnected: unknown parameter 'num_hiden'. Did you mean 'num_hidden'"),
     (lambda a: dense(a, wieght=a), OperatorError, r"no input is called 'wieght'. Did you mean 'weight'"),
