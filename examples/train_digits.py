@@ -81,7 +81,8 @@ def train_digits(network: str = "lenet", ctx: mx.Context | None = None, *, epoch
     loaded = mx.mod.Module.load(prefix, epochs, context=ctx)
     loaded.bind(batches.provide_data, batches.provide_label, for_training=False)
 
-    plan, fused = memory_and_fusion(module)
+    executor = module._exec_group.execs[0]
+    plan = executor.memory_plan()
     return Report(
         network=network, device=str(ctx), seed=seed, epochs=epochs, batch_size=batch_size,
         accuracy=accuracy(module, held_out, batch_size),
@@ -89,7 +90,7 @@ def train_digits(network: str = "lenet", ctx: mx.Context | None = None, *, epoch
         held_out=len(held_out.labels),
         train_seconds=sum(len(training.labels) / s for s in speeds),
         images_per_s=statistics.median(speeds),
-        planned_bytes=plan.planned_bytes, naive_bytes=plan.naive_bytes, fused_operators=fused,
+        planned_bytes=plan.planned_bytes, naive_bytes=plan.naive_bytes, fused_operators=executor.fused_operators,
         weights_sha256=fingerprint(module),
         symbol_file=f"{prefix}-symbol.json", params_file=f"{prefix}-{epochs:04d}.params",
     )
@@ -108,9 +109,3 @@ def fingerprint(module: mx.mod.Module) -> str:
     for name, value in sorted({**args, **auxs}.items()):
         digest.update(name.encode() + value.asnumpy().tobytes())
     return digest.hexdigest()
-
-
-def memory_and_fusion(module: mx.mod.Module):
-    """Return the memory plan of the training executor, and the number of operators in fused kernels."""
-    executor = module._exec_group.execs[0]
-    return executor.memory_plan(), executor.fused_operators

@@ -42,9 +42,7 @@ def foreach(body: Callable[[Any, Any], tuple[Any, Any]], data: Symbols, init_sta
             if id(_node(v)) not in at:
                 raise GraphError(f"foreach: body does not use {what} {i} ({_node(v).name}). Leave it out.")
     own = [at[id(_node(v))] for v in (*in_rows, *in_states)]
-    rest = [i for i in range(len(sources)) if i not in set(own)]
-    states_at = {i: sources[i] for i in rest if i in sub.states}
-    rest = [i for i in rest if i not in states_at] + list(states_at)
+    rest = sorted((i for i in range(len(sources)) if i not in own), key=sub.states.__contains__)  # states last
     inputs = [*(_entry(s) for s in (*rows, *states)), *(sources[i] for i in rest)]
     made = _node_of("_foreach", inputs, [sub], len(outs) + len(new), {
         "in_data_locs": own[:len(rows)], "in_state_locs": own[len(rows):], "remain_locs": rest, "num_out_data": len(outs)})

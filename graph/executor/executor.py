@@ -290,13 +290,12 @@ class Executor:
             if number not in self._head_arrays:
                 self._head_arrays[number] = _array(program.values[v].spec, self._contexts[program.values[v].ctx])
             arrays[v] = self._head_arrays[number]
+        own = {ARG: self.arg_dict, GRAD: self.grad_dict} | ({} if aside else {AUX: self.aux_dict})
         for v, value in enumerate(program.values):
-            if value.kind == ARG:
-                arrays[v] = self.arg_dict[value.name]
+            if value.kind in own:
+                arrays[v] = own[value.kind][value.name]
             elif value.kind == AUX:
-                arrays[v] = _array(value.spec, self._contexts[value.ctx]) if aside else self.aux_dict[value.name]
-            elif value.kind == GRAD:
-                arrays[v] = self.grad_dict[value.name]
+                arrays[v] = _array(value.spec, self._contexts[value.ctx])
             elif value.kind == ZERO:
                 arrays[v] = zeros(value.spec.shape, self._contexts[value.ctx], value.spec.dtype)
             elif v in plan.in_output:

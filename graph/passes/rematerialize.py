@@ -201,7 +201,9 @@ def remat_to_budget(program: Program, budget: int, cost_of: CostOf) -> tuple[Pro
         return smallest, lowest_peak
     heavy = [i for i in range(program.n_forward) if repeatable(program, i)]
     fitting: tuple[int, Program, int] | None = None
-    for share in (None, *_shares(len(heavy))):  # first the cheap values alone
+    root = max(1, round(math.sqrt(len(heavy))))  # so many checkpoints take the least memory
+    shares = sorted({max(1, root * k // 4) for k in (2, 3, 4, 6, 8, 12, 16)} | {1, 2})
+    for share in (None, *shares):  # first the cheap values alone
         steps = choose(program, math.inf) if share is None else set(heavy) - checkpoints(program, heavy, share)
         candidate = rematerialize(program, steps)
         new_peak, moved = cost_of(candidate)
@@ -212,12 +214,6 @@ def remat_to_budget(program: Program, budget: int, cost_of: CostOf) -> tuple[Pro
             if share is None:
                 break
     return fitting[1:] if fitting is not None else (smallest, lowest_peak)
-
-
-def _shares(n: int) -> list[int]:
-    """Return the numbers of checkpoints to try: around the square root of n, where memory is least."""
-    root = max(1, round(math.sqrt(n)))
-    return sorted({max(1, root * k // 4) for k in (2, 3, 4, 6, 8, 12, 16)} | {1, 2})
 
 
 def checkpoints(program: Program, heavy: Sequence[int], parts: int) -> set[int]:
