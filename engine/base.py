@@ -106,12 +106,7 @@ class Engine(Handle):
         pool = self._pools.get((exec_ctx.device_type, exec_ctx.device_id, prop)) or self._find_pool(exec_ctx, prop, name)
         task = Task(fn, const, mutable, pool, priority, next(self._seq), name, capture_call_site(), False, prop == "inline",
                     cost_key)
-        if self._bulks:
-            self._collect(task)
-        elif self._profiler is None:
-            self._submit(task)
-        else:
-            self._profiler.pushed(task, self._submit)
+        self._push(task) if self._bulks or self._profiler is not None else self._submit(task)
 
     def push_async(self, fn: Callable[[RunContext, Callable[..., None]], Any], exec_ctx: Context,
                    const_vars: Sequence[Var], mutable_vars: Sequence[Var], *, prop: str | None = None,
@@ -147,7 +142,7 @@ class Engine(Handle):
         pool = self._pools.get((exec_ctx.device_type, exec_ctx.device_id, prop)) or self._find_pool(exec_ctx, prop, opr.name)
         task = Task(opr.fn, opr.const_vars, opr.mutable_vars, pool, priority, next(self._seq), opr.name, capture_call_site(),
                     True, prop == "inline" if inline is None else inline)
-        self._push(task)
+        self._push(task) if self._bulks or self._profiler is not None else self._submit(task)
 
     def delete_operator(self, opr: Opr) -> None:
         """Forbid further pushes of opr. Those queued still run."""
@@ -218,12 +213,7 @@ class Engine(Handle):
         self._start_all()
 
     def _push(self, task: Task) -> None:
-        if self._bulks:
-            self._collect(task)
-        elif self._profiler is None:
-            self._submit(task)
-        else:
-            self._profiler.pushed(task, self._submit)
+        self._collect(task) if self._bulks else self._submit_recorded(task, self._submit)
 
     def _submit_recorded(self, task: Task, submit: Callable[[Task], Any]) -> None:
         if self._profiler is not None:

@@ -170,8 +170,8 @@ class ThreadedEngine(Engine):
         if self._bulks or self._arrived or self._finished or self._stopped or self._profiler is not None or \
                 not lock.acquire(False):
             return False
-        for v in reads:
-            if not v.is_free():
+        for v in reads:  # Var.is_free, written out as below
+            if v.held < 0 or v.queue is not None or v.failure is not None or v.pending_events is not None:
                 lock.release()
                 self.pump()
                 return False

@@ -21,10 +21,10 @@ from ...kernels.cpu.errstate import prepared
 from ...kernels.op import Op, builtin
 from ...kernels.params import Params
 from ..autograd.tape import Seen
-from ..dispatch.arguments import call_op
 from ..dispatch.copy import store_host
 from ..dispatch.invoke import invoke, overwritten, run_plan
 from ..dispatch.plan import CACHE, plan_of
+from ..functions.namespace import function_of
 from .array_core import ArrayCore
 from .chunk import Chunk, layout_of
 
@@ -226,7 +226,7 @@ class Arithmetic(ArrayCore):
             return array_op("batch_dot", self, other)
         if max(self.ndim, other.ndim) > 2:
             raise ShapeError(f"@: {describe(self)} and {describe(other)}: both must have two axes, or both three.")
-        return call_op(builtin("dot"), (self, other), {})
+        return function_of("dot", builtin("dot"))(self, other)
 
     def __rmatmul__(self, other: Any) -> Any:
         return like(other, self) @ self if isinstance(other, np.ndarray) else NotImplemented

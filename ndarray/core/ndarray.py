@@ -13,9 +13,10 @@ from ...errors import ContextError, FileError, ShapeError, describe
 from ...kernels.op import Op
 from ..autograd import attach_grad, backward
 from ..autograd.tape import computed, detached, written
-from ..dispatch.arguments import as_context, call_op
+from ..dispatch.arguments import as_context
 from ..dispatch.copy import allocate_like_host, push
 from ..functions.binary import split_v2
+from ..functions.namespace import function_of
 from ..interop import dlpack
 from ..interop.numpy_protocol import apply_function, apply_ufunc, plain
 from ..interop.safetensors import read_tensors, write_tensors
@@ -205,8 +206,7 @@ class NDArray(Arithmetic, Indexing, OperatorMethods):
 
     def _tritium_call_(self, op: Op, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Any:
         """Run op, which was called with arrays."""
-        return call_op(op, args, kwargs)
-
+        return function_of(op.name, op)(*args, **kwargs)
 
 
 def restore(data: bytes, context: str, mask: bool = False) -> Any:

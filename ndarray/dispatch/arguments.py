@@ -2,18 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from functools import cache
 from typing import Any
 
+import numpy as np
+
 from ...cache import key_of
 from ...context import Context
+from ...engine import current
 from ...errors import DTypeError, MXNetError, OperatorError
+from ...kernels.cpu.errstate import prepared
 from ...kernels.op import Op, Req
 from ...kernels.params import REQUIRED, Params
-from ..autograd.tape import state
+from ..autograd.tape import Seen, state
 from ..core.array_core import ArrayCore
-from .invoke import compute_directly, invoke, run_plan
+from .invoke import invoke, overwritten, run_plan
 from .plan import CACHE, plan_of
 
 
@@ -59,6 +63,37 @@ def sample(op: Op) -> Params | None:
         return None
 
 
+def operator_function(op: Op) -> Callable[..., Any]:
+    """Return a new function of op's arguments that does what `call_op` does, and computes tiny results of two arrays at once.
+
+    It finds those by the layouts, if only flags are given beside the arrays. Training does not change what NumPy computes.
+    """
+    get, array_class = CACHE.get, ArrayCore.array_class
+
+    def call(*args: Any, **kwargs: Any) -> Any:
+        if len(args) == 2 and args[0].__class__ is args[1].__class__ is array_class:
+            a, b = args
+            for value in kwargs.values() if kwargs else ():
+                if value.__class__ is not bool:  # 1 and 1.0 would have the key of True
+                    break
+            else:
+                direct = get((op, a.layout, b.layout, *kwargs.items()) if kwargs else (op, a.layout, b.layout))
+                if direct is not None and a._grad_edge is None and b._grad_edge is None and not (
+                        Seen.overwrites and overwritten(a, b)):
+                    function, layout, warns = direct
+                    x, y = a._view, b._view
+                    if x is not None and y is not None:
+                        if warns:
+                            view = current().try_call_inline(a, b, prepared.leaf, function, x, y)
+                        else:
+                            view = current().try_call_inline(a, b, function, x, y)
+                        if view is not None:
+                            return array_class(layout, view)
+        return call_op(op, args, kwargs)
+
+    return call
+
+
 def call_op(op: Op, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Any:
     """Run op on NDArrays: arrays by position or by name, then parameters, likewise; `out` to write into.
 
@@ -70,10 +105,6 @@ def call_op(op: Op, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Any:
     if call is not None:
         plan, p, count = call
         out = kwargs.get("out") if kwargs else None
-        if plan.direct is not None and out is None:
-            result = compute_directly(plan, args[0], args[1])
-            if result is not None:
-                return result
         outputs = run_plan(plan, args if count == len(args) else args[:count], p, out)
         return out if out is not None else outputs[0] if len(outputs) == 1 else outputs
     params = dict(kwargs)
@@ -100,6 +131,8 @@ def call_op(op: Op, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Any:
         return _result(invoke(op, arrays, p, out, req, ctx), out)
     plan = plan_of(op, p, [a.layout for a in arrays], state.training)
     CACHE[key] = plan, p, len(arrays)
+    if plan.direct is not None and len(args) == 2 and out is None:
+        CACHE[(op, *plan.ins, *kwargs.items())] = plan.direct, plan.outs[0], isinstance(plan.direct, np.ufunc)
     return _result(run_plan(plan, arrays, p, out), out)
 
 

@@ -10,11 +10,10 @@ from ...context import Context, current_context
 from ...engine import Var, current
 from ...engine.memory import resource
 from ...errors import MXNetError, OperatorError, ShapeError, describe
-from ...kernels.cpu.errstate import prepared
 from ...kernels.kernel import Kernel
 from ...kernels.op import Op, Req
 from ...kernels.params import Params
-from ..autograd.tape import OpNode, Seen, any_taped, computed, state, written
+from ..autograd.tape import OpNode, any_taped, computed, state, written
 from ..core.array_core import ArrayCore, allocate
 from ..core.chunk import Chunk, Layout
 from .plan import INLINE_BYTES, DispatchPlan, backward_plan, plan_of
@@ -78,15 +77,6 @@ def run_plan(plan: DispatchPlan, inputs: Sequence[Any], p: Params, out: Any = No
         replaced = {id(result): target for result, target in copies}
         outputs = [replaced.get(id(o), o) for o in outputs]
     return outputs if plan.visible == len(outputs) else outputs[:plan.visible]
-
-
-def compute_directly(plan: DispatchPlan, a: Any, b: Any) -> Any:
-    """Return plan.direct(a, b) as a new array, if the values of a and b are there and not recorded; else None."""
-    x, y = a._view, b._view
-    if x is None or y is None or a._grad_edge is not None or b._grad_edge is not None or (Seen.overwrites and overwritten(a, b)):
-        return None
-    view = current().try_call_inline(a, b, prepared.leaf, plan.direct, x, y)
-    return None if view is None else ArrayCore.array_class(plan.outs[0], view)
 
 
 def overwritten(a: Any, b: Any) -> bool:

@@ -11,7 +11,7 @@ from ...errors import OperatorError, nearest
 from ...kernels import op as registry
 from ...kernels.op import Op
 from ...kernels.params import REQUIRED
-from ..dispatch.arguments import array_names, call_op, is_variadic, sample
+from ..dispatch.arguments import array_names, is_variadic, operator_function, sample
 
 
 def function(name: str) -> Callable[..., Any]:
@@ -23,9 +23,7 @@ def function(name: str) -> Callable[..., Any]:
 def function_of(name: str, op: Op) -> Callable[..., Any]:
     """Return the function that runs op on NDArrays, with the name `name`."""
 
-    def call(*args: Any, **kwargs: Any) -> Any:
-        return call_op(op, args, kwargs)
-
+    call = operator_function(op)
     call.__name__ = call.__qualname__ = name
     call.__signature__ = signature(op)  # type: ignore[attr-defined]
     call.__doc__ = document(op)

@@ -100,8 +100,10 @@ class Dot(MatrixProduct):
     def numpy_function(self, ins: Specs, out: Spec) -> NumpyFunction | None:
         if out.dtype.char not in "fd" or not self._is_small(ins, out) or not ins[0].size:
             return None
-        ta, tb = self.transpose_a, self.transpose_b
-        return (lambda a, b: np.dot(a.T if ta else a, b.T if tb else b)) if ta or tb else np.dot, (0, 1)
+        dot = np.dot
+        functions = {(False, False): dot, (True, False): lambda a, b: dot(a.T, b), (False, True): lambda a, b: dot(a, b.T),
+                     (True, True): lambda a, b: dot(a.T, b.T)}
+        return functions[self.transpose_a, self.transpose_b], (0, 1)
 
     def forward_kernel(self, ins: Specs, outs: Specs, reqs: Reqs, target: str, train: bool) -> KernelFunction:
         if target != "cpu" or reqs[0] != Req.WRITE or not self._is_small(ins, outs[0]):
