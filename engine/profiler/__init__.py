@@ -1,6 +1,5 @@
 """MXNet's profiler, `mx.profiler`: its functions, and the objects by which a user marks work."""
 
-from .api import Explanation as Explanation
 from .api import dropped as dropped
 from .api import dump as dump
 from .api import dump_profile as dump_profile
@@ -20,4 +19,4 @@ from .objects import Domain as Domain
 from .objects import Event as Event
 from .objects import Frame as Frame
 from .objects import Marker as Marker
-from .objects import Task as Task
+from .objects import UserTask as Task  # noqa: F401  MXNet's name

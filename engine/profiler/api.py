@@ -29,7 +29,7 @@ from . import chrome_trace, objects, timeline
 from .recorder import LIMIT, Recorder
 from .recorder import scope as _scope_of
 from .summary import as_json, as_table
-from .timeline import Explanation
+from .timeline import WaitingTime
 
 _DEFAULTS: dict[str, Any] = {
     "filename": "profile.json", "profile_all": False, "profile_symbolic": False, "profile_imperative": False,
@@ -175,7 +175,7 @@ def dumps(reset: bool = False, format: str = "table", sort_by: str = "total", as
         return text
 
 
-def explain(what: str | int) -> Explanation:
+def explain(what: str | int) -> WaitingTime:
     """Return the operations that an operation waited for, and how long. `print` it.
 
     what: an index in push order (negative: from the end), or a name, for the one of that name that waited longest.

@@ -6,7 +6,7 @@ They are recorded while the profiler runs, and cost next to nothing otherwise.
 from __future__ import annotations
 
 import itertools
-from typing import Any
+from typing import Any, ClassVar
 
 from ...errors import EngineError
 from .recorder import Recorder
@@ -32,8 +32,8 @@ class Domain:
     def __str__(self) -> str:
         return self.name
 
-    def new_task(self, name: str) -> Task:
-        return Task(self, name)
+    def new_task(self, name: str) -> UserTask:
+        return UserTask(self, name)
 
     def new_frame(self, name: str) -> Frame:
         return Frame(self, name)
@@ -45,8 +45,10 @@ class Domain:
         return Marker(self, name)
 
 
-class _Span:
-    """An interval from start() to stop(), which may be on different threads, or a `with` block."""
+class _Interval:
+    """From start() to stop(), which may be on different threads, or a `with` block."""
+
+    kind: ClassVar[str]  # in messages
 
     def __init__(self, domain: Domain | None, name: str):
         self.domain, self.name = domain, name
@@ -55,15 +57,15 @@ class _Span:
     def start(self) -> None:
         """Begin now. Raises EngineError if it was started before."""
         if self._id is not None:
-            raise EngineError(f"profiler: {type(self).__name__} {self.name!r} was started twice. Call stop() between.")
+            raise EngineError(f"profiler: {self.kind} {self.name!r} was started twice. Call stop() between.")
         self._id = next(_ids)
-        _mark("b", self._category(), self.name, {"id": self._id})
+        self._mark("b")
 
     def stop(self) -> None:
         """End now. Raises EngineError if it was not started."""
         if self._id is None:
-            raise EngineError(f"profiler: {type(self).__name__} {self.name!r} was not started.")
-        _mark("e", self._category(), self.name, {"id": self._id})
+            raise EngineError(f"profiler: {self.kind} {self.name!r} was not started.")
+        self._mark("e")
         self._id = None
 
     def __enter__(self) -> Any:
@@ -76,26 +78,26 @@ class _Span:
     def __str__(self) -> str:
         return self.name
 
-    def _category(self) -> str:
-        return self.domain.name if self.domain is not None else type(self).__name__.lower()
+    def _mark(self, phase: str) -> None:
+        _mark(phase, str(self.domain or self.kind.lower()), self.name, {"id": self._id})
 
 
-class Task(_Span):
-    """An interval of the user's work."""
+class UserTask(_Interval):
+    """An interval of the user's work: `mx.profiler.Task`, which is not a task of the engine."""
 
-    def __init__(self, domain: Domain, name: str):
-        super().__init__(domain, name)
+    kind = "Task"
 
 
-class Frame(_Span):
+class Frame(_Interval):
     """One of many equal intervals: a batch, an epoch, an image."""
 
-    def __init__(self, domain: Domain, name: str):
-        super().__init__(domain, name)
+    kind = "Frame"
 
 
-class Event(_Span):
+class Event(_Interval):
     """An interval outside any domain."""
+
+    kind = "Event"
 
     def __init__(self, name: str):
         super().__init__(None, name)

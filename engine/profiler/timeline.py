@@ -90,7 +90,7 @@ def find(operations: Sequence[Operation], what: str | int) -> Operation:
 
 
 @dataclass(frozen=True)
-class Explanation:
+class WaitingTime:
     """The waiting time of one operation in microseconds. `str()` gives it in words.
 
     waited:   from push to start: held plus queued.
@@ -120,12 +120,12 @@ class Explanation:
         return "\n".join(lines)
 
 
-def explain(operations: Sequence[Operation], what: str | int) -> Explanation:
+def explain(operations: Sequence[Operation], what: str | int) -> WaitingTime:
     """Explain why the operation did not start earlier."""
     o = find(operations, what)
     busy: Iterable[Operation] = (p for p in operations if p is not o and p.task.pool is o.task.pool
                                  and p.start < o.start and p.end > o.ready and p.thread == o.thread)
-    return Explanation(
+    return WaitingTime(
         o.name, o.index, format_call_site(o.task.origin), _us(o.start - o.pushed), _us(o.ready - o.pushed),
         _us(o.start - o.ready), _us(o.end - o.start), tuple((h.name, h.index, _us(h.done - o.pushed)) for h, _ in o.holders),
         tuple(dict.fromkeys(p.name for p in busy))[:5])

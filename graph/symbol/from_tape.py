@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from ...errors import GraphError, describe
 from ...ndarray import NDArray
-from ...ndarray.autograd.tape import Leaf, OpNode
-from ...ndarray.autograd.tape import Node as Recorded
+from ...ndarray.autograd.tape import Leaf, OpNode, TapeNode
 from .compose import make_node
 from .node import Entry, Node
 from .symbol import Symbol
@@ -21,14 +20,14 @@ def get_symbol(x: NDArray) -> Symbol:
     if getattr(x, "_grad_edge", None) is None:
         raise GraphError(f"get_symbol: {describe(x)} was not computed from variables while recording. Call attach_grad() on an "
                          f"input, and compute inside autograd.record().")
-    made: dict[Recorded, Node] = {}
+    made: dict[TapeNode, Node] = {}
     counts = {"var": 0, "node_": 0}
 
     def name(kind: str) -> str:
         counts[kind] += 1
         return f"{kind}{counts[kind] - 1}"
 
-    def entry(of: tuple[Recorded, int] | None) -> Entry:
+    def entry(of: tuple[TapeNode, int] | None) -> Entry:
         return (Node(None, name("var")), 0) if of is None else (made[of[0]], of[1])
 
     last, output = x._grad_edge
@@ -44,9 +43,9 @@ def get_symbol(x: NDArray) -> Symbol:
     return Symbol([(made[last], output)])
 
 
-def _in_order(last: Recorded) -> list[Recorded]:
+def _in_order(last: TapeNode) -> list[TapeNode]:
     """List the recorded nodes that led to last, inputs first."""
-    order: dict[Recorded, None] = {}
+    order: dict[TapeNode, None] = {}
     stack = [last]
     while stack:
         node = stack[-1]

@@ -17,7 +17,7 @@ from ..core.array_core import ArrayCore, allocate
 from ..dispatch.copy import fill, filled
 from ..dispatch.invoke import backward_plan, execute, execute_copy, invoke, invoke_backward
 from .higher_order import backward_node, differentiable_gradient
-from .tape import CallNode, Edge, Leaf, Node, OpNode, any_taped, detached, overwritten, state
+from .tape import CallNode, Edge, Leaf, OpNode, TapeNode, any_taped, detached, overwritten, state
 
 _REQUESTS = ("null", "write", "add")
 
@@ -174,10 +174,10 @@ class _Sums:
 
     def __init__(self, to_buffers: bool, recorded: bool):
         self.to_buffers, self.recorded = to_buffers, recorded
-        self.slots: dict[Node, list[list[Any]]] = {}
-        self.queue: list[tuple[int, Node]] = []
+        self.slots: dict[TapeNode, list[list[Any]]] = {}
+        self.queue: list[tuple[int, TapeNode]] = []
 
-    def of(self, node: Node) -> list[list[Any]]:
+    def of(self, node: TapeNode) -> list[list[Any]]:
         """Return node's slots, and put it into the queue when first asked for."""
         slots = self.slots.get(node)
         if slots is None:
@@ -252,7 +252,7 @@ def _walk(heads: list[Any], grads: list[Any], retain: bool, wanted: list[Edge] |
     return [keep[edge] for edge in wanted or ()]
 
 
-def _reach(node: Node, sums: _Sums) -> None:
+def _reach(node: TapeNode, sums: _Sums) -> None:
     """Write zeros to the gradient of each variable among the inputs that gets no derivative."""
     for edge in node.inputs:
         if edge is None:
@@ -320,7 +320,7 @@ def _run_recorded(node: OpNode, gradient: Gradient, inputs: list[Any]) -> list[A
     """Run the operator of the derivative on inputs, and record it if any of them is recorded."""
     outs = invoke_backward(gradient.op, node.p, inputs, [node.in_layouts[i] for i in gradient.gives], node.train)
     if any(a._grad_edge is not None for a in inputs):
-        recorded: Node
+        recorded: TapeNode
         traced = isinstance(gradient.op, TracedOp) and gradient.op.expression(node.p, [a.layout.dtype for a in inputs])
         if traced or isinstance(gradient.op, Composite):
             recorded = OpNode(gradient.op, node.p, gradient.op.gradient_of(node.p), inputs, outs, node.train)

@@ -13,7 +13,7 @@ from ...kernels.params import Params
 from ..core.array_core import ArrayCore
 from ..core.chunk import Layout
 
-Edge = tuple["Node", int]  # a node and the number of its output
+Edge = tuple["TapeNode", int]  # a node and the number of its output
 
 
 class _State(threading.local):
@@ -31,7 +31,7 @@ state = _State()
 _number = itertools.count()
 
 
-class Node:
+class TapeNode:
     """One recorded operation.
 
     number:   rises along every path, so that backward takes the highest number first.
@@ -60,7 +60,7 @@ class Node:
                              f"Pass retain_graph=True to the earlier one.")
 
 
-class Leaf(Node):
+class Leaf(TapeNode):
     """A variable: its gradient goes to a buffer as grad_req says ("write" or "add")."""
 
     __slots__ = ("grad", "req")
@@ -73,7 +73,7 @@ class Leaf(Node):
         """Do nothing: a variable stays one."""
 
 
-class OpNode(Node):
+class OpNode(TapeNode):
     """One use of an operator. It keeps only the arrays that the gradient declaration names.
 
     saved:     for each of `gradient.needs` the array, or None where it is an output's derivative.
@@ -106,7 +106,7 @@ class OpNode(Node):
                 raise overwritten(self.name, a)
 
 
-class CallNode(Node):
+class CallNode(TapeNode):
     """An operation whose derivative is a Python function: views, indexing, a user's Function.
 
     backward:  (list of dy, one per output) -> one array or None per input.
@@ -167,7 +167,7 @@ def written(a: Any, name: str, *, whole: bool = True) -> None:
         _overwritten_again(a, Overwrite(a, name, next(_number), False), whole)
 
 
-def computed(a: Any, node: Node, output: int) -> None:
+def computed(a: Any, node: TapeNode, output: int) -> None:
     """Make this output of node the value of the existing array a. Other arrays on the same memory do not follow."""
     a._grad_edge = node, output
     node.overwrite = Overwrite(a, node.name, node.number, True)

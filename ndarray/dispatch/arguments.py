@@ -68,10 +68,10 @@ def operator_function(op: Op) -> Callable[..., Any]:
 
     It finds those by the layouts, if only flags are given beside the arrays. Training does not change what NumPy computes.
     """
-    get, array_class = CACHE.get, ArrayCore.array_class
+    get = CACHE.get
 
     def call(*args: Any, **kwargs: Any) -> Any:
-        if len(args) == 2 and args[0].__class__ is args[1].__class__ is array_class:
+        if len(args) == 2 and args[0].__class__ is args[1].__class__ is ArrayCore.array_class:
             a, b = args
             for value in kwargs.values() if kwargs else ():
                 if value.__class__ is not bool:  # 1 and 1.0 would have the key of True
@@ -88,7 +88,7 @@ def operator_function(op: Op) -> Callable[..., Any]:
                         else:
                             view = current().try_call_inline(a, b, function, x, y)
                         if view is not None:
-                            return array_class(layout, view)
+                            return a.__class__(layout, view)
         return call_op(op, args, kwargs)
 
     return call
