@@ -54,11 +54,7 @@ class Context:
         return self.device_type == "gpu"
 
     def __eq__(self, other: object) -> bool:
-        return (
-            isinstance(other, Context)
-            and self.device_type == other.device_type
-            and self.device_id == other.device_id
-        )
+        return isinstance(other, Context) and self.device_type == other.device_type and self.device_id == other.device_id
 
     def __hash__(self) -> int:
         return hash((self.device_type, self.device_id))

@@ -55,6 +55,8 @@ class Engine(Handle):
         install()
         self._seq = itertools.count()
         self._arrived: deque[Task] = deque()
+        self._lock: Any  # held to do the bookkeeping
+        self._worker_pools: dict[tuple[str, int, str], Any] = {}  # by device type, number and kind of work
         self._pools: dict[tuple[str, int, str | None], Any] = {}  # by device type, number and prop: a cache of `_pool_for`
         self._stopped = False
         self._profiler: Recorder | None = None
@@ -187,10 +189,6 @@ class Engine(Handle):
         if size > 1:
             self._bulks.insert(0, Bulk(self, size, lasting=True))
         return before.n if before is not None else 0
-
-    def begin_bulk(self, bulk: Bulk) -> None:
-        """Collect the calling thread's pushes in bulk."""
-        self._bulks.append(bulk)
 
     @ki_protected
     def end_bulk(self, bulk: Bulk) -> None:
@@ -388,11 +386,17 @@ class Engine(Handle):
 
     def lock_for_fork(self, timeout: float) -> None:
         """Let no other thread do the bookkeeping until `unlock_after_fork` or `reset_in_child`. Give up after timeout seconds."""
-        raise NotImplementedError
+        if self._lock.acquire(timeout=timeout):
+            self._forking = get_ident()
 
     def unlock_after_fork(self) -> None:
         """In the parent of a fork: start what was pushed meanwhile."""
-        raise NotImplementedError
+        if self._forking == get_ident():
+            self._forking = 0
+            self._lock.release()
+            if self._gate is not None and self._gate.owner == get_ident():
+                self.open_gate()
+            self.pump()
 
     def reset_in_child(self) -> None:
         """In a forked child: make locks and threads anew. Tasks in flight are lost and poison the variables they mutate."""
@@ -477,7 +481,18 @@ class Engine(Handle):
 
     def stop(self, timeout: float | None = None) -> None:
         """Drain, end the threads, and raise as wait_for_all does. Pushing is an EngineError until start()."""
-        raise NotImplementedError
+        if self._stopped:
+            return
+        self.close_gate(WAS_STOPPED)
+        try:
+            self.drain(timeout)
+            self._stopped = True
+            self._pools.clear()
+            self.drain(timeout)  # tasks that other threads were about to push
+        finally:
+            self.open_gate()
+        self.end_threads()
+        self.wait_for_all()
 
     def start(self) -> None:
         """Accept pushes again."""
@@ -500,14 +515,27 @@ class Engine(Handle):
 
     def _pool_for(self, ctx: Context, kind: str, name: str) -> Any:
         """Return the workers for a context and kind of work. Raises EngineError if the engine is stopped."""
+        if self._stopped:
+            raise EngineError(f"{name or 'push'}: {WAS_STOPPED}.")
+        return self._worker_pools.get((ctx.device_type, ctx.device_id, kind)) or self._new_pool(ctx, kind)
+
+    def _new_pool(self, ctx: Context, kind: str) -> Any:
+        """Return the workers for a context and kind of work, which are asked for the first time."""
         raise NotImplementedError
 
+    @ki_protected
     def _submit(self, task: Task) -> None:
-        """Queue task and start it: `_arrived.append` and `_start`."""
-        raise NotImplementedError
+        """Queue task and start it."""
+        self._arrived.append(task)
+        self._start(task)
 
+    @ki_protected
     def _start(self, task: Task) -> None:
         """Do the bookkeeping for a queued task."""
+        self.pump()
+
+    def pump(self) -> Any:
+        """Do the bookkeeping for queued tasks until none is left or another thread does it."""
         raise NotImplementedError
 
     def _clear(self, var: Var, failure: Failure) -> None:

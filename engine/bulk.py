@@ -33,7 +33,7 @@ class Bulk:
 
     def __enter__(self) -> None:
         self.thread = get_ident()
-        self._engine.begin_bulk(self)
+        self._engine._bulks.append(self)
 
     def __exit__(self, *exc: object) -> None:
         self._engine.end_bulk(self)

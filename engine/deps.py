@@ -113,8 +113,7 @@ def add(task: Task) -> bool:
             waits += 1
             if v.queue is None:
                 v.queue = deque()
-            v.queue.append(task)
-            v.queue.append(False)
+            v.queue.extend((task, False))
     for v in task.mutable_vars:
         if v.held == 0:  # then its queue is empty
             v.held = -1
@@ -122,8 +121,7 @@ def add(task: Task) -> bool:
             waits += 1
             if v.queue is None:
                 v.queue = deque()
-            v.queue.append(task)
-            v.queue.append(True)
+            v.queue.extend((task, True))
     task.waits = waits
     return not waits
 

@@ -8,7 +8,7 @@ from typing import Any
 
 from ..context import Context
 from ..errors import EngineError
-from .base import WAS_STOPPED, CompletionCallback, Engine
+from .base import CompletionCallback, Engine
 from .bulk import Gate
 from .deps import Task, Var, add, done
 from .failure import Failure
@@ -26,7 +26,6 @@ class NaiveEngine(Engine):
     def __init__(self) -> None:
         super().__init__()
         self._lock = threading.RLock()  # held to run functions
-        self._serial_pools: dict[tuple[str, int, str], _SerialPool] = {}
         self._depth = 0  # how many functions are running, one inside the other
         self._runner = 0  # the thread that runs them
 
@@ -45,17 +44,6 @@ class NaiveEngine(Engine):
 
     def drain(self, timeout: float | None) -> None:
         self._run_queued("stop")
-
-    def stop(self, timeout: float | None = None) -> None:
-        """Refuse pushes until start(), and raise as wait_for_all does. Nothing is ever in flight here."""
-        self.close_gate(WAS_STOPPED)
-        try:
-            self.drain(timeout)
-            self._stopped = True
-        finally:
-            self.open_gate()
-        self._pools.clear()
-        self.wait_for_all()
 
     def _run_queued(self, name: str = "wait_for_var") -> Engine:
         """Run what is queued; block while another thread does. Return the engine that has what was queued here meanwhile."""
@@ -85,17 +73,6 @@ class NaiveEngine(Engine):
         finally:
             self._lock.release()
 
-    def lock_for_fork(self, timeout: float) -> None:
-        self._forking = threading.get_ident() if self._lock.acquire(timeout=timeout) else 0
-
-    def unlock_after_fork(self) -> None:
-        if self._forking == threading.get_ident():
-            self._forking = 0
-            self._lock.release()
-            if self._gate is not None and self._gate.owner == threading.get_ident():
-                self.open_gate()
-            self._run_queued()
-
     def reset_in_child(self) -> None:
         own = self.is_running_here()
         super().reset_in_child()
@@ -109,19 +86,11 @@ class NaiveEngine(Engine):
             self._arrived.clear()
             self._depth = self._runner = 0
 
-    def _pool_for(self, ctx: Context, kind: str, name: str) -> _SerialPool:
-        if self._stopped:
-            raise EngineError(f"{name or 'push'}: {WAS_STOPPED}.")
-        key = (ctx.device_type, ctx.device_id, kind)
-        return self._serial_pools.get(key) or self._serial_pools.setdefault(key, _SerialPool(self, ctx, kind))
+    def _new_pool(self, ctx: Context, kind: str) -> _SerialPool:
+        return self._worker_pools.setdefault((ctx.device_type, ctx.device_id, kind), _SerialPool(self, ctx, kind))
 
     @ki_protected
-    def _submit(self, task: Task) -> None:
-        self._arrived.append(task)
-        self._start(task)
-
-    @ki_protected
-    def _start(self, task: Task) -> None:
+    def pump(self) -> None:
         while self._arrived and self._lock.acquire(False):
             try:
                 if self._depth:  # a running function pushed it: it runs afterwards

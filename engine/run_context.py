@@ -48,6 +48,23 @@ class RunContext:
         return storage.array(shape, dtype, self.ctx)
 
 
+def start_threads(to_start: list[None], start: Callable[[], Any]) -> bool:
+    """Call start for each entry of to_start, and remove it. Return False if the interpreter is ending and starts no threads.
+
+    No lock may be held: a starting thread may run a finalizer that pushes. Taking an entry is atomic.
+    """
+    while True:
+        try:
+            to_start.pop()
+        except IndexError:
+            return True
+        try:
+            start()
+        except RuntimeError:
+            to_start.append(None)
+            return False
+
+
 class ThreadTeam:
     """n threads that take part in `RunContext.parallel`. They start at the first call.
 
@@ -63,14 +80,14 @@ class ThreadTeam:
         """Begin without threads, as in a forked child, where they do not exist."""
         self._jobs: SimpleQueue[_Job | None] = SimpleQueue()
         self._threads: list[threading.Thread] = []
-        self._to_start = [None] * self.n  # one for each thread that may still be started: taking one is atomic
+        self._to_start = [None] * self.n  # one for each thread that may still be started
 
     def run(self, fn: Callable[[int], Any], n: int) -> None:
         """Call fn(i) for i below n in this thread and the team's; return when all calls have ended."""
         job = _Job(fn, n)
         if self.n:
             if self._to_start:
-                self._start()
+                start_threads(self._to_start, self._start_one)  # if that fails, the caller works alone
             for _ in range(min(len(self._threads), n - 1)):
                 self._jobs.put(job)
         job.take_part()
@@ -91,20 +108,10 @@ class ThreadTeam:
         for t in self.dismiss_all():
             t.join()
 
-    def _start(self) -> None:
-        """Start the threads, with no lock held: a starting thread may run a finalizer that pushes."""
-        while True:
-            try:
-                self._to_start.pop()
-            except IndexError:
-                return
-            t = threading.Thread(target=self._work, name="tritium-helper", daemon=True)
-            try:
-                t.start()
-            except RuntimeError:  # the interpreter is ending: the caller works alone
-                self._to_start.append(None)
-                return
-            self._threads.append(t)
+    def _start_one(self) -> None:
+        t = threading.Thread(target=self._work, name="tritium-helper", daemon=True)
+        t.start()
+        self._threads.append(t)
 
     def _work(self) -> None:
         while (job := self._jobs.get()) is not None:

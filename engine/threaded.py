@@ -11,7 +11,6 @@ import weakref
 from _thread import LockType, allocate_lock
 from collections import deque
 from collections.abc import Callable, Sequence
-from threading import get_ident
 from time import monotonic, perf_counter_ns, sleep
 from typing import Any
 
@@ -19,7 +18,7 @@ from ..context import Context
 from ..errors import EngineError
 from . import gc_pause, task_cost
 from .arguments import number_from_environment
-from .base import WAS_STOPPED, CompletionCallback, Engine
+from .base import CompletionCallback, Engine
 from .deps import Task, Var, abandon, add, behind, done, everything_behind, grant
 from .failure import Failure
 from .gpu import cuda, streams
@@ -49,12 +48,11 @@ class ThreadedEngine(Engine):
             raise EngineError(f"ThreadedEngine: workers is {workers}. Give at least 1.")
         self.workers = workers
         self._finished: deque[Task] = deque()
-        self._lock = allocate_lock()  # held to do the bookkeeping
+        self._lock = allocate_lock()
         self._pending = 0  # tasks in flight
         self._uses_gpu = False
         self._low_water, self._high_water = 0, gc_pause.MANY
         self._idle_signals: list[LockType] = []  # released when nothing is in flight
-        self._worker_pools: dict[tuple[str, int, str], WorkerPool] = {}
         self._team = ThreadTeam(workers - 1)
         self._in_flight: dict[Task, None] = {}  # asynchronous tasks whose function returned
         weakref.finalize(self, _dismiss, self._worker_pools, self._team).atexit = False
@@ -297,11 +295,6 @@ class ThreadedEngine(Engine):
         for t in inline:
             self._execute_inline(t, inline=False)
 
-    def _pool_for(self, ctx: Context, kind: str, name: str) -> WorkerPool:
-        if self._stopped:
-            raise EngineError(f"{name or 'push'}: {WAS_STOPPED}.")
-        return self._worker_pools.get((ctx.device_type, ctx.device_id, kind)) or self._new_pool(ctx, kind)
-
     @ki_protected
     def _new_pool(self, ctx: Context, kind: str) -> WorkerPool:
         stream = None
@@ -393,7 +386,7 @@ class ThreadedEngine(Engine):
         with self._lock:
             self._idle_signals.append(woken)
         # the bookkeeping of this task, which does nothing, finds out whether another is in flight
-        self._arrived.append(Task(_nothing, (), (), None, 0, 0, "wait_for_all", None, False, False))
+        self._arrived.append(Task(lambda: None, (), (), None, 0, 0, "wait_for_all", None, False, False))
         self.pump()
 
     def _wait_idle(self, timeout: float | None) -> bool:
@@ -457,20 +450,6 @@ class ThreadedEngine(Engine):
         self.pump()
 
     # ---- stop and fork ----------------------------------------------------------------------------------------------
-    def stop(self, timeout: float | None = None) -> None:
-        if self._stopped:
-            return
-        self.close_gate(WAS_STOPPED)
-        try:
-            self.drain(timeout)
-            self._stopped = True
-            self._pools.clear()
-            self.drain(timeout)  # tasks that other threads were about to push
-        finally:
-            self.open_gate()
-        self.end_threads()
-        self.wait_for_all()
-
     def unfinished(self) -> list[str]:
         """Return the names of asynchronous operators that have not called on_complete, in the order they began."""
         return [t.name or "without a name" for t in list(self._in_flight)]
@@ -500,18 +479,6 @@ class ThreadedEngine(Engine):
             pool.stop()
         self._team.stop()
 
-    def lock_for_fork(self, timeout: float) -> None:
-        if self._lock.acquire(timeout=timeout):
-            self._forking = get_ident()
-
-    def unlock_after_fork(self) -> None:
-        if self._forking == get_ident():
-            self._forking = 0
-            self._lock.release()
-            if self._gate is not None and self._gate.owner == get_ident():
-                self.open_gate()
-            self.pump()
-
     def reset_in_child(self) -> None:
         self._lock, self._forking = allocate_lock(), 0
         super().reset_in_child()
@@ -531,10 +498,6 @@ class ThreadedEngine(Engine):
         for pool in self._worker_pools.values():
             pool.reset_in_child()
         self._team.reset_in_child()
-
-
-def _nothing() -> None:
-    """Do nothing."""
 
 
 def _sleep(woken: LockType) -> None:

@@ -19,7 +19,7 @@ from .arguments import number_from_environment
 from .deps import Task, Var
 from .gpu import cuda
 from .interrupts import ki_protected
-from .run_context import RunContext, ThreadTeam
+from .run_context import RunContext, ThreadTeam, start_threads
 
 if TYPE_CHECKING:
     from .threaded import ThreadedEngine
@@ -97,7 +97,6 @@ class WorkerPool:
     each. No task is overlooked: `put` appends before it reads `_waking`, a woken worker clears that before it looks for
     tasks, and a worker looks a second time before it sleeps.
 
-    No lock is held while a thread starts, because that may run a finalizer that pushes.
     A sleeping worker holds no reference to the engine, so that an engine without other references ends with its threads.
     While tasks wait, `_engine_in_use` holds it: `put` sets it after it appends, and a worker that clears it looks once more.
     """
@@ -114,7 +113,7 @@ class WorkerPool:
         self._sleepers: list[LockType] = []
         self._waking = False
         self._workers: list[Worker] = []
-        self._to_start = [None] * self.size  # one for each thread that may still be started: taking one is atomic
+        self._to_start = [None] * self.size  # one for each thread that may still be started
         self._engine_in_use: ThreadedEngine | None = None
 
     @property
@@ -220,18 +219,8 @@ class WorkerPool:
 
     @ki_protected
     def _start(self) -> None:
-        while True:
-            try:
-                self._to_start.pop()
-            except IndexError:
-                return
-            try:
-                self._add_worker(spare=False)
-            except RuntimeError:  # the interpreter is ending and starts no threads any more
-                self._to_start.append(None)
-                if not self._workers:
-                    self._run_queued_here()
-                return
+        if not start_threads(self._to_start, lambda: self._add_worker(spare=False)) and not self._workers:
+            self._run_queued_here()
 
     def _run_queued_here(self) -> None:
         """Run the queued tasks in the calling thread."""

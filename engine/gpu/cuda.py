@@ -104,8 +104,7 @@ def wrap(memory: np.ndarray) -> Any:
 def _dtypes() -> dict[np.dtype, Any]:
     """Return the table from numpy dtypes to torch dtypes."""
     torch = _torch()
-    names = ("float16", "float32", "float64", "int8", "int16", "int32", "int64", "uint8", "uint16", "uint32", "uint64",
-             "bool")
+    names = ("float16", "float32", "float64", "int8", "int16", "int32", "int64", "uint8", "uint16", "uint32", "uint64", "bool")
     return {np.dtype(n): getattr(torch, n) for n in names} | {bfloat16: torch.bfloat16}
 
 
@@ -230,8 +229,7 @@ def stream(device_id: int, kind: str = "compute") -> Any:
 @functools.cache
 def _stream(device_id: int, kind: str) -> Any:
     torch = _need(device_id)
-    return torch.cuda.Stream(device_id, priority=-1 if kind == "priority" else 0) if is_real() else \
-        FakeStream(device_id, kind)
+    return torch.cuda.Stream(device_id, priority=-1 if kind == "priority" else 0) if is_real() else FakeStream(device_id, kind)
 
 
 class run_on:

@@ -293,13 +293,10 @@ class _HostPool:
                     for pool in _host_pools():
                         pool._release()
                     continue
-                raise self._no_memory(size) from None
+                raise out_of_memory(self.ctx, size, Stats(self._in_use, self._pooled, self._peak), _available()) from None
             start = -memory.ctypes.data % self.alignment
             return memory[start:start + size].view(_Raw)
         raise AssertionError("unreachable")
-
-    def _no_memory(self, size: int) -> OutOfMemoryError:
-        return out_of_memory(self.ctx, size, Stats(self._in_use, self._pooled, self._peak), _available())
 
 
 class _DevicePool:
@@ -312,8 +309,7 @@ class _DevicePool:
         try:
             return cuda.alloc(nbytes, self.ctx.device_id)
         except MemoryError as e:
-            total = cuda.free_bytes(self.ctx.device_id)
-            raise out_of_memory(self.ctx, nbytes, self.stats(), total) from e
+            raise out_of_memory(self.ctx, nbytes, self.stats(), cuda.free_bytes(self.ctx.device_id)) from e
 
     def stats(self) -> Stats:
         return Stats(*cuda.memory(self.ctx.device_id))
