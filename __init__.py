@@ -34,7 +34,7 @@ from .kernels.declare import check_op
 from .kvstore.server import optimizer_codec
 from .ndarray import NDArray as NDArray
 from .ndarray.core.array_core import ArrayCore
-from .ndarray.dispatch import run_on_gpu
+from .ndarray.dispatch import invoke
 from .train.compat.install import add_aliases as _add_aliases
 from .train.compat.install import install_as_mxnet as install_as_mxnet
 from .train.optimizer import serialize
@@ -45,7 +45,7 @@ def connect() -> None:
     """Hand lower floors the few functions and the class that they use and that only higher floors can define."""
     engine.current_engine.connect()
     ArrayCore.array_class = NDArray
-    check_op.use_gpu(run_on_gpu.run)
+    check_op.use_gpu(invoke.run_on_gpu)
     ndarray.autograd.get_symbol = from_tape.get_symbol
     optimizer_codec.install(to_spec=serialize.to_spec, from_spec=serialize.from_spec, join_states=serialize.join_states,
                             split_states=serialize.split_states)
@@ -55,60 +55,25 @@ connect()
 
 #: MXNet's module names, and where what they name lives. `mx.optimizer` and `from tritium.optimizer import SGD` both work.
 _ALIASES = {
-    "nd": "ndarray",
-    "sym": "graph.symbol.namespace",
-    "symbol": "graph.symbol.namespace",
-    "autograd": "ndarray.autograd",
-    "random": "ndarray.functions.random",
-    "rnd": "ndarray.functions.random",
-    "kv": "kvstore",
-    "recordio": "io.records.recordio",
-    "image": "io.image",
-    "mod": "train.module",
-    "module": "train.module",
-    "model": "train.compat.model",
-    "optimizer": "train.optimizer",
-    "lr_scheduler": "train.optimizer.lr_scheduler",
-    "initializer": "train.initializer",
-    "init": "train.initializer",
-    "metric": "train.metric",
-    "callback": "train.callback",
-    "monitor": "train.monitor",
-    "mon": "train.monitor",
-    "name": "graph.symbol.naming",
-    "attribute": "graph.symbol.naming",
-    "viz": "graph.show.viz",
-    "visualization": "graph.show.viz",
-    "base": "train.compat.base",
-    "rnn": "train.rnn",
-    "test_utils": "train.compat.test_utils",
-    "util": "train.compat.util",
-    "runtime": "train.compat.runtime",
-    "executor_manager": "train.compat.executor_manager",
-    "executor": "graph.executor.executor",
-    "misc": "train.compat.misc",
-    "log": "train.compat.log",
-    "storage": "engine.memory.storage",
-    "profiler": "engine.profiler",
-    "lang": "kernels.ir.lang",
-    "operator": "ndarray.custom",
-    # files of MXNet's own packages that scripts import from
-    "ndarray.ndarray": "ndarray.core.ndarray",
-    "ndarray.random": "ndarray.functions.random",
+    "nd": "ndarray", "autograd": "ndarray.autograd", "random": "ndarray.functions.random", "rnd": "ndarray.functions.random",
+    "operator": "ndarray.custom", "ndarray.ndarray": "ndarray.core.ndarray", "ndarray.random": "ndarray.functions.random",
     "ndarray.contrib": "ndarray.functions.contrib",
-    "symbol.random": "graph.symbol.random",
-    "kvstore.kvstore": "kvstore.create",
-    "module.base_module": "train.module.base_module",
-    "module.module": "train.module.module",
-    "module.bucketing_module": "train.module.bucketing_module",
-    "module.sequential_module": "train.module.sequential_module",
-    "module.python_module": "train.module.python_module",
+    "sym": "graph.symbol.namespace", "symbol": "graph.symbol.namespace", "symbol.symbol": "graph.symbol.symbol",
+    "symbol.random": "graph.symbol.random", "name": "graph.symbol.naming", "attribute": "graph.symbol.naming",
+    "viz": "graph.show.viz", "visualization": "graph.show.viz", "executor": "graph.executor.executor",
+    "kv": "kvstore", "kvstore.kvstore": "kvstore.create", "recordio": "io.records.recordio", "image": "io.image",
+    "mod": "train.module", "module": "train.module", "module.base_module": "train.module.base_module",
+    "module.module": "train.module.module", "module.bucketing_module": "train.module.bucketing_module",
+    "module.sequential_module": "train.module.sequential_module", "module.python_module": "train.module.python_module",
     "module.executor_group": "train.compat.executor_manager",
-    "rnn.rnn_cell": "train.rnn",
-    "rnn.rnn": "train.rnn",
-    "rnn.io": "train.rnn.sentences",
-    "optimizer.optimizer": "train.optimizer",
-    "symbol.symbol": "graph.symbol.symbol",
+    "optimizer": "train.optimizer", "optimizer.optimizer": "train.optimizer", "lr_scheduler": "train.optimizer.lr_scheduler",
+    "initializer": "train.initializer", "init": "train.initializer", "metric": "train.metric", "callback": "train.callback",
+    "monitor": "train.monitor", "mon": "train.monitor",
+    "rnn": "train.rnn", "rnn.rnn_cell": "train.rnn", "rnn.rnn": "train.rnn", "rnn.io": "train.rnn.sentences",
+    "model": "train.compat.model", "base": "train.compat.base", "test_utils": "train.compat.test_utils",
+    "util": "train.compat.util", "runtime": "train.compat.runtime", "executor_manager": "train.compat.executor_manager",
+    "misc": "train.compat.misc", "log": "train.compat.log",
+    "storage": "engine.memory.storage", "profiler": "engine.profiler", "lang": "kernels.ir.lang",
 }
 _add_aliases(_ALIASES)
 for _name, _value in (("num_gpus", num_gpus), ("gpu_memory_info", globals()["util"].gpu_memory_info)):

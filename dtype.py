@@ -18,22 +18,13 @@ float64 = np.dtype("float64")
 
 #: MXNet's type flags, as in `.params` files and symbol attributes (mshadow/base.h).
 FLAG_TO_DTYPE: dict[int, np.dtype] = {
-    0: float32,
-    1: float64,
-    2: float16,
-    3: np.dtype("uint8"),
-    4: np.dtype("int32"),
-    5: np.dtype("int8"),
-    6: np.dtype("int64"),
-    7: np.dtype("bool"),
-    12: bfloat16,
+    0: float32, 1: float64, 2: float16, 3: np.dtype("uint8"), 4: np.dtype("int32"), 5: np.dtype("int8"), 6: np.dtype("int64"),
+    7: np.dtype("bool"), 12: bfloat16,
 }
 DTYPE_TO_FLAG: dict[np.dtype, int] = {v: k for k, v in FLAG_TO_DTYPE.items()}
 
 #: Every dtype an array may have: MXNet's, and the unsigned ones it lacks.
-DTYPES: dict[str, np.dtype] = {d.name: d for d in FLAG_TO_DTYPE.values()} | {
-    n: np.dtype(n) for n in ("int16", "uint16", "uint32", "uint64")
-}
+DTYPES = {d.name: d for d in (*FLAG_TO_DTYPE.values(), *map(np.dtype, ("int16", "uint16", "uint32", "uint64")))}
 
 
 def as_dtype(spelling: Any, *, default: np.dtype = float32) -> np.dtype:

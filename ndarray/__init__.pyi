@@ -6,6 +6,8 @@ Written by `python -m tritium.ndarray.functions.stubs`; do not edit."""
 from collections.abc import Callable, Sequence
 from typing import Any, Literal
 
+from numpy.typing import DTypeLike
+
 from .. import kernels as kernels
 from . import autograd as autograd
 from .core.chunk import Chunk as Chunk
@@ -93,29 +95,29 @@ def logical_or(lhs: Any, rhs: Any) -> Any:
 def logical_xor(lhs: Any, rhs: Any) -> Any:
     """1 where one of the two is 0, else 0, of arrays or numbers, broadcast."""
 
-def split_v2(ary: Any, indices_or_sections: Any, axis: Any = 0, squeeze_axis: Any = False) -> Any:
+def split_v2(ary: NDArray, indices_or_sections: int | Sequence[int], axis: int = 0, squeeze_axis: bool = False) -> Any:
     """Return parts of ary along axis: equal ones, their number an int, or cut at ascending indices."""
 
-def histogram(a: Any, bins: Any = 10, range: Any = None) -> Any:
+def histogram(a: NDArray, bins: int | NDArray = 10, range: tuple[float, float] | None = None) -> Any:
     """Return the number of values of a in each bin, int64, and the edges of the bins.
 
     bins: the number of bins of equal width, over range or from the smallest to the largest value; or an array of edges.
     """
 
-def power(base: Any, exp: Any) -> Any:
+def power(base: float | NDArray, exp: float | NDArray) -> Any:
     """Return base to the power exp, for arrays or numbers, broadcast."""
 
-def negative(data: Any, out: Any = None) -> Any:
+def negative(data: NDArray, out: NDArray | None = None) -> Any:
     """Return -data."""
 
-def onehot_encode(indices: Any, out: Any) -> Any:
+def onehot_encode(indices: NDArray, out: NDArray) -> Any:
     """Set out[i] to 1 at indices[i] and 0 elsewhere, and return out."""
 
 def Activation(
     data: NDArray,
     act_type: Literal['relu', 'sigmoid', 'tanh', 'softrelu', 'softsign'],
     *,
-    out: Any = None,
+    out: NDArray | Sequence[NDArray] | None = None,
     name: str | None = None,
 ) -> NDArray:
     """An activation by name: relu max(x, 0), sigmoid 1/(1+e⁻ˣ), tanh, softrelu log(1+eˣ), softsign x/(1+|x|).
@@ -143,7 +145,7 @@ def BatchNorm(
     min_calib_range: float | None = None,
     max_calib_range: float | None = None,
     *,
-    out: Any = None,
+    out: NDArray | Sequence[NDArray] | None = None,
     name: str | None = None,
 ) -> NDArray:
     """y = gamma · (x - mean) / √(var + eps) + beta, per channel.
@@ -171,7 +173,7 @@ def BilinearSampler(
     grid: NDArray,
     cudnn_off: bool = False,
     *,
-    out: Any = None,
+    out: NDArray | Sequence[NDArray] | None = None,
     name: str | None = None,
 ) -> NDArray:
     """data [n, c, h, w] interpolated along grid [n, 2, h', w'], zero outside.
@@ -184,7 +186,7 @@ def BilinearSampler(
     Returns: an array.
     """
 
-def BlockGrad(data: NDArray, *, out: Any = None, name: str | None = None) -> NDArray:
+def BlockGrad(data: NDArray, *, out: NDArray | Sequence[NDArray] | None = None, name: str | None = None) -> NDArray:
     """The input unchanged; its derivative is zero.
 
     Arrays: data.
@@ -199,7 +201,7 @@ def CTCLoss(
     use_label_lengths: bool = False,
     blank_label: Literal['first', 'last'] = 'first',
     *,
-    out: Any = None,
+    out: NDArray | Sequence[NDArray] | None = None,
     name: str | None = None,
 ) -> NDArray:
     """-log of the probability that data spells label, over all alignments.
@@ -216,7 +218,13 @@ def CTCLoss(
     Returns: an array.
     """
 
-def Cast(data: NDArray, dtype: Any, *, out: Any = None, name: str | None = None) -> NDArray:
+def Cast(
+    data: NDArray,
+    dtype: DTypeLike,
+    *,
+    out: NDArray | Sequence[NDArray] | None = None,
+    name: str | None = None,
+) -> NDArray:
     """The input in another dtype, like astype.
 
     Floats become integers by truncation. NaN and floats out of range of int32 (of int64 for int64 outputs) become the
@@ -230,7 +238,12 @@ def Cast(data: NDArray, dtype: Any, *, out: Any = None, name: str | None = None)
     Returns: an array.
     """
 
-def Concat(*data: NDArray | Sequence[NDArray], dim: int = 1, out: Any = None, name: str | None = None) -> NDArray:
+def Concat(
+    *data: NDArray | Sequence[NDArray],
+    dim: int = 1,
+    out: NDArray | Sequence[NDArray] | None = None,
+    name: str | None = None,
+) -> NDArray:
     """The inputs joined along axis `dim`; all other axes must be equal.
 
     Arrays: any number, of one dtype, by position or as a list.
@@ -252,7 +265,7 @@ def Convolution(
     num_group: int = 1,
     no_bias: bool = False,
     layout: Literal['NCW', 'NCHW', 'NCDHW', 'NWC', 'NHWC', 'NDHWC'] | None = None,
-    out: Any = None,
+    out: NDArray | Sequence[NDArray] | None = None,
     name: str | None = None,
 ) -> NDArray:
     """Every output channel is a weighted sum over windows of the input channels of its group, plus a bias.
@@ -286,7 +299,7 @@ def Correlation(
     pad_size: int = 0,
     is_multiply: bool = True,
     *,
-    out: Any = None,
+    out: NDArray | Sequence[NDArray] | None = None,
     name: str | None = None,
 ) -> NDArray:
     """Correlation of windows of data1 with displaced windows of data2: the mean product over window and channels, or the mean
@@ -311,7 +324,7 @@ def Crop(
     offset: int | Sequence[int | None] = (0, 0),
     h_w: int | Sequence[int | None] = (0, 0),
     center_crop: bool = False,
-    out: Any = None,
+    out: NDArray | Sequence[NDArray] | None = None,
     name: str | None = None,
 ) -> Any:
     """A window of size h_w of the planes of arg0 [n, c, h, w]; with num_args=2, of the size of arg1.
@@ -326,7 +339,13 @@ def Crop(
     Returns: one array or a list, as the parameters say.
     """
 
-def Custom(data: NDArray, op_type: str, *, out: Any = None, name: str | None = None) -> Any:
+def Custom(
+    data: NDArray,
+    op_type: str,
+    *,
+    out: NDArray | Sequence[NDArray] | None = None,
+    name: str | None = None,
+) -> Any:
     """Run the custom operator registered as op_type (mx.operator.register) on arrays.
 
     data: the arrays its list_arguments() names, by position or name; then its auxiliary states.
@@ -352,7 +371,7 @@ def Deconvolution(
     num_group: int = 1,
     no_bias: bool = True,
     layout: Literal['NCW', 'NCHW', 'NCDHW'] | None = None,
-    out: Any = None,
+    out: NDArray | Sequence[NDArray] | None = None,
     name: str | None = None,
 ) -> NDArray:
     """Every element of data adds a weighted window to the output (transposed convolution).
@@ -384,7 +403,7 @@ def Dropout(
     mode: Literal['training', 'always'] = 'training',
     axes: int | Sequence[int | None] = (),
     *,
-    out: Any = None,
+    out: NDArray | Sequence[NDArray] | None = None,
     name: str | None = None,
 ) -> NDArray:
     """In training (with mode "always", at inference too) each element becomes 0 with probability p, else x / (1 - p).
@@ -408,7 +427,7 @@ def Embedding(
     dtype: str = 'float32',
     sparse_grad: bool = False,
     *,
-    out: Any = None,
+    out: NDArray | Sequence[NDArray] | None = None,
     name: str | None = None,
 ) -> NDArray:
     """The rows of weight [input_dim, output_dim] at the indices in data; indices out of range are clipped.
@@ -424,7 +443,7 @@ def Embedding(
     Returns: an array.
     """
 
-def Flatten(data: NDArray, *, out: Any = None, name: str | None = None) -> NDArray:
+def Flatten(data: NDArray, *, out: NDArray | Sequence[NDArray] | None = None, name: str | None = None) -> NDArray:
     """[n, a, b, ...] to [n, a·b·...]; one axis [n] to [n, 1].
 
     Arrays: data.
@@ -440,7 +459,7 @@ def FullyConnected(
     num_hidden: int,
     no_bias: bool = False,
     flatten: bool = True,
-    out: Any = None,
+    out: NDArray | Sequence[NDArray] | None = None,
     name: str | None = None,
 ) -> NDArray:
     """y = x · weightᵀ + bias.
@@ -463,7 +482,7 @@ def GridGenerator(
     transform_type: Literal['affine', 'warp'],
     target_shape: int | Sequence[int | None] = (0, 0),
     *,
-    out: Any = None,
+    out: NDArray | Sequence[NDArray] | None = None,
     name: str | None = None,
 ) -> NDArray:
     """A sampling grid [n, 2, h, w]. "affine": from 2 × 3 matrices data [n, 6], of size target_shape. "warp": the regular
@@ -484,7 +503,7 @@ def GroupNorm(
     eps: float = 1e-05,
     output_mean_var: bool = False,
     *,
-    out: Any = None,
+    out: NDArray | Sequence[NDArray] | None = None,
     name: str | None = None,
 ) -> NDArray:
     """y = gamma · (x - mean) / √(var + eps) + beta, with mean and variance over each of num_groups parts of a sample.
@@ -507,7 +526,7 @@ def IdentityAttachKLSparseReg(
     penalty: float = 0.001,
     momentum: float = 0.9,
     *,
-    out: Any = None,
+    out: NDArray | Sequence[NDArray] | None = None,
     name: str | None = None,
 ) -> NDArray:
     """The data unchanged; backward adds the derivative of a penalty on units that are often active.
@@ -531,7 +550,7 @@ def InstanceNorm(
     eps: float = 0.001,
     output_mean_var: bool = False,
     *,
-    out: Any = None,
+    out: NDArray | Sequence[NDArray] | None = None,
     name: str | None = None,
 ) -> NDArray:
     """y = gamma · (x - mean) / √(var + eps) + beta, with mean and variance over the positions of each channel of each sample.
@@ -550,7 +569,7 @@ def L2Normalization(
     eps: float = 1e-10,
     mode: Literal['channel', 'instance', 'spatial'] = 'instance',
     *,
-    out: Any = None,
+    out: NDArray | Sequence[NDArray] | None = None,
     name: str | None = None,
 ) -> NDArray:
     """x / √(Σ x² + eps), summed over a sample ("instance"), over axis 1 ("channel") or over all axes after it ("spatial").
@@ -569,7 +588,7 @@ def LRN(
     beta: float = 0.75,
     knorm: float = 2.0,
     *,
-    out: Any = None,
+    out: NDArray | Sequence[NDArray] | None = None,
     name: str | None = None,
 ) -> NDArray:
     """x · (knorm + alpha / nsize · Σ x²)^-beta, with the sum over nsize neighbouring channels.
@@ -593,7 +612,7 @@ def LayerNorm(
     eps: float = 1e-05,
     output_mean_var: bool = False,
     *,
-    out: Any = None,
+    out: NDArray | Sequence[NDArray] | None = None,
     name: str | None = None,
 ) -> NDArray:
     """y = gamma · (x - mean) / √(var + eps) + beta, with mean and variance along axis.
@@ -617,7 +636,7 @@ def LeakyReLU(
     lower_bound: float = 0.125,
     upper_bound: float = 0.334,
     *,
-    out: Any = None,
+    out: NDArray | Sequence[NDArray] | None = None,
     name: str | None = None,
 ) -> NDArray:
     """An activation with a slope below zero, by act_type.
@@ -642,7 +661,7 @@ def LinearRegressionOutput(
     label: NDArray,
     grad_scale: float = 1.0,
     *,
-    out: Any = None,
+    out: NDArray | Sequence[NDArray] | None = None,
     name: str | None = None,
 ) -> NDArray:
     """y = data; derivative grad_scale · (y - label) / outputs per sample.
@@ -658,7 +677,7 @@ def LogisticRegressionOutput(
     label: NDArray,
     grad_scale: float = 1.0,
     *,
-    out: Any = None,
+    out: NDArray | Sequence[NDArray] | None = None,
     name: str | None = None,
 ) -> NDArray:
     """y = 1 / (1 + exp(-data)); derivative grad_scale · (y - label) / outputs per sample.
@@ -674,7 +693,7 @@ def MAERegressionOutput(
     label: NDArray,
     grad_scale: float = 1.0,
     *,
-    out: Any = None,
+    out: NDArray | Sequence[NDArray] | None = None,
     name: str | None = None,
 ) -> NDArray:
     """y = data; derivative grad_scale · sign(y - label) / outputs per sample.
@@ -691,7 +710,7 @@ def MakeLoss(
     valid_thresh: float = 0.0,
     normalization: Literal['null', 'batch', 'valid'] = 'null',
     *,
-    out: Any = None,
+    out: NDArray | Sequence[NDArray] | None = None,
     name: str | None = None,
 ) -> NDArray:
     """The data as a loss: its derivative is grad_scale, and the head gradient is ignored.
@@ -713,7 +732,7 @@ def Pad(
     pad_width: int | Sequence[int | None],
     constant_value: float = 0.0,
     *,
-    out: Any = None,
+    out: NDArray | Sequence[NDArray] | None = None,
     name: str | None = None,
 ) -> Any:
     """data [n, c, h, w] or [n, c, d, h, w] with a border.
@@ -741,7 +760,7 @@ def Pooling(
     count_include_pad: bool | None = None,
     layout: Literal['NCW', 'NCHW', 'NCDHW', 'NWC', 'NHWC', 'NDHWC'] | None = None,
     *,
-    out: Any = None,
+    out: NDArray | Sequence[NDArray] | None = None,
     name: str | None = None,
 ) -> Any:
     """The maximum, mean, sum or p-norm of every window, for each channel.
@@ -775,7 +794,7 @@ def Pooling_v1(
     stride: int | Sequence[int | None] = (),
     pad: int | Sequence[int | None] = (),
     *,
-    out: Any = None,
+    out: NDArray | Sequence[NDArray] | None = None,
     name: str | None = None,
 ) -> Any:
     """The maximum, mean or sum of every window of [n, c, h, w], for each channel.
@@ -811,7 +830,7 @@ def RNN(
     lstm_state_clip_nan: bool = False,
     use_sequence_length: bool = False,
     *,
-    out: Any = None,
+    out: NDArray | Sequence[NDArray] | None = None,
     name: str | None = None,
 ) -> NDArray:
     """num_layers recurrent layers of state_size cells, each reading the outputs of the one below.
@@ -848,7 +867,7 @@ def ROIPooling(
     pooled_size: int | Sequence[int | None],
     spatial_scale: float,
     *,
-    out: Any = None,
+    out: NDArray | Sequence[NDArray] | None = None,
     name: str | None = None,
 ) -> NDArray:
     """The largest element in each of pooled_size bins of each region, which is rounded to elements, the last one included.
@@ -870,7 +889,7 @@ def Reshape(
     target_shape: int | Sequence[int | None] = (),
     keep_highest: bool = False,
     *,
-    out: Any = None,
+    out: NDArray | Sequence[NDArray] | None = None,
     name: str | None = None,
 ) -> NDArray:
     """The same elements in another shape.
@@ -894,7 +913,7 @@ def SVMOutput(
     regularization_coefficient: float = 1.0,
     use_linear: bool = False,
     *,
-    out: Any = None,
+    out: NDArray | Sequence[NDArray] | None = None,
     name: str | None = None,
 ) -> NDArray:
     """The data unchanged, as class scores; the derivative is that of the hinge loss. The head gradient is ignored.
@@ -916,7 +935,7 @@ def SequenceLast(
     use_sequence_length: bool = False,
     axis: int = 0,
     *,
-    out: Any = None,
+    out: NDArray | Sequence[NDArray] | None = None,
     name: str | None = None,
 ) -> NDArray:
     """The last step of each sequence: the one at its length, or the last of data. Returns: data's shape without the steps.
@@ -936,7 +955,7 @@ def SequenceMask(
     value: float = 0.0,
     axis: int = 0,
     *,
-    out: Any = None,
+    out: NDArray | Sequence[NDArray] | None = None,
     name: str | None = None,
 ) -> NDArray:
     """data with `value` in all steps beyond the length of each sequence. Without lengths: data unchanged.
@@ -954,7 +973,7 @@ def SequenceReverse(
     use_sequence_length: bool = False,
     axis: int = 0,
     *,
-    out: Any = None,
+    out: NDArray | Sequence[NDArray] | None = None,
     name: str | None = None,
 ) -> NDArray:
     """Each sequence reversed within its length; later steps stay. Without lengths: all steps reversed. Axis 0 only.
@@ -972,7 +991,7 @@ def SliceChannel(
     axis: int = 1,
     squeeze_axis: bool = False,
     *,
-    out: Any = None,
+    out: NDArray | Sequence[NDArray] | None = None,
     name: str | None = None,
 ) -> Any:
     """num_outputs equal parts along axis. squeeze_axis: parts have size 1 along the axis, which is removed.
@@ -989,7 +1008,7 @@ def SoftmaxActivation(
     data: NDArray,
     mode: Literal['instance', 'channel'] = 'instance',
     *,
-    out: Any = None,
+    out: NDArray | Sequence[NDArray] | None = None,
     name: str | None = None,
 ) -> NDArray:
     """Softmax over the last axis (mode "instance"), or over axis 1 ("channel").
@@ -1015,7 +1034,7 @@ def SoftmaxOutput(
     out_grad: bool = False,
     smooth_alpha: float = 0.0,
     *,
-    out: Any = None,
+    out: NDArray | Sequence[NDArray] | None = None,
     name: str | None = None,
 ) -> NDArray:
     """p = softmax(data); the derivative is grad_scale · (p - onehot(label)). The head gradient is ignored.
@@ -1050,7 +1069,7 @@ def SpatialTransformer(
     transform_type: Literal['affine'],
     sampler_type: Literal['bilinear'],
     cudnn_off: bool = False,
-    out: Any = None,
+    out: NDArray | Sequence[NDArray] | None = None,
     name: str | None = None,
 ) -> NDArray:
     """data [n, c, h, w] interpolated along the affine grid of the 2 × 3 matrices loc [n, 6].
@@ -1066,7 +1085,14 @@ def SpatialTransformer(
     Returns: an array.
     """
 
-def SwapAxis(data: NDArray, dim1: int = 0, dim2: int = 0, *, out: Any = None, name: str | None = None) -> NDArray:
+def SwapAxis(
+    data: NDArray,
+    dim1: int = 0,
+    dim2: int = 0,
+    *,
+    out: NDArray | Sequence[NDArray] | None = None,
+    name: str | None = None,
+) -> NDArray:
     """Axes dim1 and dim2 exchanged.
 
     Arrays: data.
@@ -1083,7 +1109,7 @@ def UpSampling(
     num_filter: int = 0,
     multi_input_mode: Literal['concat', 'sum'] = 'concat',
     workspace: int = 512,
-    out: Any = None,
+    out: NDArray | Sequence[NDArray] | None = None,
     name: str | None = None,
 ) -> NDArray:
     """The planes of arg0 [n, c, h, w], scale times as large.
@@ -1102,7 +1128,7 @@ def UpSampling(
     Returns: an array.
     """
 
-def abs(data: NDArray, *, out: Any = None, name: str | None = None) -> NDArray:
+def abs(data: NDArray, *, out: NDArray | Sequence[NDArray] | None = None, name: str | None = None) -> NDArray:
     """|x|, element by element.
 
     data: any shape. Returns: the shape and dtype of data.
@@ -1122,7 +1148,7 @@ def adagrad_update(
     rescale_grad: float = 1.0,
     clip_gradient: float = -1.0,
     *,
-    out: Any = None,
+    out: NDArray | Sequence[NDArray] | None = None,
     name: str | None = None,
 ) -> NDArray:
     """history ← history + g²; weight - lr (g / √(history + ε) + wd weight), on dense arrays.
@@ -1153,7 +1179,7 @@ def adam_update(
     clip_gradient: float = -1.0,
     lazy_update: bool = True,
     *,
-    out: Any = None,
+    out: NDArray | Sequence[NDArray] | None = None,
     name: str | None = None,
 ) -> NDArray:
     """mean ← β₁ mean + (1-β₁) g; var ← β₂ var + (1-β₂) g²; weight - lr mean / (√var + ε), g with wd weight added.
@@ -1173,7 +1199,11 @@ def adam_update(
     Returns: an array.
     """
 
-def add_n(*data: NDArray | Sequence[NDArray], out: Any = None, name: str | None = None) -> NDArray:
+def add_n(
+    *data: NDArray | Sequence[NDArray],
+    out: NDArray | Sequence[NDArray] | None = None,
+    name: str | None = None,
+) -> NDArray:
     """The sum of num_args arrays of one shape and dtype, added from the first to the last.
 
     Arrays: any number, of one dtype, by position or as a list.
@@ -1181,7 +1211,13 @@ def add_n(*data: NDArray | Sequence[NDArray], out: Any = None, name: str | None 
     Returns: an array.
     """
 
-def all_finite(data: NDArray, init_output: bool = True, *, out: Any = None, name: str | None = None) -> NDArray:
+def all_finite(
+    data: NDArray,
+    init_output: bool = True,
+    *,
+    out: NDArray | Sequence[NDArray] | None = None,
+    name: str | None = None,
+) -> NDArray:
     """1 if data holds no infinity and no NaN, else 0. Returns: float32 [1].
 
     init_output: False: the result is also 0 if out held 0 before.
@@ -1192,7 +1228,13 @@ def all_finite(data: NDArray, init_output: bool = True, *, out: Any = None, name
     Returns: an array.
     """
 
-def amp_cast(data: NDArray, dtype: Any, *, out: Any = None, name: str | None = None) -> NDArray:
+def amp_cast(
+    data: NDArray,
+    dtype: DTypeLike,
+    *,
+    out: NDArray | Sequence[NDArray] | None = None,
+    name: str | None = None,
+) -> NDArray:
     """data cast to dtype if it holds floats of at most 32 bits, else data unchanged.
 
     Arrays: data.
@@ -1205,7 +1247,7 @@ def amp_multicast(
     *data: NDArray | Sequence[NDArray],
     num_outputs: int,
     cast_narrow: bool = False,
-    out: Any = None,
+    out: NDArray | Sequence[NDArray] | None = None,
     name: str | None = None,
 ) -> Any:
     """Each float array cast to the widest float dtype among them; with cast_narrow, to the narrowest.
@@ -1217,7 +1259,7 @@ def amp_multicast(
     Returns: one array or a list, as the parameters say.
     """
 
-def arccos(data: NDArray, *, out: Any = None, name: str | None = None) -> NDArray:
+def arccos(data: NDArray, *, out: NDArray | Sequence[NDArray] | None = None, name: str | None = None) -> NDArray:
     """arccos x, element by element.
 
     data: any shape. Returns: the shape and dtype of data.
@@ -1227,7 +1269,7 @@ def arccos(data: NDArray, *, out: Any = None, name: str | None = None) -> NDArra
     Returns: an array.
     """
 
-def arccosh(data: NDArray, *, out: Any = None, name: str | None = None) -> NDArray:
+def arccosh(data: NDArray, *, out: NDArray | Sequence[NDArray] | None = None, name: str | None = None) -> NDArray:
     """arccosh x, element by element.
 
     data: any shape. Returns: the shape and dtype of data.
@@ -1237,7 +1279,7 @@ def arccosh(data: NDArray, *, out: Any = None, name: str | None = None) -> NDArr
     Returns: an array.
     """
 
-def arcsin(data: NDArray, *, out: Any = None, name: str | None = None) -> NDArray:
+def arcsin(data: NDArray, *, out: NDArray | Sequence[NDArray] | None = None, name: str | None = None) -> NDArray:
     """arcsin x, element by element.
 
     data: any shape. Returns: the shape and dtype of data.
@@ -1247,7 +1289,7 @@ def arcsin(data: NDArray, *, out: Any = None, name: str | None = None) -> NDArra
     Returns: an array.
     """
 
-def arcsinh(data: NDArray, *, out: Any = None, name: str | None = None) -> NDArray:
+def arcsinh(data: NDArray, *, out: NDArray | Sequence[NDArray] | None = None, name: str | None = None) -> NDArray:
     """arcsinh x, element by element.
 
     data: any shape. Returns: the shape and dtype of data.
@@ -1257,7 +1299,7 @@ def arcsinh(data: NDArray, *, out: Any = None, name: str | None = None) -> NDArr
     Returns: an array.
     """
 
-def arctan(data: NDArray, *, out: Any = None, name: str | None = None) -> NDArray:
+def arctan(data: NDArray, *, out: NDArray | Sequence[NDArray] | None = None, name: str | None = None) -> NDArray:
     """arctan x, element by element.
 
     data: any shape. Returns: the shape and dtype of data.
@@ -1267,7 +1309,7 @@ def arctan(data: NDArray, *, out: Any = None, name: str | None = None) -> NDArra
     Returns: an array.
     """
 
-def arctanh(data: NDArray, *, out: Any = None, name: str | None = None) -> NDArray:
+def arctanh(data: NDArray, *, out: NDArray | Sequence[NDArray] | None = None, name: str | None = None) -> NDArray:
     """arctanh x, element by element.
 
     data: any shape. Returns: the shape and dtype of data.
@@ -1282,7 +1324,7 @@ def argmax(
     axis: int | None = None,
     keepdims: bool = False,
     *,
-    out: Any = None,
+    out: NDArray | Sequence[NDArray] | None = None,
     name: str | None = None,
 ) -> NDArray:
     """The index of the largest element along axis, the first of equals. axis None: in the flat data, shape (1,).
@@ -1296,7 +1338,7 @@ def argmax(
     Returns: an array.
     """
 
-def argmax_channel(data: NDArray, *, out: Any = None, name: str | None = None) -> NDArray:
+def argmax_channel(data: NDArray, *, out: NDArray | Sequence[NDArray] | None = None, name: str | None = None) -> NDArray:
     """argmax along axis 1.
 
     Arrays: data.
@@ -1309,7 +1351,7 @@ def argmin(
     axis: int | None = None,
     keepdims: bool = False,
     *,
-    out: Any = None,
+    out: NDArray | Sequence[NDArray] | None = None,
     name: str | None = None,
 ) -> NDArray:
     """The index of the smallest element along axis, the first of equals. Parameters as in argmax.
@@ -1325,9 +1367,9 @@ def argsort(
     data: NDArray,
     axis: Any = -1,
     is_ascend: bool = True,
-    dtype: Any = ...,
+    dtype: DTypeLike = ...,
     *,
-    out: Any = None,
+    out: NDArray | Sequence[NDArray] | None = None,
     name: str | None = None,
 ) -> NDArray:
     """The indices that sort data along axis. axis None: indices into the flattened data. dtype: of the indices.
@@ -1347,7 +1389,7 @@ def batch_dot(
     transpose_b: bool = False,
     forward_stype: str | None = None,
     *,
-    out: Any = None,
+    out: NDArray | Sequence[NDArray] | None = None,
     name: str | None = None,
 ) -> NDArray:
     """y[i] = lhs[i] · rhs[i]: [..., m, k] and [..., k, n] give [..., m, n].
@@ -1360,7 +1402,13 @@ def batch_dot(
     Returns: an array.
     """
 
-def batch_take(a: NDArray, indices: NDArray, *, out: Any = None, name: str | None = None) -> NDArray:
+def batch_take(
+    a: NDArray,
+    indices: NDArray,
+    *,
+    out: NDArray | Sequence[NDArray] | None = None,
+    name: str | None = None,
+) -> NDArray:
     """a[i, indices[i]] for each row i; indices out of range are clipped. indices: int32, one per row. No derivative.
 
     Arrays: a, indices.
@@ -1368,7 +1416,13 @@ def batch_take(a: NDArray, indices: NDArray, *, out: Any = None, name: str | Non
     Returns: an array.
     """
 
-def broadcast_add(lhs: NDArray, rhs: NDArray, *, out: Any = None, name: str | None = None) -> NDArray:
+def broadcast_add(
+    lhs: NDArray,
+    rhs: NDArray,
+    *,
+    out: NDArray | Sequence[NDArray] | None = None,
+    name: str | None = None,
+) -> NDArray:
     """lhs + rhs, with broadcasting.
 
     lhs, rhs: sizes equal or 1, axis by axis from the right.
@@ -1383,7 +1437,7 @@ def broadcast_axis(
     axis: int | Sequence[int | None] = (),
     size: int | Sequence[int | None] = (),
     *,
-    out: Any = None,
+    out: NDArray | Sequence[NDArray] | None = None,
     name: str | None = None,
 ) -> NDArray:
     """data repeated along each of `axis`, which have size 1, up to `size`.
@@ -1395,7 +1449,13 @@ def broadcast_axis(
     Returns: an array.
     """
 
-def broadcast_div(lhs: NDArray, rhs: NDArray, *, out: Any = None, name: str | None = None) -> NDArray:
+def broadcast_div(
+    lhs: NDArray,
+    rhs: NDArray,
+    *,
+    out: NDArray | Sequence[NDArray] | None = None,
+    name: str | None = None,
+) -> NDArray:
     """lhs / rhs; of integers truncated, and 0 where rhs is 0, with broadcasting.
 
     lhs, rhs: sizes equal or 1, axis by axis from the right.
@@ -1405,7 +1465,13 @@ def broadcast_div(lhs: NDArray, rhs: NDArray, *, out: Any = None, name: str | No
     Returns: an array.
     """
 
-def broadcast_equal(lhs: NDArray, rhs: NDArray, *, out: Any = None, name: str | None = None) -> NDArray:
+def broadcast_equal(
+    lhs: NDArray,
+    rhs: NDArray,
+    *,
+    out: NDArray | Sequence[NDArray] | None = None,
+    name: str | None = None,
+) -> NDArray:
     """1 where lhs = rhs, else 0, in the dtype of the inputs, with broadcasting.
 
     lhs, rhs: sizes equal or 1, axis by axis from the right.
@@ -1415,7 +1481,13 @@ def broadcast_equal(lhs: NDArray, rhs: NDArray, *, out: Any = None, name: str | 
     Returns: an array.
     """
 
-def broadcast_greater(lhs: NDArray, rhs: NDArray, *, out: Any = None, name: str | None = None) -> NDArray:
+def broadcast_greater(
+    lhs: NDArray,
+    rhs: NDArray,
+    *,
+    out: NDArray | Sequence[NDArray] | None = None,
+    name: str | None = None,
+) -> NDArray:
     """1 where lhs > rhs, else 0, in the dtype of the inputs, with broadcasting.
 
     lhs, rhs: sizes equal or 1, axis by axis from the right.
@@ -1425,7 +1497,13 @@ def broadcast_greater(lhs: NDArray, rhs: NDArray, *, out: Any = None, name: str 
     Returns: an array.
     """
 
-def broadcast_greater_equal(lhs: NDArray, rhs: NDArray, *, out: Any = None, name: str | None = None) -> NDArray:
+def broadcast_greater_equal(
+    lhs: NDArray,
+    rhs: NDArray,
+    *,
+    out: NDArray | Sequence[NDArray] | None = None,
+    name: str | None = None,
+) -> NDArray:
     """1 where lhs ≥ rhs, else 0, in the dtype of the inputs, with broadcasting.
 
     lhs, rhs: sizes equal or 1, axis by axis from the right.
@@ -1435,7 +1513,13 @@ def broadcast_greater_equal(lhs: NDArray, rhs: NDArray, *, out: Any = None, name
     Returns: an array.
     """
 
-def broadcast_hypot(lhs: NDArray, rhs: NDArray, *, out: Any = None, name: str | None = None) -> NDArray:
+def broadcast_hypot(
+    lhs: NDArray,
+    rhs: NDArray,
+    *,
+    out: NDArray | Sequence[NDArray] | None = None,
+    name: str | None = None,
+) -> NDArray:
     """√(lhs² + rhs²), with broadcasting.
 
     lhs, rhs: sizes equal or 1, axis by axis from the right.
@@ -1445,7 +1529,13 @@ def broadcast_hypot(lhs: NDArray, rhs: NDArray, *, out: Any = None, name: str | 
     Returns: an array.
     """
 
-def broadcast_lesser(lhs: NDArray, rhs: NDArray, *, out: Any = None, name: str | None = None) -> NDArray:
+def broadcast_lesser(
+    lhs: NDArray,
+    rhs: NDArray,
+    *,
+    out: NDArray | Sequence[NDArray] | None = None,
+    name: str | None = None,
+) -> NDArray:
     """1 where lhs < rhs, else 0, in the dtype of the inputs, with broadcasting.
 
     lhs, rhs: sizes equal or 1, axis by axis from the right.
@@ -1455,7 +1545,13 @@ def broadcast_lesser(lhs: NDArray, rhs: NDArray, *, out: Any = None, name: str |
     Returns: an array.
     """
 
-def broadcast_lesser_equal(lhs: NDArray, rhs: NDArray, *, out: Any = None, name: str | None = None) -> NDArray:
+def broadcast_lesser_equal(
+    lhs: NDArray,
+    rhs: NDArray,
+    *,
+    out: NDArray | Sequence[NDArray] | None = None,
+    name: str | None = None,
+) -> NDArray:
     """1 where lhs ≤ rhs, else 0, in the dtype of the inputs, with broadcasting.
 
     lhs, rhs: sizes equal or 1, axis by axis from the right.
@@ -1471,7 +1567,7 @@ def broadcast_like(
     lhs_axes: int | Sequence[int | None] | None = None,
     rhs_axes: int | Sequence[int | None] | None = None,
     *,
-    out: Any = None,
+    out: NDArray | Sequence[NDArray] | None = None,
     name: str | None = None,
 ) -> NDArray:
     """lhs repeated along its axes of size 1 up to the shape of rhs; or only its axes lhs_axes, to the sizes of rhs_axes.
@@ -1483,7 +1579,13 @@ def broadcast_like(
     Returns: an array.
     """
 
-def broadcast_logical_and(lhs: NDArray, rhs: NDArray, *, out: Any = None, name: str | None = None) -> NDArray:
+def broadcast_logical_and(
+    lhs: NDArray,
+    rhs: NDArray,
+    *,
+    out: NDArray | Sequence[NDArray] | None = None,
+    name: str | None = None,
+) -> NDArray:
     """1 where lhs ≠ 0 and rhs ≠ 0, else 0, in the dtype of the inputs, with broadcasting.
 
     lhs, rhs: sizes equal or 1, axis by axis from the right.
@@ -1493,7 +1595,13 @@ def broadcast_logical_and(lhs: NDArray, rhs: NDArray, *, out: Any = None, name: 
     Returns: an array.
     """
 
-def broadcast_logical_or(lhs: NDArray, rhs: NDArray, *, out: Any = None, name: str | None = None) -> NDArray:
+def broadcast_logical_or(
+    lhs: NDArray,
+    rhs: NDArray,
+    *,
+    out: NDArray | Sequence[NDArray] | None = None,
+    name: str | None = None,
+) -> NDArray:
     """1 where lhs ≠ 0 or rhs ≠ 0, else 0, in the dtype of the inputs, with broadcasting.
 
     lhs, rhs: sizes equal or 1, axis by axis from the right.
@@ -1503,7 +1611,13 @@ def broadcast_logical_or(lhs: NDArray, rhs: NDArray, *, out: Any = None, name: s
     Returns: an array.
     """
 
-def broadcast_logical_xor(lhs: NDArray, rhs: NDArray, *, out: Any = None, name: str | None = None) -> NDArray:
+def broadcast_logical_xor(
+    lhs: NDArray,
+    rhs: NDArray,
+    *,
+    out: NDArray | Sequence[NDArray] | None = None,
+    name: str | None = None,
+) -> NDArray:
     """1 where one of lhs and rhs is 0, the other not, else 0, in the dtype of the inputs, with broadcasting.
 
     lhs, rhs: sizes equal or 1, axis by axis from the right.
@@ -1513,7 +1627,13 @@ def broadcast_logical_xor(lhs: NDArray, rhs: NDArray, *, out: Any = None, name: 
     Returns: an array.
     """
 
-def broadcast_maximum(lhs: NDArray, rhs: NDArray, *, out: Any = None, name: str | None = None) -> NDArray:
+def broadcast_maximum(
+    lhs: NDArray,
+    rhs: NDArray,
+    *,
+    out: NDArray | Sequence[NDArray] | None = None,
+    name: str | None = None,
+) -> NDArray:
     """the larger of lhs and rhs; of equal ones the derivative goes to lhs, with broadcasting.
 
     lhs, rhs: sizes equal or 1, axis by axis from the right.
@@ -1523,7 +1643,13 @@ def broadcast_maximum(lhs: NDArray, rhs: NDArray, *, out: Any = None, name: str 
     Returns: an array.
     """
 
-def broadcast_minimum(lhs: NDArray, rhs: NDArray, *, out: Any = None, name: str | None = None) -> NDArray:
+def broadcast_minimum(
+    lhs: NDArray,
+    rhs: NDArray,
+    *,
+    out: NDArray | Sequence[NDArray] | None = None,
+    name: str | None = None,
+) -> NDArray:
     """the smaller of lhs and rhs; of equal ones the derivative goes to lhs, with broadcasting.
 
     lhs, rhs: sizes equal or 1, axis by axis from the right.
@@ -1533,7 +1659,13 @@ def broadcast_minimum(lhs: NDArray, rhs: NDArray, *, out: Any = None, name: str 
     Returns: an array.
     """
 
-def broadcast_mod(lhs: NDArray, rhs: NDArray, *, out: Any = None, name: str | None = None) -> NDArray:
+def broadcast_mod(
+    lhs: NDArray,
+    rhs: NDArray,
+    *,
+    out: NDArray | Sequence[NDArray] | None = None,
+    name: str | None = None,
+) -> NDArray:
     """lhs modulo rhs, with the sign of rhs; 0 where rhs is 0, with broadcasting.
 
     lhs, rhs: sizes equal or 1, axis by axis from the right.
@@ -1543,7 +1675,13 @@ def broadcast_mod(lhs: NDArray, rhs: NDArray, *, out: Any = None, name: str | No
     Returns: an array.
     """
 
-def broadcast_mul(lhs: NDArray, rhs: NDArray, *, out: Any = None, name: str | None = None) -> NDArray:
+def broadcast_mul(
+    lhs: NDArray,
+    rhs: NDArray,
+    *,
+    out: NDArray | Sequence[NDArray] | None = None,
+    name: str | None = None,
+) -> NDArray:
     """lhs · rhs, with broadcasting.
 
     lhs, rhs: sizes equal or 1, axis by axis from the right.
@@ -1553,7 +1691,13 @@ def broadcast_mul(lhs: NDArray, rhs: NDArray, *, out: Any = None, name: str | No
     Returns: an array.
     """
 
-def broadcast_not_equal(lhs: NDArray, rhs: NDArray, *, out: Any = None, name: str | None = None) -> NDArray:
+def broadcast_not_equal(
+    lhs: NDArray,
+    rhs: NDArray,
+    *,
+    out: NDArray | Sequence[NDArray] | None = None,
+    name: str | None = None,
+) -> NDArray:
     """1 where lhs ≠ rhs, else 0, in the dtype of the inputs, with broadcasting.
 
     lhs, rhs: sizes equal or 1, axis by axis from the right.
@@ -1563,7 +1707,13 @@ def broadcast_not_equal(lhs: NDArray, rhs: NDArray, *, out: Any = None, name: st
     Returns: an array.
     """
 
-def broadcast_power(lhs: NDArray, rhs: NDArray, *, out: Any = None, name: str | None = None) -> NDArray:
+def broadcast_power(
+    lhs: NDArray,
+    rhs: NDArray,
+    *,
+    out: NDArray | Sequence[NDArray] | None = None,
+    name: str | None = None,
+) -> NDArray:
     """lhs to the power rhs; integers wrap around, with broadcasting.
 
     lhs, rhs: sizes equal or 1, axis by axis from the right.
@@ -1573,7 +1723,13 @@ def broadcast_power(lhs: NDArray, rhs: NDArray, *, out: Any = None, name: str | 
     Returns: an array.
     """
 
-def broadcast_sub(lhs: NDArray, rhs: NDArray, *, out: Any = None, name: str | None = None) -> NDArray:
+def broadcast_sub(
+    lhs: NDArray,
+    rhs: NDArray,
+    *,
+    out: NDArray | Sequence[NDArray] | None = None,
+    name: str | None = None,
+) -> NDArray:
     """lhs - rhs, with broadcasting.
 
     lhs, rhs: sizes equal or 1, axis by axis from the right.
@@ -1587,7 +1743,7 @@ def broadcast_to(
     data: NDArray,
     shape: int | Sequence[int | None] = (),
     *,
-    out: Any = None,
+    out: NDArray | Sequence[NDArray] | None = None,
     name: str | None = None,
 ) -> NDArray:
     """data repeated along its axes of size 1 up to `shape`. A 0 in shape keeps the size.
@@ -1598,7 +1754,7 @@ def broadcast_to(
     Returns: an array.
     """
 
-def cbrt(data: NDArray, *, out: Any = None, name: str | None = None) -> NDArray:
+def cbrt(data: NDArray, *, out: NDArray | Sequence[NDArray] | None = None, name: str | None = None) -> NDArray:
     """∛x, element by element.
 
     data: any shape. Returns: the shape and dtype of data.
@@ -1608,7 +1764,7 @@ def cbrt(data: NDArray, *, out: Any = None, name: str | None = None) -> NDArray:
     Returns: an array.
     """
 
-def ceil(data: NDArray, *, out: Any = None, name: str | None = None) -> NDArray:
+def ceil(data: NDArray, *, out: NDArray | Sequence[NDArray] | None = None, name: str | None = None) -> NDArray:
     """⌈x⌉, element by element.
 
     data: any shape. Returns: the shape and dtype of data.
@@ -1618,7 +1774,14 @@ def ceil(data: NDArray, *, out: Any = None, name: str | None = None) -> NDArray:
     Returns: an array.
     """
 
-def clip(data: NDArray, a_min: float, a_max: float, *, out: Any = None, name: str | None = None) -> NDArray:
+def clip(
+    data: NDArray,
+    a_min: float,
+    a_max: float,
+    *,
+    out: NDArray | Sequence[NDArray] | None = None,
+    name: str | None = None,
+) -> NDArray:
     """data limited to [a_min, a_max]; NaN stays NaN. Bounds out of range of the dtype become its nearest value.
 
     Arrays: data.
@@ -1636,7 +1799,7 @@ def col2im(
     dilate: int | Sequence[int | None] = (),
     pad: int | Sequence[int | None] = (),
     *,
-    out: Any = None,
+    out: NDArray | Sequence[NDArray] | None = None,
     name: str | None = None,
 ) -> NDArray:
     """Add columns to the planes at their windows: the derivative of im2col. data: [n, c · kernel, windows].
@@ -1653,7 +1816,7 @@ def col2im(
     Returns: an array.
     """
 
-def cos(data: NDArray, *, out: Any = None, name: str | None = None) -> NDArray:
+def cos(data: NDArray, *, out: NDArray | Sequence[NDArray] | None = None, name: str | None = None) -> NDArray:
     """cos x, element by element.
 
     data: any shape. Returns: the shape and dtype of data.
@@ -1663,7 +1826,7 @@ def cos(data: NDArray, *, out: Any = None, name: str | None = None) -> NDArray:
     Returns: an array.
     """
 
-def cosh(data: NDArray, *, out: Any = None, name: str | None = None) -> NDArray:
+def cosh(data: NDArray, *, out: NDArray | Sequence[NDArray] | None = None, name: str | None = None) -> NDArray:
     """cosh x, element by element.
 
     data: any shape. Returns: the shape and dtype of data.
@@ -1676,9 +1839,9 @@ def cosh(data: NDArray, *, out: Any = None, name: str | None = None) -> NDArray:
 def cumsum(
     a: NDArray,
     axis: int | None = None,
-    dtype: Any = None,
+    dtype: DTypeLike | None = None,
     *,
-    out: Any = None,
+    out: NDArray | Sequence[NDArray] | None = None,
     name: str | None = None,
 ) -> NDArray:
     """Cumulative sums of a along axis. axis None: of the flattened array. dtype: of the sums; None: that of a.
@@ -1690,7 +1853,7 @@ def cumsum(
     Returns: an array.
     """
 
-def degrees(data: NDArray, *, out: Any = None, name: str | None = None) -> NDArray:
+def degrees(data: NDArray, *, out: NDArray | Sequence[NDArray] | None = None, name: str | None = None) -> NDArray:
     """Convert radians to degrees.
 
     Arrays: data.
@@ -1698,7 +1861,13 @@ def degrees(data: NDArray, *, out: Any = None, name: str | None = None) -> NDArr
     Returns: an array.
     """
 
-def depth_to_space(data: NDArray, block_size: int, *, out: Any = None, name: str | None = None) -> NDArray:
+def depth_to_space(
+    data: NDArray,
+    block_size: int,
+    *,
+    out: NDArray | Sequence[NDArray] | None = None,
+    name: str | None = None,
+) -> NDArray:
     """[n, b·b·c, h, w] to [n, c, h·b, w·b], b = block_size.
 
     Arrays: data.
@@ -1713,7 +1882,7 @@ def diag(
     axis1: int = 0,
     axis2: int = 1,
     *,
-    out: Any = None,
+    out: NDArray | Sequence[NDArray] | None = None,
     name: str | None = None,
 ) -> NDArray:
     """The diagonal k of each matrix along axis1 and axis2, as the last axis. For one axis: the square matrix with that diagonal.
@@ -1728,7 +1897,7 @@ def diag(
     Returns: an array.
     """
 
-def digamma(data: NDArray, *, out: Any = None, name: str | None = None) -> NDArray:
+def digamma(data: NDArray, *, out: NDArray | Sequence[NDArray] | None = None, name: str | None = None) -> NDArray:
     """the derivative of ln Γ(x), element by element.
 
     data: any shape. Returns: the shape and dtype of data.
@@ -1745,7 +1914,7 @@ def dot(
     transpose_b: bool = False,
     forward_stype: str | None = None,
     *,
-    out: Any = None,
+    out: NDArray | Sequence[NDArray] | None = None,
     name: str | None = None,
 ) -> NDArray:
     """Sum over the last axis of lhs and the first of rhs; two vectors give shape (1,).
@@ -1760,7 +1929,13 @@ def dot(
     Returns: an array.
     """
 
-def elemwise_add(lhs: NDArray, rhs: NDArray, *, out: Any = None, name: str | None = None) -> NDArray:
+def elemwise_add(
+    lhs: NDArray,
+    rhs: NDArray,
+    *,
+    out: NDArray | Sequence[NDArray] | None = None,
+    name: str | None = None,
+) -> NDArray:
     """lhs + rhs, element by element.
 
     lhs, rhs: one shape and dtype, which the result has.
@@ -1770,7 +1945,13 @@ def elemwise_add(lhs: NDArray, rhs: NDArray, *, out: Any = None, name: str | Non
     Returns: an array.
     """
 
-def elemwise_div(lhs: NDArray, rhs: NDArray, *, out: Any = None, name: str | None = None) -> NDArray:
+def elemwise_div(
+    lhs: NDArray,
+    rhs: NDArray,
+    *,
+    out: NDArray | Sequence[NDArray] | None = None,
+    name: str | None = None,
+) -> NDArray:
     """lhs / rhs; of integers truncated, and 0 where rhs is 0, element by element.
 
     lhs, rhs: one shape and dtype, which the result has.
@@ -1780,7 +1961,13 @@ def elemwise_div(lhs: NDArray, rhs: NDArray, *, out: Any = None, name: str | Non
     Returns: an array.
     """
 
-def elemwise_mul(lhs: NDArray, rhs: NDArray, *, out: Any = None, name: str | None = None) -> NDArray:
+def elemwise_mul(
+    lhs: NDArray,
+    rhs: NDArray,
+    *,
+    out: NDArray | Sequence[NDArray] | None = None,
+    name: str | None = None,
+) -> NDArray:
     """lhs · rhs, element by element.
 
     lhs, rhs: one shape and dtype, which the result has.
@@ -1790,7 +1977,13 @@ def elemwise_mul(lhs: NDArray, rhs: NDArray, *, out: Any = None, name: str | Non
     Returns: an array.
     """
 
-def elemwise_sub(lhs: NDArray, rhs: NDArray, *, out: Any = None, name: str | None = None) -> NDArray:
+def elemwise_sub(
+    lhs: NDArray,
+    rhs: NDArray,
+    *,
+    out: NDArray | Sequence[NDArray] | None = None,
+    name: str | None = None,
+) -> NDArray:
     """lhs - rhs, element by element.
 
     lhs, rhs: one shape and dtype, which the result has.
@@ -1800,7 +1993,7 @@ def elemwise_sub(lhs: NDArray, rhs: NDArray, *, out: Any = None, name: str | Non
     Returns: an array.
     """
 
-def erf(data: NDArray, *, out: Any = None, name: str | None = None) -> NDArray:
+def erf(data: NDArray, *, out: NDArray | Sequence[NDArray] | None = None, name: str | None = None) -> NDArray:
     """2/√π ∫₀ˣ e^(-t²) dt, element by element.
 
     data: any shape. Returns: the shape and dtype of data.
@@ -1810,7 +2003,7 @@ def erf(data: NDArray, *, out: Any = None, name: str | None = None) -> NDArray:
     Returns: an array.
     """
 
-def erfinv(data: NDArray, *, out: Any = None, name: str | None = None) -> NDArray:
+def erfinv(data: NDArray, *, out: NDArray | Sequence[NDArray] | None = None, name: str | None = None) -> NDArray:
     """the number whose erf is x, element by element.
 
     data: any shape. Returns: the shape and dtype of data.
@@ -1820,7 +2013,7 @@ def erfinv(data: NDArray, *, out: Any = None, name: str | None = None) -> NDArra
     Returns: an array.
     """
 
-def exp(data: NDArray, *, out: Any = None, name: str | None = None) -> NDArray:
+def exp(data: NDArray, *, out: NDArray | Sequence[NDArray] | None = None, name: str | None = None) -> NDArray:
     """eˣ, element by element.
 
     data: any shape. Returns: the shape and dtype of data.
@@ -1830,7 +2023,13 @@ def exp(data: NDArray, *, out: Any = None, name: str | None = None) -> NDArray:
     Returns: an array.
     """
 
-def expand_dims(data: NDArray, axis: int, *, out: Any = None, name: str | None = None) -> NDArray:
+def expand_dims(
+    data: NDArray,
+    axis: int,
+    *,
+    out: NDArray | Sequence[NDArray] | None = None,
+    name: str | None = None,
+) -> NDArray:
     """A new axis of size 1 at position `axis` of the output; a negative one counts from the end.
 
     Arrays: data.
@@ -1839,7 +2038,7 @@ def expand_dims(data: NDArray, axis: int, *, out: Any = None, name: str | None =
     Returns: an array.
     """
 
-def expm1(data: NDArray, *, out: Any = None, name: str | None = None) -> NDArray:
+def expm1(data: NDArray, *, out: NDArray | Sequence[NDArray] | None = None, name: str | None = None) -> NDArray:
     """eˣ - 1, element by element.
 
     data: any shape. Returns: the shape and dtype of data.
@@ -1849,7 +2048,13 @@ def expm1(data: NDArray, *, out: Any = None, name: str | None = None) -> NDArray
     Returns: an array.
     """
 
-def fft(data: NDArray, compute_size: int = 128, *, out: Any = None, name: str | None = None) -> NDArray:
+def fft(
+    data: NDArray,
+    compute_size: int = 128,
+    *,
+    out: NDArray | Sequence[NDArray] | None = None,
+    name: str | None = None,
+) -> NDArray:
     """Σ data[k] exp(-2πi jk/d) for each j. data: [..., d], real. Returns: [..., 2 d], complex.
 
     Arrays: data.
@@ -1858,7 +2063,7 @@ def fft(data: NDArray, compute_size: int = 128, *, out: Any = None, name: str | 
     Returns: an array.
     """
 
-def fix(data: NDArray, *, out: Any = None, name: str | None = None) -> NDArray:
+def fix(data: NDArray, *, out: NDArray | Sequence[NDArray] | None = None, name: str | None = None) -> NDArray:
     """Round towards zero.
 
     Arrays: data.
@@ -1866,7 +2071,7 @@ def fix(data: NDArray, *, out: Any = None, name: str | None = None) -> NDArray:
     Returns: an array.
     """
 
-def floor(data: NDArray, *, out: Any = None, name: str | None = None) -> NDArray:
+def floor(data: NDArray, *, out: NDArray | Sequence[NDArray] | None = None, name: str | None = None) -> NDArray:
     """⌊x⌋, element by element.
 
     data: any shape. Returns: the shape and dtype of data.
@@ -1891,7 +2096,7 @@ def ftml_update(
     rescale_grad: float = 1.0,
     clip_grad: float = -1.0,
     *,
-    out: Any = None,
+    out: NDArray | Sequence[NDArray] | None = None,
     name: str | None = None,
 ) -> NDArray:
     """Follow the moving leader. t: the update count, from 1. Source: Zheng, Kwok 2017, ICML.
@@ -1921,7 +2126,7 @@ def ftrl_update(
     rescale_grad: float = 1.0,
     clip_gradient: float = -1.0,
     *,
-    out: Any = None,
+    out: NDArray | Sequence[NDArray] | None = None,
     name: str | None = None,
 ) -> NDArray:
     """Follow the regularized leader, per coordinate; weights whose |z| is at most lamda1 are 0.
@@ -1939,7 +2144,7 @@ def ftrl_update(
     Returns: an array.
     """
 
-def gamma(data: NDArray, *, out: Any = None, name: str | None = None) -> NDArray:
+def gamma(data: NDArray, *, out: NDArray | Sequence[NDArray] | None = None, name: str | None = None) -> NDArray:
     """Γ(x), element by element.
 
     data: any shape. Returns: the shape and dtype of data.
@@ -1949,7 +2154,7 @@ def gamma(data: NDArray, *, out: Any = None, name: str | None = None) -> NDArray
     Returns: an array.
     """
 
-def gammaln(data: NDArray, *, out: Any = None, name: str | None = None) -> NDArray:
+def gammaln(data: NDArray, *, out: NDArray | Sequence[NDArray] | None = None, name: str | None = None) -> NDArray:
     """ln |Γ(x)|, element by element.
 
     data: any shape. Returns: the shape and dtype of data.
@@ -1959,7 +2164,13 @@ def gammaln(data: NDArray, *, out: Any = None, name: str | None = None) -> NDArr
     Returns: an array.
     """
 
-def gather_nd(data: NDArray, indices: NDArray, *, out: Any = None, name: str | None = None) -> NDArray:
+def gather_nd(
+    data: NDArray,
+    indices: NDArray,
+    *,
+    out: NDArray | Sequence[NDArray] | None = None,
+    name: str | None = None,
+) -> NDArray:
     """The slices data[indices[0, i], indices[1, i], ...] for each i. indices: [axes, ...], truncated.
 
     Negative indices count from the end; an index out of range is an error on the CPU and clipped on a GPU. Derivatives of a
@@ -1980,7 +2191,7 @@ def group_adagrad_update(
     clip_gradient: float = -1.0,
     epsilon: float = 1e-05,
     *,
-    out: Any = None,
+    out: NDArray | Sequence[NDArray] | None = None,
     name: str | None = None,
 ) -> NDArray:
     """Adagrad with one history value per row: history ← history + mean of g² over the row; weight - lr g / √(history + ε).
@@ -2001,7 +2212,7 @@ def hard_sigmoid(
     alpha: float = 0.2,
     beta: float = 0.5,
     *,
-    out: Any = None,
+    out: NDArray | Sequence[NDArray] | None = None,
     name: str | None = None,
 ) -> NDArray:
     """clip(alpha data + beta, 0, 1)
@@ -2013,7 +2224,7 @@ def hard_sigmoid(
     Returns: an array.
     """
 
-def identity(data: NDArray, *, out: Any = None, name: str | None = None) -> NDArray:
+def identity(data: NDArray, *, out: NDArray | Sequence[NDArray] | None = None, name: str | None = None) -> NDArray:
     """data unchanged.
 
     Arrays: data.
@@ -2021,7 +2232,13 @@ def identity(data: NDArray, *, out: Any = None, name: str | None = None) -> NDAr
     Returns: an array.
     """
 
-def ifft(data: NDArray, compute_size: int = 128, *, out: Any = None, name: str | None = None) -> NDArray:
+def ifft(
+    data: NDArray,
+    compute_size: int = 128,
+    *,
+    out: NDArray | Sequence[NDArray] | None = None,
+    name: str | None = None,
+) -> NDArray:
     """The real part of Σ data[k] exp(2πi jk/d) for each j; divide by d for the inverse of fft.
 
     data: [..., 2 d], complex. Returns: [..., d].
@@ -2039,7 +2256,7 @@ def im2col(
     dilate: int | Sequence[int | None] = (),
     pad: int | Sequence[int | None] = (),
     *,
-    out: Any = None,
+    out: NDArray | Sequence[NDArray] | None = None,
     name: str | None = None,
 ) -> NDArray:
     """The windows a convolution reads, as columns: [n, c · kernel, windows]. data: [n, c, ...].
@@ -2053,7 +2270,11 @@ def im2col(
     Returns: an array.
     """
 
-def khatri_rao(*data: NDArray | Sequence[NDArray], out: Any = None, name: str | None = None) -> NDArray:
+def khatri_rao(
+    *data: NDArray | Sequence[NDArray],
+    out: NDArray | Sequence[NDArray] | None = None,
+    name: str | None = None,
+) -> NDArray:
     """Column-wise Kronecker product of num_args matrices: column j of the result is the Kronecker product of their columns j.
 
     Inputs [rows_i, columns]. Returns: [the product of all rows_i, columns]. No derivative, as in MXNet.
@@ -2077,7 +2298,7 @@ def lamb_update_phase1(
     rescale_grad: float = 1.0,
     clip_gradient: float = -1.0,
     *,
-    out: Any = None,
+    out: NDArray | Sequence[NDArray] | None = None,
     name: str | None = None,
 ) -> NDArray:
     """The direction of LAMB, Adam's with wd weight added. t: the update count, from 1. Source: You et al. 2019,
@@ -2105,7 +2326,7 @@ def lamb_update_phase2(
     lower_bound: float = -1.0,
     upper_bound: float = -1.0,
     *,
-    out: Any = None,
+    out: NDArray | Sequence[NDArray] | None = None,
     name: str | None = None,
 ) -> NDArray:
     """weight - lr r1/r2 g: r1 [1] is the norm of the weight, clipped to the bounds that are not negative, r2 [1] that of g.
@@ -2119,7 +2340,7 @@ def lamb_update_phase2(
     Returns: an array.
     """
 
-def linalg_det(A: NDArray, *, out: Any = None, name: str | None = None) -> NDArray:
+def linalg_det(A: NDArray, *, out: NDArray | Sequence[NDArray] | None = None, name: str | None = None) -> NDArray:
     """The determinant of each matrix. A: [..., n, n]. Returns: [...], or (1,) for one matrix.
 
     Arrays: A.
@@ -2127,7 +2348,13 @@ def linalg_det(A: NDArray, *, out: Any = None, name: str | None = None) -> NDArr
     Returns: an array.
     """
 
-def linalg_extractdiag(A: NDArray, offset: int = 0, *, out: Any = None, name: str | None = None) -> NDArray:
+def linalg_extractdiag(
+    A: NDArray,
+    offset: int = 0,
+    *,
+    out: NDArray | Sequence[NDArray] | None = None,
+    name: str | None = None,
+) -> NDArray:
     """The diagonal of each matrix A [..., n, n] as a vector [..., n - |offset|]; offset above 0: above the main one.
 
     Arrays: A.
@@ -2141,7 +2368,7 @@ def linalg_extracttrian(
     offset: int = 0,
     lower: bool = True,
     *,
-    out: Any = None,
+    out: NDArray | Sequence[NDArray] | None = None,
     name: str | None = None,
 ) -> NDArray:
     """A triangle of each matrix A [..., n, n] as a vector: a lower one row by row, an upper one column by column.
@@ -2155,7 +2382,7 @@ def linalg_extracttrian(
     Returns: an array.
     """
 
-def linalg_gelqf(A: NDArray, *, out: Any = None, name: str | None = None) -> Any:
+def linalg_gelqf(A: NDArray, *, out: NDArray | Sequence[NDArray] | None = None, name: str | None = None) -> Any:
     """A = L Q: Q has orthonormal rows, L is lower triangular. A: [..., m, n], m ≤ n, of full rank.
 
     Returns: Q [..., m, n], L [..., m, m].
@@ -2175,7 +2402,7 @@ def linalg_gemm(
     beta: float = 1.0,
     axis: int = -2,
     *,
-    out: Any = None,
+    out: NDArray | Sequence[NDArray] | None = None,
     name: str | None = None,
 ) -> NDArray:
     """alpha · A B + beta · C for each matrix; A, B transposed if asked.
@@ -2200,7 +2427,7 @@ def linalg_gemm2(
     alpha: float = 1.0,
     axis: int = -2,
     *,
-    out: Any = None,
+    out: NDArray | Sequence[NDArray] | None = None,
     name: str | None = None,
 ) -> NDArray:
     """alpha · A B for each matrix; A, B transposed if asked.
@@ -2216,7 +2443,7 @@ def linalg_gemm2(
     Returns: an array.
     """
 
-def linalg_inverse(A: NDArray, *, out: Any = None, name: str | None = None) -> NDArray:
+def linalg_inverse(A: NDArray, *, out: NDArray | Sequence[NDArray] | None = None, name: str | None = None) -> NDArray:
     """The inverse of each matrix. A: [..., n, n].
 
     Arrays: A.
@@ -2224,7 +2451,13 @@ def linalg_inverse(A: NDArray, *, out: Any = None, name: str | None = None) -> N
     Returns: an array.
     """
 
-def linalg_makediag(A: NDArray, offset: int = 0, *, out: Any = None, name: str | None = None) -> NDArray:
+def linalg_makediag(
+    A: NDArray,
+    offset: int = 0,
+    *,
+    out: NDArray | Sequence[NDArray] | None = None,
+    name: str | None = None,
+) -> NDArray:
     """Matrices [..., n + |offset|, n + |offset|] of zeros, with A [..., n] on the diagonal `offset`.
 
     Arrays: A.
@@ -2238,7 +2471,7 @@ def linalg_maketrian(
     offset: int = 0,
     lower: bool = True,
     *,
-    out: Any = None,
+    out: NDArray | Sequence[NDArray] | None = None,
     name: str | None = None,
 ) -> NDArray:
     """Matrices of zeros with A [..., n (n + 1) / 2] in a triangle; the order, offset and lower as in extracttrian.
@@ -2250,7 +2483,13 @@ def linalg_maketrian(
     Returns: an array.
     """
 
-def linalg_potrf(A: NDArray, lower: bool = True, *, out: Any = None, name: str | None = None) -> NDArray:
+def linalg_potrf(
+    A: NDArray,
+    lower: bool = True,
+    *,
+    out: NDArray | Sequence[NDArray] | None = None,
+    name: str | None = None,
+) -> NDArray:
     """The lower triangular L with A = L Lᵀ (Cholesky), or with lower=False the upper triangular U with A = Uᵀ U.
 
     A: [..., n, n], symmetric and positive definite; only that triangle is read.
@@ -2261,7 +2500,13 @@ def linalg_potrf(A: NDArray, lower: bool = True, *, out: Any = None, name: str |
     Returns: an array.
     """
 
-def linalg_potri(A: NDArray, lower: bool = True, *, out: Any = None, name: str | None = None) -> NDArray:
+def linalg_potri(
+    A: NDArray,
+    lower: bool = True,
+    *,
+    out: NDArray | Sequence[NDArray] | None = None,
+    name: str | None = None,
+) -> NDArray:
     """(A Aᵀ)⁻¹ for a lower triangular A, or with lower=False (Aᵀ A)⁻¹ for an upper triangular one.
 
     A: [..., n, n], the result of potrf. So this returns the inverse of the argument of potrf.
@@ -2272,7 +2517,7 @@ def linalg_potri(A: NDArray, lower: bool = True, *, out: Any = None, name: str |
     Returns: an array.
     """
 
-def linalg_slogdet(A: NDArray, *, out: Any = None, name: str | None = None) -> Any:
+def linalg_slogdet(A: NDArray, *, out: NDArray | Sequence[NDArray] | None = None, name: str | None = None) -> Any:
     """The sign of each matrix's determinant, and the logarithm of its absolute value (sign 0 and -inf for a singular one).
 
     A: [..., n, n]. Returns: two arrays [...], or (1,) for one matrix. Only the logarithm has a derivative.
@@ -2282,7 +2527,7 @@ def linalg_slogdet(A: NDArray, *, out: Any = None, name: str | None = None) -> A
     Returns: a list: output0, output1.
     """
 
-def linalg_sumlogdiag(A: NDArray, *, out: Any = None, name: str | None = None) -> NDArray:
+def linalg_sumlogdiag(A: NDArray, *, out: NDArray | Sequence[NDArray] | None = None, name: str | None = None) -> NDArray:
     """The sum of the logarithms of the diagonal of each matrix. A: [..., n, n]. Returns: [...], or (1,) for one matrix.
 
     Arrays: A.
@@ -2290,7 +2535,7 @@ def linalg_sumlogdiag(A: NDArray, *, out: Any = None, name: str | None = None) -
     Returns: an array.
     """
 
-def linalg_syevd(A: NDArray, *, out: Any = None, name: str | None = None) -> Any:
+def linalg_syevd(A: NDArray, *, out: NDArray | Sequence[NDArray] | None = None, name: str | None = None) -> Any:
     """A = Uᵀ diag(λ) U: the rows of U are eigenvectors, λ ascends. A: [..., n, n], symmetric; its lower triangle is read.
 
     Returns: U [..., n, n], λ [..., n]. The largest element of each row of U, by absolute value, is positive.
@@ -2305,7 +2550,7 @@ def linalg_syrk(
     transpose: bool = False,
     alpha: float = 1.0,
     *,
-    out: Any = None,
+    out: NDArray | Sequence[NDArray] | None = None,
     name: str | None = None,
 ) -> NDArray:
     """alpha · A Aᵀ of each matrix, or alpha · Aᵀ A with transpose. A: [..., m, n].
@@ -2325,7 +2570,7 @@ def linalg_trmm(
     lower: bool = True,
     alpha: float = 1.0,
     *,
-    out: Any = None,
+    out: NDArray | Sequence[NDArray] | None = None,
     name: str | None = None,
 ) -> NDArray:
     """alpha · T B for each matrix, or alpha · B T with rightside; T is the triangle of A (lower or upper), or its transpose.
@@ -2349,7 +2594,7 @@ def linalg_trsm(
     lower: bool = True,
     alpha: float = 1.0,
     *,
-    out: Any = None,
+    out: NDArray | Sequence[NDArray] | None = None,
     name: str | None = None,
 ) -> NDArray:
     """The X with T X = alpha · B, or X T = alpha · B with rightside; T is the triangle of A (lower or upper), or its transpose.
@@ -2365,7 +2610,7 @@ def linalg_trsm(
     Returns: an array.
     """
 
-def log(data: NDArray, *, out: Any = None, name: str | None = None) -> NDArray:
+def log(data: NDArray, *, out: NDArray | Sequence[NDArray] | None = None, name: str | None = None) -> NDArray:
     """ln x, element by element.
 
     data: any shape. Returns: the shape and dtype of data.
@@ -2375,7 +2620,7 @@ def log(data: NDArray, *, out: Any = None, name: str | None = None) -> NDArray:
     Returns: an array.
     """
 
-def log10(data: NDArray, *, out: Any = None, name: str | None = None) -> NDArray:
+def log10(data: NDArray, *, out: NDArray | Sequence[NDArray] | None = None, name: str | None = None) -> NDArray:
     """log₁₀ x, element by element.
 
     data: any shape. Returns: the shape and dtype of data.
@@ -2385,7 +2630,7 @@ def log10(data: NDArray, *, out: Any = None, name: str | None = None) -> NDArray
     Returns: an array.
     """
 
-def log1p(data: NDArray, *, out: Any = None, name: str | None = None) -> NDArray:
+def log1p(data: NDArray, *, out: NDArray | Sequence[NDArray] | None = None, name: str | None = None) -> NDArray:
     """ln(1 + x), element by element.
 
     data: any shape. Returns: the shape and dtype of data.
@@ -2395,7 +2640,7 @@ def log1p(data: NDArray, *, out: Any = None, name: str | None = None) -> NDArray
     Returns: an array.
     """
 
-def log2(data: NDArray, *, out: Any = None, name: str | None = None) -> NDArray:
+def log2(data: NDArray, *, out: NDArray | Sequence[NDArray] | None = None, name: str | None = None) -> NDArray:
     """log₂ x, element by element.
 
     data: any shape. Returns: the shape and dtype of data.
@@ -2412,7 +2657,7 @@ def log_softmax(
     dtype: str | None = None,
     use_length: bool = False,
     *,
-    out: Any = None,
+    out: NDArray | Sequence[NDArray] | None = None,
     name: str | None = None,
 ) -> NDArray:
     """log(softmax(x / temperature)) along axis, without overflow of the exponentials.
@@ -2426,7 +2671,7 @@ def log_softmax(
     Returns: an array.
     """
 
-def logical_not(data: NDArray, *, out: Any = None, name: str | None = None) -> NDArray:
+def logical_not(data: NDArray, *, out: NDArray | Sequence[NDArray] | None = None, name: str | None = None) -> NDArray:
     """1 where data is 0, else 0.
 
     Arrays: data.
@@ -2434,7 +2679,7 @@ def logical_not(data: NDArray, *, out: Any = None, name: str | None = None) -> N
     Returns: an array.
     """
 
-def make_loss(data: NDArray, *, out: Any = None, name: str | None = None) -> NDArray:
+def make_loss(data: NDArray, *, out: NDArray | Sequence[NDArray] | None = None, name: str | None = None) -> NDArray:
     """The data as a loss: its derivative is 1, and the head gradient is ignored.
 
     Arrays: data.
@@ -2448,7 +2693,7 @@ def max(
     keepdims: bool = False,
     exclude: bool = False,
     *,
-    out: Any = None,
+    out: NDArray | Sequence[NDArray] | None = None,
     name: str | None = None,
 ) -> NDArray:
     """The largest of data along axis. Parameters as in sum. Every element equal to it gets the whole derivative.
@@ -2467,7 +2712,7 @@ def mean(
     keepdims: bool = False,
     exclude: bool = False,
     *,
-    out: Any = None,
+    out: NDArray | Sequence[NDArray] | None = None,
     name: str | None = None,
 ) -> NDArray:
     """The mean of data along axis. Integers are summed in 64 bits and the mean is truncated. Parameters as in sum.
@@ -2486,7 +2731,7 @@ def min(
     keepdims: bool = False,
     exclude: bool = False,
     *,
-    out: Any = None,
+    out: NDArray | Sequence[NDArray] | None = None,
     name: str | None = None,
 ) -> NDArray:
     """The smallest of data along axis. Parameters as in sum. Every element equal to it gets the whole derivative.
@@ -2504,7 +2749,7 @@ def moments(
     axes: int | Sequence[int | None] | None = None,
     keepdims: bool = False,
     *,
-    out: Any = None,
+    out: NDArray | Sequence[NDArray] | None = None,
     name: str | None = None,
 ) -> Any:
     """The mean of data along axes, and its (biased) variance.
@@ -2533,7 +2778,7 @@ def mp_lamb_update_phase1(
     rescale_grad: float = 1.0,
     clip_gradient: float = -1.0,
     *,
-    out: Any = None,
+    out: NDArray | Sequence[NDArray] | None = None,
     name: str | None = None,
 ) -> NDArray:
     """lamb_update_phase1 on a float32 copy of a half-precision weight. Returns: float32.
@@ -2562,7 +2807,7 @@ def mp_lamb_update_phase2(
     lower_bound: float = -1.0,
     upper_bound: float = -1.0,
     *,
-    out: Any = None,
+    out: NDArray | Sequence[NDArray] | None = None,
     name: str | None = None,
 ) -> NDArray:
     """lamb_update_phase2 on a float32 copy of a half-precision weight.
@@ -2586,7 +2831,7 @@ def mp_nag_mom_update(
     rescale_grad: float = 1.0,
     clip_gradient: float = -1.0,
     *,
-    out: Any = None,
+    out: NDArray | Sequence[NDArray] | None = None,
     name: str | None = None,
 ) -> NDArray:
     """nag_mom_update on a float32 copy of a half-precision weight.
@@ -2613,7 +2858,7 @@ def mp_sgd_mom_update(
     clip_gradient: float = -1.0,
     lazy_update: bool = True,
     *,
-    out: Any = None,
+    out: NDArray | Sequence[NDArray] | None = None,
     name: str | None = None,
 ) -> NDArray:
     """sgd_mom_update on a float32 copy of a half-precision weight.
@@ -2639,7 +2884,7 @@ def mp_sgd_update(
     clip_gradient: float = -1.0,
     lazy_update: bool = True,
     *,
-    out: Any = None,
+    out: NDArray | Sequence[NDArray] | None = None,
     name: str | None = None,
 ) -> NDArray:
     """sgd_update on a float32 copy of a half-precision weight.
@@ -2658,7 +2903,7 @@ def multi_all_finite(
     *data: NDArray | Sequence[NDArray],
     num_arrays: int = 1,
     init_output: bool = True,
-    out: Any = None,
+    out: NDArray | Sequence[NDArray] | None = None,
     name: str | None = None,
 ) -> NDArray:
     """1 if none of num_arrays arrays holds an infinity or NaN, else 0. Returns: float32 [1].
@@ -2681,7 +2926,7 @@ def multi_lars(
     eps: float,
     rescale_grad: float = 1.0,
     *,
-    out: Any = None,
+    out: NDArray | Sequence[NDArray] | None = None,
     name: str | None = None,
 ) -> NDArray:
     """lr eta |w| / (|rescale_grad g| + wd |w| + eps) for each layer, lr if |w| or |g| is 0. Inputs: one element per layer.
@@ -2704,7 +2949,7 @@ def multi_mp_sgd_mom_update(
     rescale_grad: float = 1.0,
     clip_gradient: float = -1.0,
     num_weights: int = 1,
-    out: Any = None,
+    out: NDArray | Sequence[NDArray] | None = None,
     name: str | None = None,
 ) -> NDArray:
     """mp_sgd_mom_update of num_weights weights at once: inputs are weight, grad, mom, weight32 of each in turn.
@@ -2729,7 +2974,7 @@ def multi_mp_sgd_update(
     rescale_grad: float = 1.0,
     clip_gradient: float = -1.0,
     num_weights: int = 1,
-    out: Any = None,
+    out: NDArray | Sequence[NDArray] | None = None,
     name: str | None = None,
 ) -> NDArray:
     """mp_sgd_update of num_weights weights at once: inputs are weight, grad, weight32 of each in turn.
@@ -2754,7 +2999,7 @@ def multi_sgd_mom_update(
     rescale_grad: float = 1.0,
     clip_gradient: float = -1.0,
     num_weights: int = 1,
-    out: Any = None,
+    out: NDArray | Sequence[NDArray] | None = None,
     name: str | None = None,
 ) -> NDArray:
     """sgd_mom_update of num_weights weights at once: inputs are weight, grad, mom of each in turn.
@@ -2779,7 +3024,7 @@ def multi_sgd_update(
     rescale_grad: float = 1.0,
     clip_gradient: float = -1.0,
     num_weights: int = 1,
-    out: Any = None,
+    out: NDArray | Sequence[NDArray] | None = None,
     name: str | None = None,
 ) -> NDArray:
     """sgd_update of num_weights weights at once: inputs are weight, grad of each in turn.
@@ -2799,7 +3044,7 @@ def multi_sgd_update(
 def multi_sum_sq(
     *data: NDArray | Sequence[NDArray],
     num_arrays: int,
-    out: Any = None,
+    out: NDArray | Sequence[NDArray] | None = None,
     name: str | None = None,
 ) -> NDArray:
     """Σ x² of each of num_arrays arrays. Returns: float32 [num_arrays].
@@ -2820,7 +3065,7 @@ def nag_mom_update(
     rescale_grad: float = 1.0,
     clip_gradient: float = -1.0,
     *,
-    out: Any = None,
+    out: NDArray | Sequence[NDArray] | None = None,
     name: str | None = None,
 ) -> NDArray:
     """mom ← momentum mom - lr (g + wd weight); weight + momentum mom - lr (g + wd weight). Source: Nesterov 1983.
@@ -2843,7 +3088,7 @@ def nanprod(
     keepdims: bool = False,
     exclude: bool = False,
     *,
-    out: Any = None,
+    out: NDArray | Sequence[NDArray] | None = None,
     name: str | None = None,
 ) -> NDArray:
     """Π data along axis, with NaN taken as 1. Parameters as in sum.
@@ -2862,7 +3107,7 @@ def nansum(
     keepdims: bool = False,
     exclude: bool = False,
     *,
-    out: Any = None,
+    out: NDArray | Sequence[NDArray] | None = None,
     name: str | None = None,
 ) -> NDArray:
     """Σ data along axis, with NaN taken as 0. Parameters as in sum.
@@ -2882,7 +3127,7 @@ def norm(
     out_dtype: Literal['float16', 'float32', 'float64', 'int32', 'int64', 'int8'] | None = None,
     keepdims: bool = False,
     *,
-    out: Any = None,
+    out: NDArray | Sequence[NDArray] | None = None,
     name: str | None = None,
 ) -> NDArray:
     """The length of data along axis: Σ|x| (ord=1) or √Σx² (ord=2).
@@ -2905,9 +3150,9 @@ def normal(
     scale: float = 1.0,
     shape: int | Sequence[int | None] = (),
     ctx: str = '',
-    dtype: Any = None,
+    dtype: DTypeLike | None = None,
     *,
-    out: Any = None,
+    out: NDArray | Sequence[NDArray] | None = None,
     name: str | None = None,
 ) -> NDArray:
     """Normal with mean loc and standard deviation scale.
@@ -2927,9 +3172,9 @@ def one_hot(
     depth: int,
     on_value: float = 1.0,
     off_value: float = 0.0,
-    dtype: Any = ...,
+    dtype: DTypeLike = ...,
     *,
-    out: Any = None,
+    out: NDArray | Sequence[NDArray] | None = None,
     name: str | None = None,
 ) -> NDArray:
     """on_value at the index in indices (fractions are truncated), off_value elsewhere; all off for indices out of range.
@@ -2945,7 +3190,7 @@ def one_hot(
     Returns: an array.
     """
 
-def ones_like(data: NDArray, *, out: Any = None, name: str | None = None) -> NDArray:
+def ones_like(data: NDArray, *, out: NDArray | Sequence[NDArray] | None = None, name: str | None = None) -> NDArray:
     """Ones in the shape and dtype of data.
 
     Arrays: data.
@@ -2960,7 +3205,7 @@ def pick(
     keepdims: bool = False,
     mode: Literal['clip', 'wrap'] = 'clip',
     *,
-    out: Any = None,
+    out: NDArray | Sequence[NDArray] | None = None,
     name: str | None = None,
 ) -> NDArray:
     """One element of each line of data along axis, at the index in `index` (truncated).
@@ -2982,7 +3227,7 @@ def preloaded_multi_mp_sgd_mom_update(
     rescale_grad: float = 1.0,
     clip_gradient: float = -1.0,
     num_weights: int = 1,
-    out: Any = None,
+    out: NDArray | Sequence[NDArray] | None = None,
     name: str | None = None,
 ) -> NDArray:
     """mp_sgd_mom_update of num_weights weights at once: inputs are weight, grad, mom, weight32 of each in turn, then lrs and
@@ -3004,7 +3249,7 @@ def preloaded_multi_mp_sgd_update(
     rescale_grad: float = 1.0,
     clip_gradient: float = -1.0,
     num_weights: int = 1,
-    out: Any = None,
+    out: NDArray | Sequence[NDArray] | None = None,
     name: str | None = None,
 ) -> NDArray:
     """mp_sgd_update of num_weights weights at once: inputs are weight, grad, weight32 of each in turn, then lrs and wds.
@@ -3025,7 +3270,7 @@ def preloaded_multi_sgd_mom_update(
     rescale_grad: float = 1.0,
     clip_gradient: float = -1.0,
     num_weights: int = 1,
-    out: Any = None,
+    out: NDArray | Sequence[NDArray] | None = None,
     name: str | None = None,
 ) -> NDArray:
     """sgd_mom_update of num_weights weights at once: inputs are weight, grad, mom of each in turn, then lrs and wds.
@@ -3046,7 +3291,7 @@ def preloaded_multi_sgd_update(
     rescale_grad: float = 1.0,
     clip_gradient: float = -1.0,
     num_weights: int = 1,
-    out: Any = None,
+    out: NDArray | Sequence[NDArray] | None = None,
     name: str | None = None,
 ) -> NDArray:
     """sgd_update of num_weights weights at once: inputs are weight, grad of each in turn, then lrs and wds.
@@ -3067,7 +3312,7 @@ def prod(
     keepdims: bool = False,
     exclude: bool = False,
     *,
-    out: Any = None,
+    out: NDArray | Sequence[NDArray] | None = None,
     name: str | None = None,
 ) -> NDArray:
     """Π data along axis. Parameters as in sum.
@@ -3080,7 +3325,7 @@ def prod(
     Returns: an array.
     """
 
-def radians(data: NDArray, *, out: Any = None, name: str | None = None) -> NDArray:
+def radians(data: NDArray, *, out: NDArray | Sequence[NDArray] | None = None, name: str | None = None) -> NDArray:
     """Convert degrees to radians.
 
     Arrays: data.
@@ -3092,9 +3337,9 @@ def random_exponential(
     lam: float = 1.0,
     shape: int | Sequence[int | None] = (),
     ctx: Any = None,
-    dtype: Any = None,
+    dtype: DTypeLike | None = None,
     *,
-    out: Any = None,
+    out: NDArray | Sequence[NDArray] | None = None,
     name: str | None = None,
 ) -> NDArray:
     """Exponential with rate lam: mean 1 / lam.
@@ -3110,7 +3355,13 @@ def random_exponential(
     Returns: an array.
     """
 
-def random_exponential_like(data: NDArray, lam: float = 1.0, *, out: Any = None, name: str | None = None) -> NDArray:
+def random_exponential_like(
+    data: NDArray,
+    lam: float = 1.0,
+    *,
+    out: NDArray | Sequence[NDArray] | None = None,
+    name: str | None = None,
+) -> NDArray:
     """Exponential with rate lam: mean 1 / lam.
 
     The result has the shape and dtype of data. float dtypes. Not differentiable.
@@ -3126,9 +3377,9 @@ def random_gamma(
     beta: float = 1.0,
     shape: int | Sequence[int | None] = (),
     ctx: Any = None,
-    dtype: Any = None,
+    dtype: DTypeLike | None = None,
     *,
-    out: Any = None,
+    out: NDArray | Sequence[NDArray] | None = None,
     name: str | None = None,
 ) -> NDArray:
     """Gamma with shape alpha and scale beta.
@@ -3150,7 +3401,7 @@ def random_gamma_like(
     alpha: float = 1.0,
     beta: float = 1.0,
     *,
-    out: Any = None,
+    out: NDArray | Sequence[NDArray] | None = None,
     name: str | None = None,
 ) -> NDArray:
     """Gamma with shape alpha and scale beta.
@@ -3169,9 +3420,9 @@ def random_generalized_negative_binomial(
     alpha: float = 1.0,
     shape: int | Sequence[int | None] = (),
     ctx: Any = None,
-    dtype: Any = None,
+    dtype: DTypeLike | None = None,
     *,
-    out: Any = None,
+    out: NDArray | Sequence[NDArray] | None = None,
     name: str | None = None,
 ) -> NDArray:
     """Negative binomial with mean mu and dispersion alpha.
@@ -3193,7 +3444,7 @@ def random_generalized_negative_binomial_like(
     mu: float = 1.0,
     alpha: float = 1.0,
     *,
-    out: Any = None,
+    out: NDArray | Sequence[NDArray] | None = None,
     name: str | None = None,
 ) -> NDArray:
     """Negative binomial with mean mu and dispersion alpha.
@@ -3212,9 +3463,9 @@ def random_negative_binomial(
     p: float = 1.0,
     shape: int | Sequence[int | None] = (),
     ctx: Any = None,
-    dtype: Any = None,
+    dtype: DTypeLike | None = None,
     *,
-    out: Any = None,
+    out: NDArray | Sequence[NDArray] | None = None,
     name: str | None = None,
 ) -> NDArray:
     """Failures before the k-th success, each trial a success with probability p.
@@ -3236,7 +3487,7 @@ def random_negative_binomial_like(
     k: float = 1,
     p: float = 1.0,
     *,
-    out: Any = None,
+    out: NDArray | Sequence[NDArray] | None = None,
     name: str | None = None,
 ) -> NDArray:
     """Failures before the k-th success, each trial a success with probability p.
@@ -3255,9 +3506,9 @@ def random_normal(
     scale: float = 1.0,
     shape: int | Sequence[int | None] = (),
     ctx: str = '',
-    dtype: Any = None,
+    dtype: DTypeLike | None = None,
     *,
-    out: Any = None,
+    out: NDArray | Sequence[NDArray] | None = None,
     name: str | None = None,
 ) -> NDArray:
     """Normal with mean loc and standard deviation scale.
@@ -3277,7 +3528,7 @@ def random_normal_like(
     loc: float = 0.0,
     scale: float = 1.0,
     *,
-    out: Any = None,
+    out: NDArray | Sequence[NDArray] | None = None,
     name: str | None = None,
 ) -> NDArray:
     """Normal with mean mu and standard deviation sigma.
@@ -3296,7 +3547,7 @@ def random_pdf_dirichlet(
     alpha: NDArray,
     is_log: bool = False,
     *,
-    out: Any = None,
+    out: NDArray | Sequence[NDArray] | None = None,
     name: str | None = None,
 ) -> NDArray:
     """The density of sample, Dirichlet with concentrations alpha, along the last axis.
@@ -3314,7 +3565,7 @@ def random_pdf_exponential(
     lam: NDArray,
     is_log: bool = False,
     *,
-    out: Any = None,
+    out: NDArray | Sequence[NDArray] | None = None,
     name: str | None = None,
 ) -> NDArray:
     """The density of sample, exponential with rate lam.
@@ -3333,7 +3584,7 @@ def random_pdf_gamma(
     beta: NDArray,
     is_log: bool = False,
     *,
-    out: Any = None,
+    out: NDArray | Sequence[NDArray] | None = None,
     name: str | None = None,
 ) -> NDArray:
     """The density of sample, gamma with shape alpha and rate beta.
@@ -3352,7 +3603,7 @@ def random_pdf_generalized_negative_binomial(
     alpha: NDArray,
     is_log: bool = False,
     *,
-    out: Any = None,
+    out: NDArray | Sequence[NDArray] | None = None,
     name: str | None = None,
 ) -> NDArray:
     """The probability of sample, negative binomial with mean mu and dispersion alpha.
@@ -3371,7 +3622,7 @@ def random_pdf_negative_binomial(
     p: NDArray,
     is_log: bool = False,
     *,
-    out: Any = None,
+    out: NDArray | Sequence[NDArray] | None = None,
     name: str | None = None,
 ) -> NDArray:
     """The probability of sample failures before the k-th success of probability p.
@@ -3390,7 +3641,7 @@ def random_pdf_normal(
     sigma: NDArray,
     is_log: bool = False,
     *,
-    out: Any = None,
+    out: NDArray | Sequence[NDArray] | None = None,
     name: str | None = None,
 ) -> NDArray:
     """The density of sample, normal with mean mu and standard deviation sigma.
@@ -3408,7 +3659,7 @@ def random_pdf_poisson(
     lam: NDArray,
     is_log: bool = False,
     *,
-    out: Any = None,
+    out: NDArray | Sequence[NDArray] | None = None,
     name: str | None = None,
 ) -> NDArray:
     """The probability of sample, Poisson with mean lam.
@@ -3427,7 +3678,7 @@ def random_pdf_uniform(
     high: NDArray,
     is_log: bool = False,
     *,
-    out: Any = None,
+    out: NDArray | Sequence[NDArray] | None = None,
     name: str | None = None,
 ) -> NDArray:
     """The density of sample, uniform between low and high.
@@ -3444,9 +3695,9 @@ def random_poisson(
     lam: float = 1.0,
     shape: int | Sequence[int | None] = (),
     ctx: Any = None,
-    dtype: Any = None,
+    dtype: DTypeLike | None = None,
     *,
-    out: Any = None,
+    out: NDArray | Sequence[NDArray] | None = None,
     name: str | None = None,
 ) -> NDArray:
     """Poisson with mean lam.
@@ -3462,7 +3713,13 @@ def random_poisson(
     Returns: an array.
     """
 
-def random_poisson_like(data: NDArray, lam: float = 1.0, *, out: Any = None, name: str | None = None) -> NDArray:
+def random_poisson_like(
+    data: NDArray,
+    lam: float = 1.0,
+    *,
+    out: NDArray | Sequence[NDArray] | None = None,
+    name: str | None = None,
+) -> NDArray:
     """Poisson with mean lam.
 
     The result has the shape and dtype of data. float dtypes. Not differentiable.
@@ -3478,9 +3735,9 @@ def random_randint(
     high: int,
     shape: int | Sequence[int | None] = (),
     ctx: str = '',
-    dtype: Any = None,
+    dtype: DTypeLike | None = None,
     *,
-    out: Any = None,
+    out: NDArray | Sequence[NDArray] | None = None,
     name: str | None = None,
 ) -> NDArray:
     """Integers in [low, high), each equally likely.
@@ -3500,9 +3757,9 @@ def random_uniform(
     high: float = 1.0,
     shape: int | Sequence[int | None] = (),
     ctx: str = '',
-    dtype: Any = None,
+    dtype: DTypeLike | None = None,
     *,
-    out: Any = None,
+    out: NDArray | Sequence[NDArray] | None = None,
     name: str | None = None,
 ) -> NDArray:
     """Uniform in [low, high).
@@ -3522,7 +3779,7 @@ def random_uniform_like(
     low: float = 0.0,
     high: float = 1.0,
     *,
-    out: Any = None,
+    out: NDArray | Sequence[NDArray] | None = None,
     name: str | None = None,
 ) -> NDArray:
     """Uniform in [low, high).
@@ -3540,7 +3797,7 @@ def ravel_multi_index(
     data: NDArray,
     shape: int | Sequence[int | None] | None = None,
     *,
-    out: Any = None,
+    out: NDArray | Sequence[NDArray] | None = None,
     name: str | None = None,
 ) -> Any:
     """The flat index, in an array of sizes shape, of each column of data [axes, n]. Indices are not checked.
@@ -3551,7 +3808,7 @@ def ravel_multi_index(
     Returns: one array or a list, as the parameters say.
     """
 
-def rcbrt(data: NDArray, *, out: Any = None, name: str | None = None) -> NDArray:
+def rcbrt(data: NDArray, *, out: NDArray | Sequence[NDArray] | None = None, name: str | None = None) -> NDArray:
     """1 / ∛data
 
     Arrays: data.
@@ -3559,7 +3816,7 @@ def rcbrt(data: NDArray, *, out: Any = None, name: str | None = None) -> NDArray
     Returns: an array.
     """
 
-def reciprocal(data: NDArray, *, out: Any = None, name: str | None = None) -> NDArray:
+def reciprocal(data: NDArray, *, out: NDArray | Sequence[NDArray] | None = None, name: str | None = None) -> NDArray:
     """1 / x, element by element.
 
     data: any shape. Returns: the shape and dtype of data.
@@ -3569,7 +3826,7 @@ def reciprocal(data: NDArray, *, out: Any = None, name: str | None = None) -> ND
     Returns: an array.
     """
 
-def relu(data: NDArray, *, out: Any = None, name: str | None = None) -> NDArray:
+def relu(data: NDArray, *, out: NDArray | Sequence[NDArray] | None = None, name: str | None = None) -> NDArray:
     """max(data, 0); NaN stays NaN.
 
     Arrays: data.
@@ -3577,7 +3834,14 @@ def relu(data: NDArray, *, out: Any = None, name: str | None = None) -> NDArray:
     Returns: an array.
     """
 
-def repeat(data: NDArray, repeats: int, axis: int | None = None, *, out: Any = None, name: str | None = None) -> NDArray:
+def repeat(
+    data: NDArray,
+    repeats: int,
+    axis: int | None = None,
+    *,
+    out: NDArray | Sequence[NDArray] | None = None,
+    name: str | None = None,
+) -> NDArray:
     """Each element repeated `repeats` times along axis; without axis, of the flattened input.
 
     Arrays: data.
@@ -3590,7 +3854,7 @@ def repeat(data: NDArray, repeats: int, axis: int | None = None, *, out: Any = N
 def reset_arrays(
     *data: NDArray | Sequence[NDArray],
     num_arrays: int,
-    out: Any = None,
+    out: NDArray | Sequence[NDArray] | None = None,
     name: str | None = None,
 ) -> NDArray:
     """Fill num_arrays arrays with zeros, in place. Returns: a placeholder, float32 [1].
@@ -3609,7 +3873,7 @@ def reshape_like(
     rhs_begin: int | None = None,
     rhs_end: int | None = None,
     *,
-    out: Any = None,
+    out: NDArray | Sequence[NDArray] | None = None,
     name: str | None = None,
 ) -> NDArray:
     """lhs in the shape of rhs; or its axes lhs_begin:lhs_end in the sizes of rhs's axes rhs_begin:rhs_end.
@@ -3623,7 +3887,13 @@ def reshape_like(
     Returns: an array.
     """
 
-def reverse(data: NDArray, axis: int | Sequence[int | None], *, out: Any = None, name: str | None = None) -> NDArray:
+def reverse(
+    data: NDArray,
+    axis: int | Sequence[int | None],
+    *,
+    out: NDArray | Sequence[NDArray] | None = None,
+    name: str | None = None,
+) -> NDArray:
     """data reversed along each of `axis`.
 
     Arrays: data.
@@ -3632,7 +3902,7 @@ def reverse(data: NDArray, axis: int | Sequence[int | None], *, out: Any = None,
     Returns: an array.
     """
 
-def rint(data: NDArray, *, out: Any = None, name: str | None = None) -> NDArray:
+def rint(data: NDArray, *, out: NDArray | Sequence[NDArray] | None = None, name: str | None = None) -> NDArray:
     """Round to the nearest integer, halves down, as in MXNet.
 
     Arrays: data.
@@ -3652,7 +3922,7 @@ def rmsprop_update(
     clip_gradient: float = -1.0,
     clip_weights: float = -1.0,
     *,
-    out: Any = None,
+    out: NDArray | Sequence[NDArray] | None = None,
     name: str | None = None,
 ) -> NDArray:
     """n ← γ₁ n + (1 - γ₁) g²; weight - lr g / √(n + ε), g with wd weight added before it is clipped.
@@ -3686,7 +3956,7 @@ def rmspropalex_update(
     clip_gradient: float = -1.0,
     clip_weights: float = -1.0,
     *,
-    out: Any = None,
+    out: NDArray | Sequence[NDArray] | None = None,
     name: str | None = None,
 ) -> NDArray:
     """RMSProp about the mean gradient, with momentum: delta ← γ₂ delta - lr grad / √(n - g² + ε); weight + delta.
@@ -3706,7 +3976,7 @@ def rmspropalex_update(
     Returns: an array.
     """
 
-def round(data: NDArray, *, out: Any = None, name: str | None = None) -> NDArray:
+def round(data: NDArray, *, out: NDArray | Sequence[NDArray] | None = None, name: str | None = None) -> NDArray:
     """Round to the nearest integer, halves away from zero.
 
     Arrays: data.
@@ -3714,7 +3984,7 @@ def round(data: NDArray, *, out: Any = None, name: str | None = None) -> NDArray
     Returns: an array.
     """
 
-def rsqrt(data: NDArray, *, out: Any = None, name: str | None = None) -> NDArray:
+def rsqrt(data: NDArray, *, out: NDArray | Sequence[NDArray] | None = None, name: str | None = None) -> NDArray:
     """1 / √x, element by element.
 
     data: any shape. Returns: the shape and dtype of data.
@@ -3727,9 +3997,9 @@ def rsqrt(data: NDArray, *, out: Any = None, name: str | None = None) -> NDArray
 def sample_exponential(
     lam: NDArray,
     shape: int | Sequence[int | None] = (),
-    dtype: Any = None,
+    dtype: DTypeLike | None = None,
     *,
-    out: Any = None,
+    out: NDArray | Sequence[NDArray] | None = None,
     name: str | None = None,
 ) -> NDArray:
     """Exponential with rate lam: mean 1 / lam.
@@ -3747,9 +4017,9 @@ def sample_gamma(
     alpha: NDArray,
     beta: NDArray,
     shape: int | Sequence[int | None] = (),
-    dtype: Any = None,
+    dtype: DTypeLike | None = None,
     *,
-    out: Any = None,
+    out: NDArray | Sequence[NDArray] | None = None,
     name: str | None = None,
 ) -> NDArray:
     """Gamma with shape alpha and scale beta.
@@ -3767,9 +4037,9 @@ def sample_generalized_negative_binomial(
     mu: NDArray,
     alpha: NDArray,
     shape: int | Sequence[int | None] = (),
-    dtype: Any = None,
+    dtype: DTypeLike | None = None,
     *,
-    out: Any = None,
+    out: NDArray | Sequence[NDArray] | None = None,
     name: str | None = None,
 ) -> NDArray:
     """Negative binomial with mean mu and dispersion alpha.
@@ -3789,7 +4059,7 @@ def sample_multinomial(
     get_prob: bool = False,
     dtype: str = 'int32',
     *,
-    out: Any = None,
+    out: NDArray | Sequence[NDArray] | None = None,
     name: str | None = None,
 ) -> NDArray:
     """Class indices drawn with the probabilities in data.
@@ -3812,9 +4082,9 @@ def sample_negative_binomial(
     k: NDArray,
     p: NDArray,
     shape: int | Sequence[int | None] = (),
-    dtype: Any = None,
+    dtype: DTypeLike | None = None,
     *,
-    out: Any = None,
+    out: NDArray | Sequence[NDArray] | None = None,
     name: str | None = None,
 ) -> NDArray:
     """Failures before the k-th success, each trial a success with probability p.
@@ -3832,9 +4102,9 @@ def sample_normal(
     mu: NDArray,
     sigma: NDArray,
     shape: int | Sequence[int | None] = (),
-    dtype: Any = None,
+    dtype: DTypeLike | None = None,
     *,
-    out: Any = None,
+    out: NDArray | Sequence[NDArray] | None = None,
     name: str | None = None,
 ) -> NDArray:
     """Normal with mean mu and standard deviation sigma.
@@ -3851,9 +4121,9 @@ def sample_normal(
 def sample_poisson(
     lam: NDArray,
     shape: int | Sequence[int | None] = (),
-    dtype: Any = None,
+    dtype: DTypeLike | None = None,
     *,
-    out: Any = None,
+    out: NDArray | Sequence[NDArray] | None = None,
     name: str | None = None,
 ) -> NDArray:
     """Poisson with mean lam.
@@ -3871,9 +4141,9 @@ def sample_uniform(
     low: NDArray,
     high: NDArray,
     shape: int | Sequence[int | None] = (),
-    dtype: Any = None,
+    dtype: DTypeLike | None = None,
     *,
-    out: Any = None,
+    out: NDArray | Sequence[NDArray] | None = None,
     name: str | None = None,
 ) -> NDArray:
     """Uniform in [low, high).
@@ -3892,7 +4162,7 @@ def scatter_nd(
     indices: NDArray,
     shape: int | Sequence[int | None],
     *,
-    out: Any = None,
+    out: NDArray | Sequence[NDArray] | None = None,
     name: str | None = None,
 ) -> NDArray:
     """Zeros of `shape` with the slices of data put at [indices[0, i], indices[1, i], ...]; of equal indices the last counts.
@@ -3916,7 +4186,7 @@ def sgd_mom_update(
     clip_gradient: float = -1.0,
     lazy_update: bool = True,
     *,
-    out: Any = None,
+    out: NDArray | Sequence[NDArray] | None = None,
     name: str | None = None,
 ) -> NDArray:
     """mom ← momentum mom - lr (g + wd weight); weight + mom. Source: Polyak 1964.
@@ -3941,7 +4211,7 @@ def sgd_update(
     clip_gradient: float = -1.0,
     lazy_update: bool = True,
     *,
-    out: Any = None,
+    out: NDArray | Sequence[NDArray] | None = None,
     name: str | None = None,
 ) -> NDArray:
     """weight - lr (g + wd weight), g the rescaled and clipped gradient.
@@ -3956,7 +4226,7 @@ def sgd_update(
     Returns: an array.
     """
 
-def shape_array(data: NDArray, *, out: Any = None, name: str | None = None) -> NDArray:
+def shape_array(data: NDArray, *, out: NDArray | Sequence[NDArray] | None = None, name: str | None = None) -> NDArray:
     """The shape of data as int64.
 
     Arrays: data.
@@ -3964,7 +4234,7 @@ def shape_array(data: NDArray, *, out: Any = None, name: str | None = None) -> N
     Returns: an array.
     """
 
-def shuffle(data: NDArray, *, out: Any = None, name: str | None = None) -> NDArray:
+def shuffle(data: NDArray, *, out: NDArray | Sequence[NDArray] | None = None, name: str | None = None) -> NDArray:
     """The slices of data along axis 0 in a random order, each order equally likely. Not differentiable.
 
     Arrays: data.
@@ -3972,7 +4242,7 @@ def shuffle(data: NDArray, *, out: Any = None, name: str | None = None) -> NDArr
     Returns: an array.
     """
 
-def sigmoid(data: NDArray, *, out: Any = None, name: str | None = None) -> NDArray:
+def sigmoid(data: NDArray, *, out: NDArray | Sequence[NDArray] | None = None, name: str | None = None) -> NDArray:
     """1 / (1 + e⁻ˣ)
 
     Arrays: data.
@@ -3980,7 +4250,7 @@ def sigmoid(data: NDArray, *, out: Any = None, name: str | None = None) -> NDArr
     Returns: an array.
     """
 
-def sign(data: NDArray, *, out: Any = None, name: str | None = None) -> NDArray:
+def sign(data: NDArray, *, out: NDArray | Sequence[NDArray] | None = None, name: str | None = None) -> NDArray:
     """-1, 0 or 1; 0 for NaN.
 
     Arrays: data.
@@ -3996,7 +4266,7 @@ def signsgd_update(
     rescale_grad: float = 1.0,
     clip_gradient: float = -1.0,
     *,
-    out: Any = None,
+    out: NDArray | Sequence[NDArray] | None = None,
     name: str | None = None,
 ) -> NDArray:
     """(1 - lr wd) weight - lr sign(g)
@@ -4021,7 +4291,7 @@ def signum_update(
     clip_gradient: float = -1.0,
     wd_lh: float = 0.0,
     *,
-    out: Any = None,
+    out: NDArray | Sequence[NDArray] | None = None,
     name: str | None = None,
 ) -> NDArray:
     """mom ← momentum mom - (1 - momentum) (g + wd weight); (1 - lr wd_lh) weight + lr sign(mom).
@@ -4039,7 +4309,7 @@ def signum_update(
     Returns: an array.
     """
 
-def sin(data: NDArray, *, out: Any = None, name: str | None = None) -> NDArray:
+def sin(data: NDArray, *, out: NDArray | Sequence[NDArray] | None = None, name: str | None = None) -> NDArray:
     """sin x, element by element.
 
     data: any shape. Returns: the shape and dtype of data.
@@ -4049,7 +4319,7 @@ def sin(data: NDArray, *, out: Any = None, name: str | None = None) -> NDArray:
     Returns: an array.
     """
 
-def sinh(data: NDArray, *, out: Any = None, name: str | None = None) -> NDArray:
+def sinh(data: NDArray, *, out: NDArray | Sequence[NDArray] | None = None, name: str | None = None) -> NDArray:
     """sinh x, element by element.
 
     data: any shape. Returns: the shape and dtype of data.
@@ -4059,7 +4329,7 @@ def sinh(data: NDArray, *, out: Any = None, name: str | None = None) -> NDArray:
     Returns: an array.
     """
 
-def size_array(data: NDArray, *, out: Any = None, name: str | None = None) -> NDArray:
+def size_array(data: NDArray, *, out: NDArray | Sequence[NDArray] | None = None, name: str | None = None) -> NDArray:
     """The number of elements of data as int64 [1].
 
     Arrays: data.
@@ -4073,7 +4343,7 @@ def slice(
     end: int | Sequence[int | None],
     step: int | Sequence[int | None] = (),
     *,
-    out: Any = None,
+    out: NDArray | Sequence[NDArray] | None = None,
     name: str | None = None,
 ) -> NDArray:
     """begin:end:step of the first axes, as Python slices (None: from the first, or to the last).
@@ -4092,7 +4362,7 @@ def slice_axis(
     begin: int,
     end: int | None = None,
     *,
-    out: Any = None,
+    out: NDArray | Sequence[NDArray] | None = None,
     name: str | None = None,
 ) -> NDArray:
     """begin:end along one axis; negative values count from the end, end=None is the end.
@@ -4110,7 +4380,7 @@ def slice_like(
     shape_like: NDArray,
     axes: int | Sequence[int | None] = (),
     *,
-    out: Any = None,
+    out: NDArray | Sequence[NDArray] | None = None,
     name: str | None = None,
 ) -> NDArray:
     """The first input cut to the sizes of the second along `axes`, or along all axes.
@@ -4121,7 +4391,13 @@ def slice_like(
     Returns: an array.
     """
 
-def smooth_l1(data: NDArray, scalar: float = 1.0, *, out: Any = None, name: str | None = None) -> NDArray:
+def smooth_l1(
+    data: NDArray,
+    scalar: float = 1.0,
+    *,
+    out: NDArray | Sequence[NDArray] | None = None,
+    name: str | None = None,
+) -> NDArray:
     """Smooth L1: quadratic where |data| < 1/scalar², linear outside.
 
     Arrays: data.
@@ -4137,7 +4413,7 @@ def softmax(
     dtype: str | None = None,
     use_length: bool = False,
     *,
-    out: Any = None,
+    out: NDArray | Sequence[NDArray] | None = None,
     name: str | None = None,
 ) -> NDArray:
     """exp(x / temperature) / Σ exp(x / temperature) along axis.
@@ -4154,7 +4430,13 @@ def softmax(
     Returns: an array.
     """
 
-def softmax_cross_entropy(data: NDArray, label: NDArray, *, out: Any = None, name: str | None = None) -> NDArray:
+def softmax_cross_entropy(
+    data: NDArray,
+    label: NDArray,
+    *,
+    out: NDArray | Sequence[NDArray] | None = None,
+    name: str | None = None,
+) -> NDArray:
     """Σ over the batch of -log softmax(data)[label]. data: [n, c], label: [n], class indices. Returns: [1].
 
     A label out of range adds the logarithm of the sum of exponentials, and its derivative is that of softmax alone.
@@ -4171,7 +4453,7 @@ def softmin(
     dtype: str | None = None,
     use_length: bool = False,
     *,
-    out: Any = None,
+    out: NDArray | Sequence[NDArray] | None = None,
     name: str | None = None,
 ) -> NDArray:
     """softmax(-x / temperature) along axis.
@@ -4185,7 +4467,7 @@ def softmin(
     Returns: an array.
     """
 
-def softsign(data: NDArray, *, out: Any = None, name: str | None = None) -> NDArray:
+def softsign(data: NDArray, *, out: NDArray | Sequence[NDArray] | None = None, name: str | None = None) -> NDArray:
     """data / (1 + |data|)
 
     Arrays: data.
@@ -4193,7 +4475,14 @@ def softsign(data: NDArray, *, out: Any = None, name: str | None = None) -> NDAr
     Returns: an array.
     """
 
-def sort(data: NDArray, axis: Any = -1, is_ascend: bool = True, *, out: Any = None, name: str | None = None) -> NDArray:
+def sort(
+    data: NDArray,
+    axis: Any = -1,
+    is_ascend: bool = True,
+    *,
+    out: NDArray | Sequence[NDArray] | None = None,
+    name: str | None = None,
+) -> NDArray:
     """data sorted along axis. axis None: sorted and flattened.
 
     Arrays: data.
@@ -4203,7 +4492,13 @@ def sort(data: NDArray, axis: Any = -1, is_ascend: bool = True, *, out: Any = No
     Returns: an array.
     """
 
-def space_to_depth(data: NDArray, block_size: int, *, out: Any = None, name: str | None = None) -> NDArray:
+def space_to_depth(
+    data: NDArray,
+    block_size: int,
+    *,
+    out: NDArray | Sequence[NDArray] | None = None,
+    name: str | None = None,
+) -> NDArray:
     """[n, c, h·b, w·b] to [n, b·b·c, h, w], b = block_size.
 
     Arrays: data.
@@ -4212,7 +4507,7 @@ def space_to_depth(data: NDArray, block_size: int, *, out: Any = None, name: str
     Returns: an array.
     """
 
-def sqrt(data: NDArray, *, out: Any = None, name: str | None = None) -> NDArray:
+def sqrt(data: NDArray, *, out: NDArray | Sequence[NDArray] | None = None, name: str | None = None) -> NDArray:
     """√x, element by element.
 
     data: any shape. Returns: the shape and dtype of data.
@@ -4222,7 +4517,7 @@ def sqrt(data: NDArray, *, out: Any = None, name: str | None = None) -> NDArray:
     Returns: an array.
     """
 
-def square(data: NDArray, *, out: Any = None, name: str | None = None) -> NDArray:
+def square(data: NDArray, *, out: NDArray | Sequence[NDArray] | None = None, name: str | None = None) -> NDArray:
     """x², element by element.
 
     data: any shape. Returns: the shape and dtype of data.
@@ -4236,7 +4531,7 @@ def squeeze(
     data: NDArray,
     axis: int | Sequence[int | None] | None = None,
     *,
-    out: Any = None,
+    out: NDArray | Sequence[NDArray] | None = None,
     name: str | None = None,
 ) -> NDArray:
     """Remove the axes of size 1, or those named. At least one axis stays.
@@ -4247,7 +4542,12 @@ def squeeze(
     Returns: an array.
     """
 
-def stack(*data: NDArray | Sequence[NDArray], axis: int = 0, out: Any = None, name: str | None = None) -> NDArray:
+def stack(
+    *data: NDArray | Sequence[NDArray],
+    axis: int = 0,
+    out: NDArray | Sequence[NDArray] | None = None,
+    name: str | None = None,
+) -> NDArray:
     """Inputs of equal shape joined along a new axis.
 
     Arrays: any number, of one dtype, by position or as a list.
@@ -4262,7 +4562,7 @@ def sum(
     keepdims: bool = False,
     exclude: bool = False,
     *,
-    out: Any = None,
+    out: NDArray | Sequence[NDArray] | None = None,
     name: str | None = None,
 ) -> NDArray:
     """Σ data along axis.
@@ -4284,7 +4584,7 @@ def take(
     axis: int = 0,
     mode: Literal['clip', 'wrap', 'raise'] = 'clip',
     *,
-    out: Any = None,
+    out: NDArray | Sequence[NDArray] | None = None,
     name: str | None = None,
 ) -> NDArray:
     """Slices of a along axis at indices (truncated).
@@ -4299,7 +4599,7 @@ def take(
     Returns: an array.
     """
 
-def tan(data: NDArray, *, out: Any = None, name: str | None = None) -> NDArray:
+def tan(data: NDArray, *, out: NDArray | Sequence[NDArray] | None = None, name: str | None = None) -> NDArray:
     """tan x, element by element.
 
     data: any shape. Returns: the shape and dtype of data.
@@ -4309,7 +4609,7 @@ def tan(data: NDArray, *, out: Any = None, name: str | None = None) -> NDArray:
     Returns: an array.
     """
 
-def tanh(data: NDArray, *, out: Any = None, name: str | None = None) -> NDArray:
+def tanh(data: NDArray, *, out: NDArray | Sequence[NDArray] | None = None, name: str | None = None) -> NDArray:
     """tanh x, element by element.
 
     data: any shape. Returns: the shape and dtype of data.
@@ -4319,7 +4619,13 @@ def tanh(data: NDArray, *, out: Any = None, name: str | None = None) -> NDArray:
     Returns: an array.
     """
 
-def tile(data: NDArray, reps: int | Sequence[int | None], *, out: Any = None, name: str | None = None) -> NDArray:
+def tile(
+    data: NDArray,
+    reps: int | Sequence[int | None],
+    *,
+    out: NDArray | Sequence[NDArray] | None = None,
+    name: str | None = None,
+) -> NDArray:
     """The input repeated reps[i] times along axis i; the shorter of shape and reps is padded with ones in front.
 
     Arrays: data.
@@ -4334,9 +4640,9 @@ def topk(
     k: int = 1,
     ret_typ: Literal['value', 'indices', 'mask', 'both'] = 'indices',
     is_ascend: bool = False,
-    dtype: Any = ...,
+    dtype: DTypeLike = ...,
     *,
-    out: Any = None,
+    out: NDArray | Sequence[NDArray] | None = None,
     name: str | None = None,
 ) -> NDArray:
     """The k largest along axis (with is_ascend, the smallest), in order. axis None: of all elements. k < 1: all elements.
@@ -4358,7 +4664,7 @@ def transpose(
     data: NDArray,
     axes: int | Sequence[int | None] = (),
     *,
-    out: Any = None,
+    out: NDArray | Sequence[NDArray] | None = None,
     name: str | None = None,
 ) -> NDArray:
     """Axes in the order `axes`, or reversed.
@@ -4369,7 +4675,7 @@ def transpose(
     Returns: an array.
     """
 
-def trunc(data: NDArray, *, out: Any = None, name: str | None = None) -> NDArray:
+def trunc(data: NDArray, *, out: NDArray | Sequence[NDArray] | None = None, name: str | None = None) -> NDArray:
     """x without its fraction, element by element.
 
     data: any shape. Returns: the shape and dtype of data.
@@ -4384,9 +4690,9 @@ def uniform(
     high: float = 1.0,
     shape: int | Sequence[int | None] = (),
     ctx: str = '',
-    dtype: Any = None,
+    dtype: DTypeLike | None = None,
     *,
-    out: Any = None,
+    out: NDArray | Sequence[NDArray] | None = None,
     name: str | None = None,
 ) -> NDArray:
     """Uniform in [low, high).
@@ -4405,7 +4711,7 @@ def unravel_index(
     data: NDArray,
     shape: int | Sequence[int | None] | None = None,
     *,
-    out: Any = None,
+    out: NDArray | Sequence[NDArray] | None = None,
     name: str | None = None,
 ) -> Any:
     """The index per axis, in an array of sizes shape, of each flat index in data. Returns: (axes,) + data.shape.
@@ -4416,7 +4722,14 @@ def unravel_index(
     Returns: one array or a list, as the parameters say.
     """
 
-def where(condition: NDArray, x: NDArray, y: NDArray, *, out: Any = None, name: str | None = None) -> NDArray:
+def where(
+    condition: NDArray,
+    x: NDArray,
+    y: NDArray,
+    *,
+    out: NDArray | Sequence[NDArray] | None = None,
+    name: str | None = None,
+) -> NDArray:
     """x where condition is not 0, else y.
 
     condition: of x's shape, any dtype; or one axis with a value for each row of x. x and y have derivatives.
@@ -4426,7 +4739,7 @@ def where(condition: NDArray, x: NDArray, y: NDArray, *, out: Any = None, name: 
     Returns: an array.
     """
 
-def zeros_like(data: NDArray, *, out: Any = None, name: str | None = None) -> NDArray:
+def zeros_like(data: NDArray, *, out: NDArray | Sequence[NDArray] | None = None, name: str | None = None) -> NDArray:
     """Zeros in the shape and dtype of data.
 
     Arrays: data.

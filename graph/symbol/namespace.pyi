@@ -6,6 +6,8 @@ Written by `python -m tritium.ndarray.functions.stubs`; do not edit."""
 from collections.abc import Callable, Sequence
 from typing import Any, Literal
 
+from numpy.typing import DTypeLike
+
 from .symbol import Symbol as Symbol
 import inspect
 from numpy.typing import DTypeLike
@@ -160,7 +162,14 @@ def CTCLoss(
     Returns: an array.
     """
 
-def Cast(data: Symbol | None = None, *, dtype: Any, name: str | None = None, attr: Any = None, **kwargs: Any) -> Symbol:
+def Cast(
+    data: Symbol | None = None,
+    *,
+    dtype: DTypeLike,
+    name: str | None = None,
+    attr: Any = None,
+    **kwargs: Any
+) -> Symbol:
     """The input in another dtype, like astype.
 
     Floats become integers by truncation. NaN and floats out of range of int32 (of int64 for int64 outputs) become the
@@ -1203,7 +1212,7 @@ def all_finite(
 def amp_cast(
     data: Symbol | None = None,
     *,
-    dtype: Any,
+    dtype: DTypeLike,
     name: str | None = None,
     attr: Any = None,
     **kwargs: Any
@@ -1343,7 +1352,7 @@ def argsort(
     data: Symbol | None = None,
     axis: Any = -1,
     is_ascend: bool = True,
-    dtype: Any = ...,
+    dtype: DTypeLike = ...,
     *,
     name: str | None = None,
     attr: Any = None,
@@ -1841,7 +1850,7 @@ def cosh(data: Symbol | None = None, *, name: str | None = None, attr: Any = Non
 def cumsum(
     a: Symbol | None = None,
     axis: int | None = None,
-    dtype: Any = None,
+    dtype: DTypeLike | None = None,
     *,
     name: str | None = None,
     attr: Any = None,
@@ -3225,7 +3234,7 @@ def normal(
     scale: float = 1.0,
     shape: int | Sequence[int | None] = (),
     ctx: str = '',
-    dtype: Any = None,
+    dtype: DTypeLike | None = None,
     *,
     name: str | None = None,
     attr: Any = None,
@@ -3249,7 +3258,7 @@ def one_hot(
     depth: int,
     on_value: float = 1.0,
     off_value: float = 0.0,
-    dtype: Any = ...,
+    dtype: DTypeLike = ...,
     name: str | None = None,
     attr: Any = None,
     **kwargs: Any
@@ -3420,7 +3429,7 @@ def random_exponential(
     lam: float = 1.0,
     shape: int | Sequence[int | None] = (),
     ctx: Any = None,
-    dtype: Any = None,
+    dtype: DTypeLike | None = None,
     *,
     name: str | None = None,
     attr: Any = None,
@@ -3462,7 +3471,7 @@ def random_gamma(
     beta: float = 1.0,
     shape: int | Sequence[int | None] = (),
     ctx: Any = None,
-    dtype: Any = None,
+    dtype: DTypeLike | None = None,
     *,
     name: str | None = None,
     attr: Any = None,
@@ -3507,7 +3516,7 @@ def random_generalized_negative_binomial(
     alpha: float = 1.0,
     shape: int | Sequence[int | None] = (),
     ctx: Any = None,
-    dtype: Any = None,
+    dtype: DTypeLike | None = None,
     *,
     name: str | None = None,
     attr: Any = None,
@@ -3552,7 +3561,7 @@ def random_negative_binomial(
     p: float = 1.0,
     shape: int | Sequence[int | None] = (),
     ctx: Any = None,
-    dtype: Any = None,
+    dtype: DTypeLike | None = None,
     *,
     name: str | None = None,
     attr: Any = None,
@@ -3597,7 +3606,7 @@ def random_normal(
     scale: float = 1.0,
     shape: int | Sequence[int | None] = (),
     ctx: str = '',
-    dtype: Any = None,
+    dtype: DTypeLike | None = None,
     *,
     name: str | None = None,
     attr: Any = None,
@@ -3796,7 +3805,7 @@ def random_poisson(
     lam: float = 1.0,
     shape: int | Sequence[int | None] = (),
     ctx: Any = None,
-    dtype: Any = None,
+    dtype: DTypeLike | None = None,
     *,
     name: str | None = None,
     attr: Any = None,
@@ -3838,7 +3847,7 @@ def random_randint(
     high: int,
     shape: int | Sequence[int | None] = (),
     ctx: str = '',
-    dtype: Any = None,
+    dtype: DTypeLike | None = None,
     *,
     name: str | None = None,
     attr: Any = None,
@@ -3861,7 +3870,7 @@ def random_uniform(
     high: float = 1.0,
     shape: int | Sequence[int | None] = (),
     ctx: str = '',
-    dtype: Any = None,
+    dtype: DTypeLike | None = None,
     *,
     name: str | None = None,
     attr: Any = None,
@@ -4110,7 +4119,7 @@ def rsqrt(data: Symbol | None = None, *, name: str | None = None, attr: Any = No
 def sample_exponential(
     lam: Symbol | None = None,
     shape: int | Sequence[int | None] = (),
-    dtype: Any = None,
+    dtype: DTypeLike | None = None,
     *,
     name: str | None = None,
     attr: Any = None,
@@ -4131,7 +4140,7 @@ def sample_gamma(
     alpha: Symbol | None = None,
     beta: Symbol | None = None,
     shape: int | Sequence[int | None] = (),
-    dtype: Any = None,
+    dtype: DTypeLike | None = None,
     *,
     name: str | None = None,
     attr: Any = None,
@@ -4152,7 +4161,7 @@ def sample_generalized_negative_binomial(
     mu: Symbol | None = None,
     alpha: Symbol | None = None,
     shape: int | Sequence[int | None] = (),
-    dtype: Any = None,
+    dtype: DTypeLike | None = None,
     *,
     name: str | None = None,
     attr: Any = None,
@@ -4199,7 +4208,7 @@ def sample_negative_binomial(
     k: Symbol | None = None,
     p: Symbol | None = None,
     shape: int | Sequence[int | None] = (),
-    dtype: Any = None,
+    dtype: DTypeLike | None = None,
     *,
     name: str | None = None,
     attr: Any = None,
@@ -4220,7 +4229,7 @@ def sample_normal(
     mu: Symbol | None = None,
     sigma: Symbol | None = None,
     shape: int | Sequence[int | None] = (),
-    dtype: Any = None,
+    dtype: DTypeLike | None = None,
     *,
     name: str | None = None,
     attr: Any = None,
@@ -4240,7 +4249,7 @@ def sample_normal(
 def sample_poisson(
     lam: Symbol | None = None,
     shape: int | Sequence[int | None] = (),
-    dtype: Any = None,
+    dtype: DTypeLike | None = None,
     *,
     name: str | None = None,
     attr: Any = None,
@@ -4261,7 +4270,7 @@ def sample_uniform(
     low: Symbol | None = None,
     high: Symbol | None = None,
     shape: int | Sequence[int | None] = (),
-    dtype: Any = None,
+    dtype: DTypeLike | None = None,
     *,
     name: str | None = None,
     attr: Any = None,
@@ -4780,7 +4789,7 @@ def topk(
     k: int = 1,
     ret_typ: Literal['value', 'indices', 'mask', 'both'] = 'indices',
     is_ascend: bool = False,
-    dtype: Any = ...,
+    dtype: DTypeLike = ...,
     *,
     name: str | None = None,
     attr: Any = None,
@@ -4832,7 +4841,7 @@ def uniform(
     high: float = 1.0,
     shape: int | Sequence[int | None] = (),
     ctx: str = '',
-    dtype: Any = None,
+    dtype: DTypeLike | None = None,
     *,
     name: str | None = None,
     attr: Any = None,

@@ -7,17 +7,21 @@ from __future__ import annotations
 
 import heapq
 from collections.abc import Callable, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from ...errors import MXNetError, OperatorError, ShapeError, describe
 from ...kernels.declare.composite import Composite
 from ...kernels.declare.traced import TracedOp
-from ...kernels.op import Gradient, Req, builtin
+from ...kernels.op import Gradient, Req
+from ..core.arithmetic import array_op
 from ..core.array_core import ArrayCore, allocate
-from ..dispatch.copy import fill, filled
-from ..dispatch.invoke import backward_plan, execute, execute_copy, invoke, invoke_backward
+from ..dispatch.copy import copy_to, fill, filled
+from ..dispatch.invoke import backward_plan, execute, invoke_backward
 from .higher_order import backward_node, differentiable_gradient
 from .tape import CallNode, Edge, Leaf, OpNode, TapeNode, any_taped, detached, overwritten, state
+
+if TYPE_CHECKING:
+    from ..core.ndarray import NDArray
 
 _REQUESTS = ("null", "write", "add")
 
@@ -89,7 +93,8 @@ def set_training(train_mode: bool) -> bool:
 
 
 # ---- variables ------------------------------------------------------------------------------------------------------
-def mark_variables(variables: Any, gradients: Any, grad_reqs: str | Sequence[str] = "write") -> None:
+def mark_variables(variables: NDArray | Sequence[NDArray], gradients: NDArray | Sequence[NDArray],
+                   grad_reqs: str | Sequence[str] = "write") -> None:
     """Make arrays variables whose gradients backward puts into the given arrays.
 
     grad_reqs:  "write", "add" or "null", for all or one for each.
@@ -109,13 +114,14 @@ def mark_variables(variables: Any, gradients: Any, grad_reqs: str | Sequence[str
         v._grad_edge = None if req == "null" else (Leaf(v.layout, g, req), 0)
 
 
-def attach_grad(array: Any, grad_req: str = "write") -> None:
+def attach_grad(array: NDArray, grad_req: str = "write") -> None:
     """Make array a variable, with a gradient of zeros; the operation that computed it is forgotten."""
     mark_variables([array], [filled(array.layout, 0)], grad_req)
 
 
 # ---- backward -------------------------------------------------------------------------------------------------------
-def backward(heads: Any, head_grads: Any = None, retain_graph: bool = False, train_mode: bool = True) -> None:
+def backward(heads: NDArray | Sequence[NDArray], head_grads: NDArray | Sequence[NDArray | None] | None = None,
+             retain_graph: bool = False, train_mode: bool = True) -> None:
     """Compute the derivatives of Σ heads·head_grads into the gradients of all variables they depend on.
 
     head_grads:    one array for each head, None meaning ones.
@@ -127,7 +133,8 @@ def backward(heads: Any, head_grads: Any = None, retain_graph: bool = False, tra
         _walk(heads, grads, retain_graph, None)
 
 
-def grad(heads: Any, variables: Any, head_grads: Any = None, retain_graph: bool | None = None,
+def grad(heads: NDArray | Sequence[NDArray], variables: NDArray | Sequence[NDArray],
+         head_grads: NDArray | Sequence[NDArray | None] | None = None, retain_graph: bool | None = None,
          create_graph: bool = False, train_mode: bool = True) -> Any:
     """Return the derivatives of Σ heads·head_grads by variables as new arrays; no variable's `.grad` changes.
 
@@ -205,19 +212,13 @@ class _Sums:
             if buffer is None:
                 slot[:] = g, owned
             elif req == Req.ADD:
-                _accumulate(buffer, g)
+                array_op("elemwise_add", buffer, g, out=buffer)
             else:
-                execute_copy(g, buffer)
+                copy_to(g, buffer)
         elif slot[1] and not self.recorded:
-            _accumulate(slot[0], g)
+            array_op("elemwise_add", slot[0], g, out=slot[0])
         else:
-            op = builtin("elemwise_add")
-            slot[:] = invoke(op, [slot[0], g], op.parse({}))[0], True
-
-
-def _accumulate(total: Any, g: Any) -> None:
-    op = builtin("elemwise_add")
-    invoke(op, [total, g], op.parse({}), out=total)
+            slot[:] = array_op("elemwise_add", slot[0], g), True
 
 
 def _walk(heads: list[Any], grads: list[Any], retain: bool, wanted: list[Edge] | None, recorded: bool = False) -> list[Any]:
@@ -228,7 +229,7 @@ def _walk(heads: list[Any], grads: list[Any], retain: bool, wanted: list[Edge] |
             g = filled(h.layout, 1)
         elif not recorded:  # it may be a variable's own buffer, which is written while g is still read
             g, given = allocate(h.layout), g
-            execute_copy(given, g)
+            copy_to(given, g)
         sums.add(h._grad_edge, g, owned=not recorded)
     keep: dict[Edge, Any] = dict.fromkeys(wanted or ())
     while sums.queue:
@@ -307,9 +308,7 @@ def _through_op_recorded(node: OpNode, gradient: Gradient, dys: list[Any], sums:
         if kind != "dy":
             inputs[position] = detached(inputs[position])
             inputs[position]._grad_edge = node.inputs[i] if kind == "x" else (node, i)
-    outs = differentiable_gradient(node, gradient, inputs)
-    if outs is None:
-        outs = _run_recorded(node, gradient, inputs)
+    outs = differentiable_gradient(node, gradient, inputs) or _run_recorded(node, gradient, inputs)
     for i, g in zip(gradient.gives, outs):
         edge = node.inputs[i]
         if edge is not None:
@@ -357,23 +356,23 @@ class Function:
     _saved: tuple[Any, ...] = ()
     _versions: tuple[int, ...] = ()
 
-    def save_for_backward(self, *arrays: Any) -> None:
+    def save_for_backward(self, *arrays: NDArray) -> None:
         """Keep arrays for backward; there they are `self.saved_tensors`."""
-        self._saved, self._versions = arrays, tuple(a.chunk.version for a in arrays)
+        self._saved, self._versions = arrays, tuple(a.chunk.var.version for a in arrays)
 
     @property
     def saved_tensors(self) -> tuple[Any, ...]:
         """The arrays given to save_for_backward. Raises MXNetError if one was written in place since."""
         for a, version in zip(self._saved, self._versions):
-            if a.chunk.version != version:
+            if a.chunk.var.version != version:
                 raise overwritten(type(self).__name__, a)
         return self._saved
 
-    def forward(self, *inputs: Any) -> Any:
+    def forward(self, *inputs: NDArray) -> Any:
         """Return the outputs."""
         raise NotImplementedError(f"{type(self).__name__}: forward is not written.")
 
-    def backward(self, *output_grads: Any) -> Any:
+    def backward(self, *output_grads: NDArray) -> Any:
         """Return the derivatives of the inputs."""
         raise NotImplementedError(f"{type(self).__name__}: backward is not written.")
 

@@ -21,6 +21,7 @@ from ...kernels.declare.property_op import PropertyOp
 from ...kernels.declare.reduction import ReductionGradOp
 from ...kernels.op import Gradient, builtin
 from ..core.arithmetic import array_op
+from ..core.array_core import ArrayCore
 from ..core.indexing import reshape_view
 from ..dispatch.arguments import call_op
 from ..dispatch.copy import filled
@@ -28,7 +29,7 @@ from ..dispatch.invoke import invoke, invoke_backward
 from .tape import CallNode, OpNode, state
 
 
-def differentiable_gradient(node: OpNode, gradient: Gradient, inputs: Sequence[Any]) -> list[Any] | None:
+def differentiable_gradient(node: OpNode, gradient: Gradient, inputs: Sequence[ArrayCore]) -> list[Any] | None:
     """Return the derivatives by gradient.gives, computed with recorded operators; None if the operator declares no formula.
 
     inputs: the arrays that the derivative reads, in the order of gradient.needs, with their gradient edges.
@@ -41,7 +42,7 @@ def differentiable_gradient(node: OpNode, gradient: Gradient, inputs: Sequence[A
     return None
 
 
-def backward_node(node: OpNode, gradient: Gradient, inputs: Sequence[Any], outs: Sequence[Any]) -> CallNode:
+def backward_node(node: OpNode, gradient: Gradient, inputs: Sequence[ArrayCore], outs: Sequence[ArrayCore]) -> CallNode:
     """Return the tape's node of one backward run that read inputs and computed outs.
 
     Raises: MXNetError if it cannot be differentiated.

@@ -11,7 +11,7 @@ from ...errors import MXNetError, describe
 from ...kernels.op import Gradient, Op
 from ...kernels.params import Params
 from ..core.array_core import ArrayCore
-from ..core.chunk import Layout
+from ..core.chunk import Chunk, Layout
 
 Edge = tuple["TapeNode", int]  # a node and the number of its output
 
@@ -92,7 +92,7 @@ class OpNode(TapeNode):
         if gradient is not None:
             self.saved = tuple(None if kind == "dy" else detached((inputs if kind == "x" else outputs)[i])
                                for kind, i in gradient.needs)
-            self.versions = tuple(None if a is None or (kind == "x" and i in states) else a.chunk.version
+            self.versions = tuple(None if a is None or (kind == "x" and i in states) else a.chunk.var.version
                                   for a, (kind, i) in zip(self.saved, gradient.needs))
 
     def free(self) -> None:
@@ -102,7 +102,7 @@ class OpNode(TapeNode):
     def check(self) -> None:
         super().check()
         for a, version in zip(self.saved, self.versions):
-            if version is not None and a.chunk.version != version:
+            if version is not None and a.chunk.var.version != version:
                 raise overwritten(self.name, a)
 
 
@@ -124,13 +124,13 @@ class CallNode(TapeNode):
         self.backward = None
 
 
-def overwritten(name: str, a: Any) -> MXNetError:
+def overwritten(name: str, a: ArrayCore) -> MXNetError:
     """Return the error for an array that backward needs and that was overwritten."""
     return MXNetError(f"backward: {name} needs {describe(a)} as it was, but its memory was written in place since. "
                       f"Write into a new array (b = a + 1, not a += 1), or write after backward().")
 
 
-def detached(a: Any, chunk: Any = None) -> Any:
+def detached(a: ArrayCore, chunk: Chunk | None = None) -> Any:
     """Return an array on the memory of a without its gradient edge. chunk: a.chunk, or a twin of it."""
     return ArrayCore.array_class(a.layout, a._view, chunk or a.chunk, a.offset)
 
@@ -145,12 +145,12 @@ class Overwrite:
 
     __slots__ = ("end", "freed", "name", "number", "start", "taped")
 
-    def __init__(self, a: Any, name: str, number: int, taped: bool):
+    def __init__(self, a: ArrayCore, name: str, number: int, taped: bool):
         self.start, self.end = a.offset, a.offset + a.layout.nbytes
         self.name, self.number, self.taped, self.freed = name, number, taped, False
 
 
-def written(a: Any, name: str, *, whole: bool = True) -> None:
+def written(a: ArrayCore, name: str, *, whole: bool = True) -> None:
     """Check, before a or a part of it is written in place by the operation called name, that the tape stays right.
 
     The write itself is counted by the version of the variable. whole: all of a is written.
@@ -167,26 +167,26 @@ def written(a: Any, name: str, *, whole: bool = True) -> None:
         _overwritten_again(a, Overwrite(a, name, next(_number), False), whole)
 
 
-def computed(a: Any, node: TapeNode, output: int) -> None:
+def computed(a: ArrayCore, node: TapeNode, output: int) -> None:
     """Make this output of node the value of the existing array a. Other arrays on the same memory do not follow."""
     a._grad_edge = node, output
     node.overwrite = Overwrite(a, node.name, node.number, True)
     _overwritten_again(a, node.overwrite, True)
 
 
-def _overwritten_again(a: Any, new: Overwrite, whole: bool) -> None:
+def _overwritten_again(a: ArrayCore, new: Overwrite, whole: bool) -> None:
     Seen.overwrites = True
     chunk = a.chunk
     old = [o for o in chunk.overwrites if not (o.freed or (whole and new.start <= o.start and o.end <= new.end))]
     chunk.overwrites = (*old, *([new] if state.recording or new.taped else ()))
 
 
-def any_taped(arrays: Iterable[Any], name: str) -> bool:
+def any_taped(arrays: Iterable[ArrayCore], name: str) -> bool:
     """Return True if a derivative flows through any of arrays; each is checked as in `is_taped`."""
     return True in [is_taped(a, name) for a in arrays]
 
 
-def is_taped(a: Any, name: str) -> bool:
+def is_taped(a: ArrayCore, name: str) -> bool:
     """Return True if a derivative flows through a, which the operation called name uses while recording.
 
     Raises: MXNetError if a derivative would be lost because the memory was written through another array.

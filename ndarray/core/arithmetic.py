@@ -13,6 +13,7 @@ from functools import cache
 from typing import Any
 
 import numpy as np
+from numpy.typing import ArrayLike
 
 from ...cache import key_of
 from ...engine import current
@@ -37,7 +38,7 @@ def _without_parameters(name: str) -> tuple[Op, Params]:
     return op, op.parse({})
 
 
-def array_op(name: str, *inputs: Any, out: Any = None) -> Any:
+def array_op(name: str, *inputs: ArrayCore, out: ArrayCore | None = None) -> Any:
     """Run the operator called name, without parameters, on arrays."""
     op, p = _without_parameters(name)
     return invoke(op, inputs, p, out)[0]
@@ -48,7 +49,7 @@ def is_number(x: Any) -> bool:
     return isinstance(x, (int, float, np.number, np.bool_, numbers.Real)) or (isinstance(x, np.ndarray) and x.ndim == 0)
 
 
-def like(x: Any, a: ArrayCore) -> Any:
+def like(x: ArrayLike, a: ArrayCore) -> Any:
     """Return a NumPy array (or list) as an array with the dtype and context of a."""
     values = np.asarray(x)
     layout = layout_of(values.shape, a.layout.dtype, a.ctx)
@@ -81,7 +82,7 @@ class BinaryOperator:
             return _with_number(self.scalar, a, b, out)
         return self(a, like(b, a), out) if isinstance(b, np.ndarray) else NotImplemented
 
-    def reflected(self, a: Any, b: Any) -> Any:
+    def reflected(self, a: ArrayCore, b: Any) -> Any:
         """Return b ∘ a, where b is not an array; NotImplemented if it is neither a NumPy array nor a number."""
         if is_number(b):
             return _with_number(self.from_scalar, a, b)
@@ -247,7 +248,7 @@ def _mask_of(a: Any) -> Any:
     return a
 
 
-def is_mask(a: Any) -> bool:
+def is_mask(a: ArrayCore) -> bool:
     """Return True if a is bool or the result of comparisons. As an index it selects, although its elements are 0.0 and 1.0."""
     return a.layout.dtype.kind == "b" or a.layout.mask
 

@@ -13,7 +13,6 @@ from ...engine.gpu import cuda
 from ...engine.interrupts import ki_protected
 from ...engine.memory import storage
 from ...engine.memory.allowance import allowed
-from ...kernels.op import Spec
 from . import chunk as chunks
 from .chunk import Chunk, Layout
 
@@ -33,7 +32,7 @@ class ArrayCore:
     __slots__ = ("__weakref__", "_chunk_or_none", "_grad", "_grad_edge", "_var", "_view", "layout", "offset")
     array_class: ClassVar[Any]
 
-    def __init__(self, layout: Layout, view: Any = None, chunk: Chunk | None = None, offset: int = 0):
+    def __init__(self, layout: Layout, view: np.ndarray | None = None, chunk: Chunk | None = None, offset: int = 0):
         self.layout, self._view, self.offset = layout, view, offset
         self._chunk_or_none = chunk
         self._var: Var | None = None if chunk is None else chunk.var
@@ -94,10 +93,6 @@ class ArrayCore:
     def stype(self) -> str:
         """The storage type: always "default", dense."""
         return "default"
-
-    @property
-    def _spec(self) -> Spec:
-        return self.layout.spec
 
     # ---- values ----
     def device_array(self) -> Any:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import threading
 import weakref
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -17,6 +18,7 @@ from ...errors import ShapeError
 from ...fork import in_forked_child
 from ...kernels.op import Spec
 
+ShapeLike = int | Sequence[int]  # of an array: its sizes, or the size of its one axis
 _TINY = 4096  # bytes: malloc is faster than the pool, and so little memory needs no statistics
 
 
@@ -28,18 +30,13 @@ class Chunk:
 
     __slots__ = ("__weakref__", "block", "ctx", "overwrites", "var")
 
-    def __init__(self, block: storage.Block, var: Any, ctx: Context):
+    def __init__(self, block: storage.Block, var: Var, ctx: Context):
         self.block, self.var, self.ctx = block, var, ctx
         self.overwrites: tuple[Any, ...] = ()
 
     def twin(self) -> Chunk:
         """Return a chunk of the same memory and variable without the recorded overwrites."""
         return Chunk(self.block, self.var, self.ctx)
-
-    @property
-    def version(self) -> int:
-        """The number of pushed functions that write it; the tape compares it."""
-        return self.var.version
 
     @staticmethod
     def new(nbytes: int, ctx: Context, var: Var | None = None) -> Chunk:

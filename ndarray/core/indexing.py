@@ -7,10 +7,11 @@ or a boolean mask; indexing with them waits for their values. An index that leav
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
+from numpy.typing import ArrayLike
 
 from ...dtype import cast_copy
 from ...errors import MXNetError, ShapeError, describe
@@ -105,14 +106,14 @@ class Indexing(ArrayCore):
             value = reshape_view(value, value_shape) if isinstance(value, ArrayCore) else value.reshape(value_shape)
         assign(self, key, value)
 
-    def reshape(self, *shape: Any, reverse: bool = False, **given: Any) -> Any:
+    def reshape(self, *shape: int | Sequence[int], reverse: bool = False, **given: Any) -> Any:
         """Return an array on the same memory with another shape.
 
         shape:    sizes, or MXNet's codes: 0 copies a size, -1 infers it, -2 takes the rest, -3 merges two axes, -4 splits one.
         reverse:  read the codes from the right.
         Raises:   ShapeError.
         """
-        codes = given.pop("shape", None)
+        codes: Any = given.pop("shape", None)
         if given:
             raise TypeError(f"reshape: unknown argument {next(iter(given))!r}. It takes shape and reverse.")
         if codes is None:
@@ -125,18 +126,20 @@ class Indexing(ArrayCore):
                              f"not fill {new}. Choose sizes whose product is {self.layout.size}.")
         return reshape_view(self, new)
 
-    def slice_assign(self, rhs: Any, begin: Any, end: Any, step: Any = None) -> Any:
+    def slice_assign(self, rhs: ArrayCore | ArrayLike, begin: Sequence[int | None], end: Sequence[int | None],
+                     step: Sequence[int | None] | None = None) -> Any:
         """Set self[begin:end:step] = rhs, and return self."""
         steps = step or [None] * len(begin)
         self[tuple(slice(b, e, s) for b, e, s in zip(begin, end, steps))] = rhs
         return self
 
-    def slice_assign_scalar(self, value: Any, begin: Any, end: Any, step: Any = None) -> Any:
+    def slice_assign_scalar(self, value: float, begin: Sequence[int | None], end: Sequence[int | None],
+                            step: Sequence[int | None] | None = None) -> Any:
         """Set self[begin:end:step] = value, and return self."""
         return self.slice_assign(value, begin, end, step)
 
 
-def reshape_view(a: Any, shape: tuple[int, ...]) -> Any:
+def reshape_view(a: ArrayCore, shape: tuple[int, ...]) -> Any:
     """Return an array on a's memory with another shape of the same size; recorded."""
     out = a.array_class(a.layout.of(shape), None, _memory(a), a.offset)
     if state.recording and a._grad_edge is not None:
@@ -166,7 +169,7 @@ def _record(a: Any, out: Any, name: str, backward: Callable[[Any], Any]) -> Any:
     return out
 
 
-def copy_recorded(a: Any, out: Any, name: str) -> Any:
+def copy_recorded(a: ArrayCore, out: ArrayCore, name: str) -> Any:
     """Copy a to the new array out, across contexts and dtypes, and return out; the derivative flows back to a."""
     node = copy_over(a, out, name)
     if node is not None:
@@ -174,7 +177,7 @@ def copy_recorded(a: Any, out: Any, name: str) -> Any:
     return out
 
 
-def copy_over(a: Any, out: Any, name: str) -> CallNode | None:
+def copy_over(a: ArrayCore, out: ArrayCore, name: str) -> CallNode | None:
     """Copy a to out, of equal size, across contexts and dtypes. Return the node through which the derivative flows to a."""
     taped = state.recording and is_taped(a, name)
     written(out, name)

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 from ...kernels.op import builtin
 from ..functions.namespace import function_of
 from .array_core import ArrayCore
+from .chunk import ShapeLike
 
 #: MXNet's methods that are operators of the same name with the array as first input.
 NAMES = [
@@ -27,7 +29,7 @@ class OperatorMethods(ArrayCore):
 
     __slots__ = ()
 
-    def broadcast_to(self, shape: Any) -> Any:
+    def broadcast_to(self, shape: ShapeLike) -> Any:
         """Return this array repeated to shape. Axes of size 1 are repeated; the first axes may be missing.
 
         Raises: ShapeError for sizes that neither agree nor are 1.
@@ -37,7 +39,7 @@ class OperatorMethods(ArrayCore):
         array = self.reshape((1,) * missing + self.shape) if missing > 0 else self  # type: ignore[attr-defined]
         return function_of("broadcast_to", builtin("broadcast_to"))(array, shape=shape)
 
-    def broadcast_like(self, other: Any) -> Any:
+    def broadcast_like(self, other: ArrayCore) -> Any:
         """Return this array repeated to the shape of other."""
         return self.broadcast_to(other.shape)
 
@@ -49,7 +51,7 @@ class OperatorMethods(ArrayCore):
         """Return this array as a matrix with a row for each index of the first axis. inplace: on the same memory."""
         return self._in_another_shape("flatten", kwargs, inplace)
 
-    def squeeze(self, axis: Any = None, inplace: bool = False, **kwargs: Any) -> Any:
+    def squeeze(self, axis: int | Sequence[int] | None = None, inplace: bool = False, **kwargs: Any) -> Any:
         """Return this array without its axes of size 1, or without those given. inplace: on the same memory."""
         return self._in_another_shape("squeeze", {"axis": axis, **kwargs}, inplace)
 

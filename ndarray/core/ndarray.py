@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
 import numpy as np
+from numpy.typing import DTypeLike
 
 from ...context import Context, current_context
 from ...dtype import as_dtype
@@ -13,7 +14,7 @@ from ...errors import ContextError, FileError, ShapeError, describe
 from ...kernels.op import Op
 from ..autograd import attach_grad, backward
 from ..autograd.tape import computed, detached, written
-from ..dispatch.arguments import as_context
+from ..dispatch.arguments import context_of
 from ..dispatch.copy import allocate_like_host, push
 from ..functions.binary import split_v2
 from ..functions.namespace import function_of
@@ -52,7 +53,7 @@ class NDArray(Arithmetic, Indexing, OperatorMethods):
         """Return the values as nested lists."""
         return self.asnumpy().tolist()
 
-    def astype(self, dtype: Any, copy: bool = True) -> NDArray:
+    def astype(self, dtype: DTypeLike, copy: bool = True) -> NDArray:
         """Return the values as dtype; self if it has that dtype already and copy is False."""
         wanted = as_dtype(dtype)
         if wanted == self.layout.dtype and not copy:
@@ -95,7 +96,7 @@ class NDArray(Arithmetic, Indexing, OperatorMethods):
         """Return a new array with the same values, on the same context."""
         return self.copyto(self.ctx)
 
-    def copyto(self, other: Any) -> Any:
+    def copyto(self, other: NDArray | Context) -> Any:
         """Copy to another array of the same size, cast to its dtype; or to a context, as a new array. Return the copy."""
         if isinstance(other, ArrayCore):
             if other is not self:
@@ -134,7 +135,7 @@ class NDArray(Arithmetic, Indexing, OperatorMethods):
         """The gradient that backward writes, or None."""
         return self._grad
 
-    def attach_grad(self, grad_req: str = "write", stype: Any = None) -> None:
+    def attach_grad(self, grad_req: str = "write", stype: str | None = None) -> None:
         """Make this a variable, with a gradient of zeros. grad_req: "write", "add" or "null"."""
         attach_grad(self, grad_req)
 
@@ -142,7 +143,7 @@ class NDArray(Arithmetic, Indexing, OperatorMethods):
         """Return an array on the same memory through which no gradient flows."""
         return detached(self, self.chunk.twin())
 
-    def backward(self, out_grad: Any = None, retain_graph: bool = False, train_mode: bool = True) -> None:
+    def backward(self, out_grad: NDArray | None = None, retain_graph: bool = False, train_mode: bool = True) -> None:
         """Compute the derivatives of this array (times out_grad, by default ones) into the gradients of all variables."""
         backward([self], None if out_grad is None else [out_grad], retain_graph, train_mode)
 
@@ -152,7 +153,7 @@ class NDArray(Arithmetic, Indexing, OperatorMethods):
         """The array with its axes in reverse order."""
         return self if self.ndim < 2 else self.transpose()  # type: ignore[attr-defined]
 
-    def split_v2(self, indices_or_sections: Any, axis: int = 0, squeeze_axis: bool = False) -> Any:
+    def split_v2(self, indices_or_sections: int | Sequence[int], axis: int = 0, squeeze_axis: bool = False) -> Any:
         """See mx.nd.split_v2."""
         return split_v2(self, indices_or_sections, axis, squeeze_axis)
 
@@ -215,13 +216,8 @@ def restore(data: bytes, context: str, mask: bool = False) -> Any:
     if values is None:
         raise FileError("load: pickle: it does not hold an array.")
     try:
-        array = allocate_like_host(values, as_context(context) or current_context())
+        array = allocate_like_host(values, context_of(context))
     except ContextError:
         array = allocate_like_host(values, current_context())
     array.layout = layout_of(array.shape, values.dtype, array.ctx, mask)
     return array
-
-
-def context_or_current(ctx: Context | None) -> Context:
-    """Return ctx, or the current context for None."""
-    return current_context() if ctx is None else ctx

@@ -11,7 +11,7 @@ _ROWS, _COLUMNS = 12, 10  # of a table; of more, the first and the last are show
 _CELL = "padding:0 .6em;text-align:right;font-variant-numeric:tabular-nums"
 
 
-def to_html(a: Any, title: str) -> str:
+def to_html(a: np.ndarray, title: str) -> str:
     """Return HTML of the NumPy array a under a title."""
     head = f"<div><code>{escape(title)}</code></div>"
     if not 1 <= a.ndim <= 2 or not a.size:

@@ -5,9 +5,11 @@ Stores and optimizers use them to read and write only those rows. Operators take
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
+from numpy.typing import ArrayLike, DTypeLike
 
 from ...context import Context, current_context
 from ...errors import ParameterError, ShapeError
@@ -28,6 +30,7 @@ class RowSparseNDArray:
 
     def __init__(self, rows: np.ndarray, data: NDArray, shape: tuple[int, ...]):
         self.rows, self.data, self.shape = rows, data, shape
+        self.context = self.ctx = data.context
 
     @property
     def indices(self) -> NDArray:
@@ -35,14 +38,9 @@ class RowSparseNDArray:
         return array(self.rows, ctx=self.context, dtype="int64")
 
     @property
-    def dtype(self) -> Any:
+    def dtype(self) -> type[np.generic]:
+        """The element type as NumPy's class."""
         return self.data.dtype
-
-    @property
-    def context(self) -> Context:
-        return self.data.context
-
-    ctx = context
 
     @property
     def size(self) -> int:
@@ -72,7 +70,7 @@ class RowSparseNDArray:
         """Return a copy."""
         return RowSparseNDArray(self.rows.copy(), self.data.copy(), self.shape)
 
-    def retain(self, indices: Any) -> RowSparseNDArray:
+    def retain(self, indices: NDArray | ArrayLike) -> RowSparseNDArray:
         """Return an array of those rows whose indices are among `indices`, which must ascend."""
         wanted = _rows(indices, self.shape)
         kept = np.flatnonzero(np.isin(self.rows, wanted))
@@ -89,7 +87,9 @@ class RowSparseNDArray:
         return f"<RowSparseNDArray {'x'.join(map(str, self.shape))} with {len(self.rows)} rows @{self.context}>"
 
 
-def row_sparse_array(arg1: Any, shape: Any = None, ctx: Context | None = None, dtype: Any = None) -> RowSparseNDArray:
+def row_sparse_array(arg1: Any,
+                     shape: Sequence[int] | None = None, ctx: Context | None = None,
+                     dtype: DTypeLike | None = None) -> RowSparseNDArray:
     """Return a row-sparse array, as MXNet's function of this name.
 
     arg1:   (data, indices), rows [n, ...] and their ascending indices; or a dense array, whose nonzero rows are taken; or a
@@ -114,7 +114,7 @@ def row_sparse_array(arg1: Any, shape: Any = None, ctx: Context | None = None, d
     return RowSparseNDArray(rows, dense[rows], tuple(dense.shape))
 
 
-def sparse_zeros(stype: str, shape: Any, ctx: Context | None = None, dtype: Any = None) -> Any:
+def sparse_zeros(stype: str, shape: Sequence[int], ctx: Context | None = None, dtype: DTypeLike | None = None) -> Any:
     """Return an array of zeros: dense for "default", without rows for "row_sparse"."""
     if stype == "row_sparse":
         return row_sparse_array(tuple(shape), ctx=ctx, dtype=dtype)
@@ -123,7 +123,7 @@ def sparse_zeros(stype: str, shape: Any, ctx: Context | None = None, dtype: Any 
     raise ParameterError(f"sparse.zeros: stype={stype!r} is not 'row_sparse' or 'default'.")
 
 
-def _rows(indices: Any, shape: Any) -> np.ndarray:
+def _rows(indices: NDArray | ArrayLike, shape: Sequence[int] | None) -> np.ndarray:
     rows = np.asarray(indices.asnumpy() if isinstance(indices, NDArray) else indices, np.int64).reshape(-1)
     if (rows[1:] <= rows[:-1]).any():
         raise ParameterError(f"{_NAME}: the indices of rows must ascend, each once. Sort them, and add up equal ones.")

@@ -20,8 +20,10 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
+from numpy.typing import ArrayLike
 
 from ... import engine
+from ...context import Context
 from ...dtype import as_dtype
 from ...engine import Var
 from ...engine.memory import storage
@@ -37,6 +39,7 @@ from ...kernels.params import Param, Params
 from ..autograd import _Scope
 from ..core.array_core import ArrayCore
 from ..core.chunk import Chunk, layout_of
+from ..core.ndarray import NDArray
 from ..dispatch.plan import CACHE
 
 _REQUESTS = {Req.NULL: "null", Req.WRITE: "write", Req.INPLACE: "inplace", Req.ADD: "add"}
@@ -49,16 +52,17 @@ class CustomOp:
     """Base class: the computation of a custom operator. One object serves one use in a bound graph, or one imperative
     call and its backward, so forward may keep values for backward in `self`."""
 
-    def forward(self, is_train: bool, req: Sequence[str], in_data: list[Any], out_data: list[Any], aux: list[Any]) -> None:
+    def forward(self, is_train: bool, req: Sequence[str], in_data: list[NDArray], out_data: list[NDArray],
+                aux: list[NDArray]) -> None:
         """Fill out_data: `self.assign(out_data[0], req[0], value)`. aux may be changed in place."""
         raise NotImplementedError(f"{type(self).__name__}: forward is not written.")
 
-    def backward(self, req: Sequence[str], out_grad: list[Any], in_data: list[Any], out_data: list[Any],
-                 in_grad: list[Any], aux: list[Any]) -> None:
+    def backward(self, req: Sequence[str], out_grad: list[NDArray], in_data: list[NDArray], out_data: list[NDArray],
+                 in_grad: list[NDArray], aux: list[NDArray]) -> None:
         """Fill in_grad, which is zero before. Arrays that declare_backward_dependency leaves out are None."""
         raise NotImplementedError(f"{type(self).__name__}: backward is not written.")
 
-    def assign(self, dst: Any, req: str, src: Any) -> None:
+    def assign(self, dst: NDArray, req: str, src: NDArray | ArrayLike) -> None:
         """Store src (an NDArray, a numpy array or a number) in dst as req says."""
         if req in ("write", "inplace"):
             dst[:] = src
@@ -90,7 +94,7 @@ class CustomOpProp:
         """Return (input shapes, output shapes[, state shapes]); an unknown input is []. Default: all as the first."""
         return in_shape, [in_shape[0]] * len(self.list_outputs()), [in_shape[0]] * len(self.list_auxiliary_states())
 
-    def infer_type(self, in_type: list[Any]) -> Any:
+    def infer_type(self, in_type: list[type[np.generic]]) -> Any:
         """Return (input dtypes, output dtypes[, state dtypes]). Default: all as the first."""
         return ([in_type[0]] * len(self.list_arguments()), [in_type[0]] * len(self.list_outputs()),
                 [in_type[0]] * len(self.list_auxiliary_states()))
@@ -99,7 +103,7 @@ class CustomOpProp:
         """Return those of these numbers that backward reads. Default: all; without out_grad if need_top_grad is False."""
         return [*(out_grad if self.need_top_grad_ else ()), *in_data, *out_data]
 
-    def create_operator(self, ctx: str, in_shapes: list[Any], in_dtypes: list[Any]) -> CustomOp:
+    def create_operator(self, ctx: str, in_shapes: list[list[int]], in_dtypes: list[type[np.generic]]) -> CustomOp:
         raise NotImplementedError(f"{type(self).__name__}: create_operator is not written.")
 
 
@@ -152,7 +156,7 @@ class CustomOpType:
             _name(e, f"{self.op_type}: {name}")
             raise
 
-    def operator(self, handle: Any, ctx: Any, ins: Specs | None) -> CustomOp:
+    def operator(self, handle: Any, ctx: Context, ins: Specs | None) -> CustomOp:
         """Return the operator of a handle. ins: forward's inputs; None in backward, which uses the operator of forward."""
         address = handle.ctypes.data if isinstance(handle, np.ndarray) else handle.data_ptr()
         key = (ctx, address)

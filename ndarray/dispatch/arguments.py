@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from ...cache import key_of
-from ...context import Context
+from ...context import Context, current_context
 from ...engine import current
 from ...errors import DTypeError, MXNetError, OperatorError
 from ...kernels.cpu.errstate import prepared
@@ -161,7 +161,7 @@ def _call_key(op: Op, args: Sequence[Any], kwargs: Mapping[str, Any]) -> tuple |
     return tuple(key)
 
 
-def as_context(spelling: Any) -> Context | None:
+def as_context(spelling: Context | str | None) -> Context | None:
     """Return a Context for a Context, or for text such as "gpu(0)" and "cpu"; None for None and ""."""
     if isinstance(spelling, Context):
         return spelling
@@ -169,6 +169,11 @@ def as_context(spelling: Any) -> Context | None:
         return None
     kind, _, number = str(spelling).partition("(")
     return Context(kind, int(number.rstrip(")") or 0))
+
+
+def context_of(spelling: Context | str | None) -> Context:
+    """Return the context of a spelling as in `as_context`, by default the current one."""
+    return as_context(spelling) or current_context()
 
 
 def _arrange(op: Op, names: Sequence[str], arrays: list[Any], named: dict[str, Any]) -> list[Any]:

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
 
 from ... import engine
+from ...context import Context
 from ...dtype import cast_copy, cast_into, to_integer
+from ...engine import RunContext
 from ...engine.gpu import cuda
 from ...errors import ShapeError, describe
 from ...kernels.op import Req, Spec, builtin, compiled
@@ -16,7 +19,7 @@ from ..core.chunk import Layout, layout_of
 from .plan import INLINE_BYTES
 
 
-def push(name: str, ctx: Any, fn: Any, reads: tuple[ArrayCore, ...], writes: ArrayCore) -> None:
+def push(name: str, ctx: Context, fn: Callable[[RunContext], object], reads: tuple[ArrayCore, ...], writes: ArrayCore) -> None:
     """Queue fn(run) behind all tasks that use its arrays. The written array may also be among those read."""
     var = writes.chunk.var
     const = list(dict.fromkeys(a.chunk.var for a in reads if a.chunk.var is not var))
@@ -46,10 +49,9 @@ def copy_to(src: ArrayCore, dst: ArrayCore) -> None:
     """Queue dst = src, of equal size, across contexts and dtypes."""
     if src.size != dst.size:
         raise ShapeError(f"copyto: sizes differ: from {describe(src)}, to {describe(dst)}.")
-
-    same_gpu = src.layout.target == "gpu" and src.ctx == dst.ctx
+    same_context, same_dtype = src.ctx == dst.ctx, src.layout.dtype == dst.layout.dtype
     cast = None
-    if same_gpu and src.layout.dtype != dst.layout.dtype:
+    if src.layout.target == "gpu" and same_context and not same_dtype:
         op = builtin("Cast")
         cast = compiled(op, op.parse({"dtype": dst.layout.dtype}), (Spec(dst.shape, src.layout.dtype),), (dst.layout.spec,),
                         (Req.WRITE,), "gpu")
@@ -57,7 +59,7 @@ def copy_to(src: ArrayCore, dst: ArrayCore) -> None:
     def run(rc: Any) -> None:
         if cast is not None:
             cast(rc, [src.device_array().reshape(dst.shape)], [dst.device_array()])
-        elif same_gpu:
+        elif same_context and same_dtype:
             dst.device_array()[...] = src.device_array().reshape(dst.shape)
         else:
             store_host(dst, host(src).reshape(dst.shape))
@@ -65,12 +67,12 @@ def copy_to(src: ArrayCore, dst: ArrayCore) -> None:
     push("copy", dst.ctx, run, (src,), dst)
 
 
-def fill(dst: ArrayCore, value: Any) -> None:
+def fill(dst: ArrayCore, value: float | np.generic | np.ndarray) -> None:
     """Queue dst[...] = value."""
-    value = as_element(value, dst.layout)
+    element = as_element(value, dst.layout)
 
     def run(_: Any) -> None:
-        dst.device_array()[...] = value
+        dst.device_array()[...] = element
 
     push("fill", dst.ctx, run, (), dst)
 
@@ -82,31 +84,31 @@ def filled(layout: Layout, value: float) -> Any:
     return array
 
 
-def as_element(value: Any, layout: Layout) -> Any:
+def as_element(value: float | np.generic | np.ndarray, layout: Layout) -> Any:
     """Return a number as an element of this layout: for an integer dtype as `dtype.to_integer` converts it."""
-    value = value.item() if isinstance(value, (np.generic, np.ndarray)) else value
+    number: Any = value.item() if isinstance(value, (np.generic, np.ndarray)) else value
     dtype = layout.dtype
     if dtype.kind in "iu":
-        value = to_integer(value, dtype)
+        number = to_integer(number, dtype)
     if layout.target == "gpu":
-        return value
+        return number
     with np.errstate(all="ignore"):  # beyond a float's range is infinite
-        return dtype.type(value)
+        return dtype.type(number)
 
 
-def assign(dst: ArrayCore, key: Any, value: Any) -> None:
+def assign(dst: ArrayCore, key: tuple, value: float | np.generic | np.ndarray | ArrayCore) -> None:
     """Queue dst[key] = value for a basic key. value: a number, a host array of dst's dtype, or an array on dst's context."""
-    reads = (value,) if isinstance(value, ArrayCore) else ()
-    shared = bool(reads) and value.chunk.block is dst.chunk.block
+    source = value if isinstance(value, ArrayCore) else None
+    shared = source is not None and source.chunk.block is dst.chunk.block
 
     def run(_: Any) -> None:
         if dst.layout.target == "cpu":
             with np.errstate(all="ignore"):
-                dst.device_array()[key] = value.device_array() if reads else value
+                dst.device_array()[key] = value if source is None else source.device_array()
             return
         part, flips = _torch_part(dst.device_array(), key)
-        if reads:
-            new = value.device_array()
+        if source is not None:
+            new = source.device_array()
             new = new.clone() if shared else new
         elif isinstance(value, np.ndarray):
             new = allocate_like_host(value, dst.ctx).device_array()
@@ -115,10 +117,10 @@ def assign(dst: ArrayCore, key: Any, value: Any) -> None:
             return
         part[...] = new.expand(part.shape).flip(flips) if flips else new
 
-    push("assign", dst.ctx, run, reads, dst)
+    push("assign", dst.ctx, run, () if source is None else (source,), dst)
 
 
-def pick(src: ArrayCore, key: Any, dst: ArrayCore) -> None:
+def pick(src: ArrayCore, key: tuple, dst: ArrayCore) -> None:
     """Queue dst = src[key] for a basic key, on one context."""
 
     def run(_: Any) -> None:
@@ -131,7 +133,7 @@ def pick(src: ArrayCore, key: Any, dst: ArrayCore) -> None:
     push("slice", dst.ctx, run, (src,), dst)
 
 
-def allocate_like_host(values: np.ndarray, ctx: Any) -> Any:
+def allocate_like_host(values: np.ndarray, ctx: Context) -> Any:
     """Return a new array on ctx with the host's values."""
     array = allocate(layout_of(values.shape, values.dtype, ctx))
     store_host(array, values)

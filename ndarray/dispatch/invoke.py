@@ -6,8 +6,11 @@ from collections.abc import Sequence
 from functools import partial
 from typing import Any
 
-from ...context import Context, current_context
+import numpy as np
+
+from ...context import Context, current_context, gpu
 from ...engine import Var, current
+from ...engine.failure import Failure
 from ...engine.memory import resource
 from ...errors import MXNetError, OperatorError, ShapeError, describe
 from ...kernels.kernel import Kernel
@@ -15,8 +18,9 @@ from ...kernels.op import Op, Req
 from ...kernels.params import Params
 from ..autograd.tape import OpNode, any_taped, computed, state, written
 from ..core.array_core import ArrayCore, allocate
-from ..core.chunk import Chunk, Layout
-from .plan import INLINE_BYTES, DispatchPlan, backward_plan, plan_of
+from ..core.chunk import Chunk, Layout, layout_of
+from .copy import allocate_like_host, copy_to
+from .plan import DispatchPlan, backward_plan, plan_of
 
 
 class ReportOnceVar(Var):
@@ -30,12 +34,12 @@ class ReportOnceVar(Var):
         return None if failure is None or failure.seen else failure
 
     @failure.setter
-    def failure(self, value: Any) -> None:
+    def failure(self, value: Failure | None) -> None:
         self._failure = value
 
 
-def invoke(op: Op, inputs: Sequence[Any], p: Params, out: Any = None, req: Req = Req.WRITE,
-           ctx: Context | None = None) -> list[Any]:
+def invoke(op: Op, inputs: Sequence[ArrayCore], p: Params, out: ArrayCore | Sequence[ArrayCore] | None = None,
+           req: Req = Req.WRITE, ctx: Context | None = None) -> list[Any]:
     """Queue op on inputs and return its outputs, whose values are computed later.
 
     inputs:  arguments, then auxiliary states, all on one context.
@@ -49,7 +53,8 @@ def invoke(op: Op, inputs: Sequence[Any], p: Params, out: Any = None, req: Req =
     return run_plan(plan_of(op, p, [a.layout for a in inputs], state.training, ctx), inputs, p, out, req)
 
 
-def run_plan(plan: DispatchPlan, inputs: Sequence[Any], p: Params, out: Any = None, req: Req = Req.WRITE) -> list[Any]:
+def run_plan(plan: DispatchPlan, inputs: Sequence[ArrayCore], p: Params, out: ArrayCore | Sequence[ArrayCore] | None = None,
+             req: Req = Req.WRITE) -> list[Any]:
     """Queue the operator of plan, as `invoke` does. p: its parameters, which may have other scalars than plan.p."""
     taped = state.recording and any_taped(inputs, plan.name)
     copies: Sequence[tuple[Any, Any]] = ()
@@ -68,10 +73,10 @@ def run_plan(plan: DispatchPlan, inputs: Sequence[Any], p: Params, out: Any = No
         for i, o in enumerate(outputs):
             o._grad_edge = (node, i)
     for result, target in copies:
-        execute_copy(result, target)
+        copy_to(result, target)
         target._grad_edge = result._grad_edge
     if taped and out is not None:
-        for o in out if isinstance(out, (list, tuple)) else [out]:
+        for o in [out] if isinstance(out, ArrayCore) else out:
             computed(o, *o._grad_edge)
     if copies:
         replaced = {id(result): target for result, target in copies}
@@ -79,12 +84,13 @@ def run_plan(plan: DispatchPlan, inputs: Sequence[Any], p: Params, out: Any = No
     return outputs if plan.visible == len(outputs) else outputs[:plan.visible]
 
 
-def overwritten(a: Any, b: Any) -> bool:
+def overwritten(a: ArrayCore, b: ArrayCore) -> bool:
     """Return True if memory of a or b was written in place while recording, so that the tape must check it."""
     return any(x._chunk_or_none is not None and x._chunk_or_none.overwrites for x in (a, b))
 
 
-def execute(plan: DispatchPlan, kernel: Kernel, inputs: Sequence[Any], outputs: Sequence[Any], scalars: tuple) -> None:
+def execute(plan: DispatchPlan, kernel: Kernel, inputs: Sequence[ArrayCore], outputs: Sequence[ArrayCore | None],
+            scalars: tuple) -> None:
     """Push a function that runs kernel on the arrays. An output may be None where its request is NULL."""
     const: Any = ()
     if len(outputs) == 1 and len(inputs) < 3 and not plan.mutated and outputs[0] is not None:
@@ -115,7 +121,7 @@ def execute(plan: DispatchPlan, kernel: Kernel, inputs: Sequence[Any], outputs: 
                         cost_key=plan if plan.op.nonblocking else None)
 
 
-def _run_inline(plan: DispatchPlan, inputs: Sequence[Any], outputs: Sequence[Any], scalars: tuple) -> bool:
+def _run_inline(plan: DispatchPlan, inputs: Sequence[ArrayCore], outputs: Sequence[ArrayCore], scalars: tuple) -> bool:
     """Compute small new outputs in this thread, if the inputs are free. Return False if that must be pushed.
 
     An error of the kernel is pushed, so that the next wait raises it.
@@ -140,11 +146,11 @@ def _raise(error: Exception, *_: Any) -> None:
     raise error
 
 
-def _device_arrays(arrays: Sequence[Any]) -> list[Any]:
+def _device_arrays(arrays: Sequence[ArrayCore | None]) -> list[Any]:
     return [None if a is None else a._view if a._view is not None else a.device_array() for a in arrays]
 
 
-def invoke_backward(op: Op, p: Params, inputs: Sequence[Any], layouts: Sequence[Layout], train: bool) -> list[Any]:
+def invoke_backward(op: Op, p: Params, inputs: Sequence[ArrayCore], layouts: Sequence[Layout], train: bool) -> list[Any]:
     """Queue op, a derivative, on inputs and return its results, which have these layouts."""
     outputs = [allocate(layout) for layout in layouts]
     plan = backward_plan(op, p, [a.layout for a in inputs], layouts, train)
@@ -152,20 +158,21 @@ def invoke_backward(op: Op, p: Params, inputs: Sequence[Any], layouts: Sequence[
     return outputs
 
 
-def execute_copy(src: Any, dst: Any) -> None:
-    """Queue dst = src, for equal shapes, dtypes and contexts."""
-    const = [] if src.chunk.var is dst.chunk.var else [src.chunk.var]
+def run_on_gpu(op: Op, p: Params, inputs: Sequence[np.ndarray], outputs: Sequence[np.ndarray]) -> list[np.ndarray]:
+    """Run op once on gpu(0), interpreted or real, and return its results, for `op.check()` (kernels/declare/check_op.py).
 
-    def run(_: Any) -> None:
-        dst.device_array()[...] = src.device_array()
+    outputs: give the shapes and dtypes of the results. Raises ContextError without a GPU.
+    """
+    ctx = gpu(0)
+    arrays = [allocate_like_host(a, ctx) for a in inputs]
+    results = invoke_backward(op, p, arrays, [layout_of(a.shape, a.dtype, ctx) for a in outputs], False)
+    return [a.asnumpy() for a in results]
 
-    small = dst.layout.target == "cpu" and dst.layout.nbytes <= INLINE_BYTES
-    current().push_sync(run, dst.ctx, const, [dst.chunk.var], prop="inline" if small else None, name="copy")
 
-
-def _place(plan: DispatchPlan, inputs: Sequence[Any], out: Any, req: Req) -> tuple[list[Any], Any, list[tuple[Any, Any]]]:
+def _place(plan: DispatchPlan, inputs: Sequence[ArrayCore], out: ArrayCore | Sequence[ArrayCore] | None,
+           req: Req) -> tuple[list[Any], Any, list[tuple[Any, Any]]]:
     """Return the arrays to write to, the kernel for their requests, and the (result, out) copies to make after it."""
-    wanted = list(out) if isinstance(out, (list, tuple)) else [] if out is None else [out]
+    wanted = [] if out is None else [out] if isinstance(out, ArrayCore) else list(out)
     if wanted and len(wanted) not in (plan.visible, len(plan.outs)):
         raise OperatorError(f"{plan.name}: out has {len(wanted)} arrays, the operator has {plan.visible} outputs.")
     targets: list[Any] = []
@@ -200,7 +207,7 @@ def _place(plan: DispatchPlan, inputs: Sequence[Any], out: Any, req: Req) -> tup
     return targets, plan.kernel_for(tuple(reqs)), copies
 
 
-def _refuse_overwrite(plan: DispatchPlan, inputs: Sequence[Any], j: int) -> None:
+def _refuse_overwrite(plan: DispatchPlan, inputs: Sequence[ArrayCore], j: int) -> None:
     """Raise MXNetError if the gradient of the recorded operator reads input j, which the output overwrites."""
     if any(a._grad_edge is not None for a in inputs):
         gradient = plan.op.gradient_of(plan.p)
@@ -209,5 +216,5 @@ def _refuse_overwrite(plan: DispatchPlan, inputs: Sequence[Any], j: int) -> None
                              f"Write to another array, or outside autograd.record().")
 
 
-def _overlap(a: Any, b: Any) -> bool:
+def _overlap(a: ArrayCore, b: ArrayCore) -> bool:
     return a.offset < b.offset + b.layout.nbytes and b.offset < a.offset + a.layout.nbytes

@@ -8,15 +8,17 @@ from typing import Any
 
 import numpy as np
 
+from ...context import Context
 from ...errors import ShapeError
 from ...kernels.op import builtin
 from ..core.array_core import ArrayCore
+from ..core.ndarray import NDArray
 from ..dispatch.arguments import call_op
 from . import random
 from .creation import array
 
 
-def boolean_mask(data: Any, index: Any, axis: int = 0, out: Any = None) -> Any:
+def boolean_mask(data: NDArray, index: NDArray, axis: int = 0, out: NDArray | None = None) -> Any:
     """Return the slices of data along axis where index is not 0; waits for index. Differentiable by data."""
     keep = index.asnumpy() != 0
     if keep.ndim != 1 or not -len(data.shape) <= axis < len(data.shape) or len(keep) != data.shape[axis]:
@@ -56,7 +58,8 @@ def _many(name: str, states: int, more: tuple[str, ...], counted: str) -> Callab
     return update
 
 
-def rand_zipfian(true_classes: Any, num_sampled: int, range_max: int, ctx: Any = None) -> tuple[Any, Any, Any]:
+def rand_zipfian(true_classes: NDArray, num_sampled: int, range_max: int, ctx: Context | str | None = None) -> tuple[Any, Any,
+                 Any]:
     """Draw num_sampled classes below range_max with P(k) = log((k + 2) / (k + 1)) / log(range_max + 1).
 
     Returns: the classes, int64; the expected count of each of true_classes among them; the expected count of each class drawn.

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
+from numpy.typing import ArrayLike, DTypeLike
 
 from ... import engine
 from ...context import Context, cpu
@@ -14,18 +15,16 @@ from ...errors import ParameterError, ShapeError
 from ...kernels.op import builtin
 from ..autograd.tape import any_taped, state
 from ..core.array_core import ArrayCore, allocate
-from ..core.chunk import layout_of
+from ..core.chunk import ShapeLike, layout_of
 from ..core.indexing import copy_recorded
-from ..core.ndarray import NDArray, context_or_current
-from ..dispatch.arguments import as_context, call_op
+from ..core.ndarray import NDArray
+from ..dispatch.arguments import call_op, context_of
 from ..dispatch.copy import fill, store_host
 from ..interop import dlpack
 from ..interop.numpy_protocol import arrays_in
 
-Shape = int | Sequence[int]
 
-
-def array(source_array: Any, ctx: Context | None = None, dtype: Any = None) -> Any:
+def array(source_array: NDArray | ArrayLike, ctx: Context | str | None = None, dtype: DTypeLike | None = None) -> Any:
     """Return an array with the values of source_array: an NDArray, a NumPy array, or (nested) lists of numbers.
 
     dtype:  default: that of an NDArray; float32 for everything else, as in MXNet.
@@ -33,20 +32,21 @@ def array(source_array: Any, ctx: Context | None = None, dtype: Any = None) -> A
     if isinstance(source_array, ArrayCore):
         wanted = source_array.layout.dtype if dtype is None else as_dtype(dtype)
         keeps = source_array.layout.mask and wanted == source_array.layout.dtype
-        out = allocate(layout_of(source_array.shape, wanted, context_or_current(as_context(ctx)), keeps))
+        out = allocate(layout_of(source_array.shape, wanted, context_of(ctx), keeps))
         return copy_recorded(source_array, out, "array")
     if state.recording and any_taped(arrays_in(source_array), "array"):
-        return _stacked(source_array, as_dtype(dtype), context_or_current(as_context(ctx)))
+        return _stacked(source_array, as_dtype(dtype), context_of(ctx))
     wanted = float32 if dtype is None else as_dtype(dtype)
-    if isinstance(source_array, (list, tuple)) and any(isinstance(e, ArrayCore) for e in source_array):
-        source_array = [e.asnumpy() if isinstance(e, ArrayCore) else e for e in source_array]
+    given: Any = source_array
+    if isinstance(given, (list, tuple)) and any(isinstance(e, ArrayCore) for e in given):
+        given = [e.asnumpy() if isinstance(e, ArrayCore) else e for e in given]
     try:
-        values = np.asarray(source_array)
+        values = np.asarray(given)
         if values.dtype.kind in "OUSMmc":
             raise ValueError(f"its elements are {values.dtype}")
     except ValueError as e:
         raise ShapeError(f"array: a {type(source_array).__name__} is not an array of numbers: {e}.") from None
-    out = allocate(layout_of(values.shape, wanted, context_or_current(as_context(ctx))))
+    out = allocate(layout_of(values.shape, wanted, context_of(ctx)))
     store_host(out, values)  # no other thread uses the memory yet, so nothing needs to be queued
     return out
 
@@ -86,33 +86,36 @@ def to_dlpack_for_write(data: NDArray) -> Any:
     return data.to_dlpack_for_write()
 
 
-def empty(shape: Shape, ctx: Context | None = None, dtype: Any = None, stype: Any = None) -> Any:
+def empty(shape: ShapeLike, ctx: Context | str | None = None, dtype: DTypeLike | None = None, stype: str | None = None) -> Any:
     """Return an array with undefined values."""
-    return allocate(layout_of(_shape("empty", shape), as_dtype(dtype), context_or_current(as_context(ctx))))
+    return allocate(layout_of(_shape("empty", shape), as_dtype(dtype), context_of(ctx)))
 
 
-def full(shape: Shape, val: Any, ctx: Context | None = None, dtype: Any = None, out: Any = None) -> Any:
+def full(shape: ShapeLike, val: float | NDArray, ctx: Context | str | None = None, dtype: DTypeLike | None = None,
+         out: NDArray | None = None) -> Any:
     """Return an array with every element val."""
-    out = empty(shape, ctx, dtype) if out is None else out
+    target = empty(shape, ctx, dtype) if out is None else out
     if isinstance(val, ArrayCore):
-        out[:] = val
+        target[:] = val
     else:
-        fill(out, val)
-    return out
+        fill(target, val)
+    return target
 
 
-def zeros(shape: Shape, ctx: Context | None = None, dtype: Any = None, stype: Any = None, out: Any = None, **kwargs: Any) -> Any:
+def zeros(shape: ShapeLike, ctx: Context | str | None = None, dtype: DTypeLike | None = None, stype: str | None = None,
+          out: NDArray | None = None, **kwargs: Any) -> Any:
     """Return an array of zeros."""
     return full(shape, 0, ctx, dtype, out)
 
 
-def ones(shape: Shape, ctx: Context | None = None, dtype: Any = None, out: Any = None, **kwargs: Any) -> Any:
+def ones(shape: ShapeLike, ctx: Context | str | None = None, dtype: DTypeLike | None = None, out: NDArray | None = None,
+         **kwargs: Any) -> Any:
     """Return an array of ones."""
     return full(shape, 1, ctx, dtype, out)
 
 
-def arange(start: float, stop: float | None = None, step: float = 1.0, repeat: int = 1, infer_range: Any = None,
-           ctx: Context | None = None, dtype: Any = None) -> Any:
+def arange(start: float, stop: float | None = None, step: float = 1.0, repeat: int = 1, infer_range: bool | None = None,
+           ctx: Context | str | None = None, dtype: DTypeLike | None = None) -> Any:
     """Return start, start + step, ... below stop, each `repeat` times. With one number: from 0 to that number."""
     if step == 0 or repeat < 1:
         raise ParameterError(f"arange: step={step}, repeat={repeat}: step must not be 0, repeat at least 1.")
@@ -120,12 +123,13 @@ def arange(start: float, stop: float | None = None, step: float = 1.0, repeat: i
     return array(np.repeat(values, repeat), ctx, as_dtype(dtype))
 
 
-def linspace(start: float, stop: float, num: int, endpoint: bool = True, ctx: Context | None = None, dtype: Any = None) -> Any:
+def linspace(start: float, stop: float, num: int, endpoint: bool = True, ctx: Context | str | None = None,
+             dtype: DTypeLike | None = None) -> Any:
     """Return num values evenly spaced from start to stop."""
     return array(np.linspace(start, stop, num, endpoint=endpoint), ctx, as_dtype(dtype))
 
 
-def eye(N: int, M: int = 0, k: int = 0, ctx: Context | None = None, dtype: Any = None) -> Any:
+def eye(N: int, M: int = 0, k: int = 0, ctx: Context | str | None = None, dtype: DTypeLike | None = None) -> Any:
     """Return an array [N, M or N] with ones on the k-th diagonal."""
     return array(np.eye(N, M or N, k), ctx, as_dtype(dtype))
 
@@ -137,7 +141,7 @@ def concatenate(arrays: Sequence[NDArray], axis: int = 0, always_copy: bool = Tr
     return call_op(builtin("Concat"), arrays, {"dim": axis})
 
 
-def moveaxis(tensor: NDArray, source: Any, destination: Any) -> Any:
+def moveaxis(tensor: NDArray, source: int | Sequence[int], destination: int | Sequence[int]) -> Any:
     """Return tensor with the axes `source` moved to the indices `destination`; the others keep their order."""
     sources = [source] if isinstance(source, int) else list(source)
     targets = [destination] if isinstance(destination, int) else list(destination)
@@ -155,7 +159,7 @@ def waitall() -> None:
     engine.current().wait_for_all()
 
 
-def _shape(name: str, shape: Shape) -> tuple[int, ...]:
+def _shape(name: str, shape: ShapeLike) -> tuple[int, ...]:
     try:
         sizes = (shape,) if isinstance(shape, (int, np.integer)) else tuple(shape)
         return tuple(int(n.__index__()) for n in sizes)

@@ -14,11 +14,6 @@ from ...kernels.params import REQUIRED
 from ..dispatch.arguments import array_names, is_variadic, operator_function, sample
 
 
-def function(name: str) -> Callable[..., Any]:
-    """Return the function that runs the operator called name on NDArrays. Raises OperatorError for an unknown name."""
-    return function_of(name, registry.get(name))
-
-
 @cache
 def function_of(name: str, op: Op) -> Callable[..., Any]:
     """Return the function that runs op on NDArrays, with the name `name`."""

@@ -2,13 +2,18 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
+
+from numpy.typing import DTypeLike
 
 from ...context import Context
 from ...engine.memory import resource
 from ...errors import OperatorError
 from ...kernels.op import builtin
 from ..core.array_core import ArrayCore
+from ..core.chunk import ShapeLike
+from ..core.ndarray import NDArray
 from ..dispatch.arguments import as_context, call_op
 from .namespace import attribute
 
@@ -18,7 +23,8 @@ def seed(seed_state: int, ctx: Context | str = "all") -> None:
     resource.seed(int(seed_state), "all" if ctx == "all" else as_context(ctx))  # type: ignore[arg-type]
 
 
-def _draw(kind: str, shape: Any, dtype: Any, ctx: Any, out: Any, **params: Any) -> Any:
+def _draw(kind: str, shape: ShapeLike | None, dtype: DTypeLike | None, ctx: Context | str | None, out: NDArray | None,
+          **params: Any) -> Any:
     """Draw from one distribution. If the parameters are arrays, draw `shape` numbers for each of their elements."""
     arrays = [v for v in params.values() if isinstance(v, ArrayCore)]
     given: dict[str, Any] = {"out": out}
@@ -43,58 +49,65 @@ def _draw(kind: str, shape: Any, dtype: Any, ctx: Any, out: Any, **params: Any) 
     return call_op(op, positional, given)
 
 
-def uniform(low: Any = 0, high: Any = 1, shape: Any = None, dtype: Any = None, ctx: Any = None, out: Any = None,
-            **kwargs: Any) -> Any:
+def uniform(low: float | NDArray = 0, high: float | NDArray = 1, shape: ShapeLike | None = None, dtype: DTypeLike | None = None,
+            ctx: Context | str | None = None, out: NDArray | None = None, **kwargs: Any) -> Any:
     """Draw from the uniform distribution over [low, high)."""
     return _draw("uniform", shape, dtype, ctx, out, low=low, high=high)
 
 
-def normal(loc: Any = 0, scale: Any = 1, shape: Any = None, dtype: Any = None, ctx: Any = None, out: Any = None,
-           **kwargs: Any) -> Any:
+def normal(loc: float | NDArray = 0, scale: float | NDArray = 1, shape: ShapeLike | None = None, dtype: DTypeLike | None = None,
+           ctx: Context | str | None = None, out: NDArray | None = None, **kwargs: Any) -> Any:
     """Draw from the normal distribution with mean loc and standard deviation scale."""
     names = ("mu", "sigma") if isinstance(loc, ArrayCore) else ("loc", "scale")
     return _draw("normal", shape, dtype, ctx, out, **dict(zip(names, (loc, scale))))
 
 
-def randn(*shape: int, loc: Any = 0, scale: Any = 1, dtype: Any = None, ctx: Any = None, out: Any = None) -> Any:
+def randn(*shape: int, loc: float | NDArray = 0, scale: float | NDArray = 1, dtype: DTypeLike | None = None,
+          ctx: Context | str | None = None, out: NDArray | None = None) -> Any:
     """Draw from the normal distribution, with the shape given as arguments."""
     return normal(loc, scale, shape or None, dtype, ctx, out)
 
 
-def exponential(scale: Any = 1, shape: Any = None, dtype: Any = None, ctx: Any = None, out: Any = None, **kwargs: Any) -> Any:
+def exponential(scale: float | NDArray = 1, shape: ShapeLike | None = None, dtype: DTypeLike | None = None,
+                ctx: Context | str | None = None, out: NDArray | None = None, **kwargs: Any) -> Any:
     """Draw from the exponential distribution with mean scale."""
     return _draw("exponential", shape, dtype, ctx, out, lam=1.0 / scale)
 
 
-def gamma(alpha: Any = 1, beta: Any = 1, shape: Any = None, dtype: Any = None, ctx: Any = None, out: Any = None,
-          **kwargs: Any) -> Any:
+def gamma(alpha: float | NDArray = 1, beta: float | NDArray = 1, shape: ShapeLike | None = None, dtype: DTypeLike | None = None,
+          ctx: Context | str | None = None, out: NDArray | None = None, **kwargs: Any) -> Any:
     """Draw from the gamma distribution with shape alpha and scale beta; mean alpha · beta."""
     return _draw("gamma", shape, dtype, ctx, out, alpha=alpha, beta=beta)
 
 
-def poisson(lam: Any = 1, shape: Any = None, dtype: Any = None, ctx: Any = None, out: Any = None, **kwargs: Any) -> Any:
+def poisson(lam: float | NDArray = 1, shape: ShapeLike | None = None, dtype: DTypeLike | None = None,
+            ctx: Context | str | None = None, out: NDArray | None = None, **kwargs: Any) -> Any:
     """Draw from the Poisson distribution with mean lam."""
     return _draw("poisson", shape, dtype, ctx, out, lam=lam)
 
 
-def negative_binomial(k: Any = 1, p: Any = 1, shape: Any = None, dtype: Any = None, ctx: Any = None, out: Any = None,
+def negative_binomial(k: float | NDArray = 1, p: float | NDArray = 1, shape: ShapeLike | None = None,
+                      dtype: DTypeLike | None = None, ctx: Context | str | None = None, out: NDArray | None = None,
                       **kwargs: Any) -> Any:
     """Draw the number of failures before the k-th success, each with probability p."""
     return _draw("negative_binomial", shape, dtype, ctx, out, k=k, p=p)
 
 
-def generalized_negative_binomial(mu: Any = 1, alpha: Any = 1, shape: Any = None, dtype: Any = None, ctx: Any = None,
-                                  out: Any = None, **kwargs: Any) -> Any:
+def generalized_negative_binomial(mu: float | NDArray = 1, alpha: float | NDArray = 1, shape: ShapeLike | None = None,
+                                  dtype: DTypeLike | None = None, ctx: Context | str | None = None, out: NDArray | None = None,
+                                  **kwargs: Any) -> Any:
     """Draw from the negative binomial distribution with mean mu and dispersion alpha."""
     return _draw("generalized_negative_binomial", shape, dtype, ctx, out, mu=mu, alpha=alpha)
 
 
-def randint(low: int, high: int, shape: Any = None, dtype: Any = None, ctx: Any = None, out: Any = None, **kwargs: Any) -> Any:
+def randint(low: int, high: int, shape: ShapeLike | None = None, dtype: DTypeLike | None = None,
+            ctx: Context | str | None = None, out: NDArray | None = None, **kwargs: Any) -> Any:
     """Draw integers in [low, high), by default as int32."""
     return _draw("randint", shape, dtype or "int32", ctx, out, low=low, high=high)
 
 
-def multinomial(data: Any, shape: Any = (), get_prob: bool = False, out: Any = None, dtype: Any = "int32", **kwargs: Any) -> Any:
+def multinomial(data: NDArray, shape: ShapeLike | None = (), get_prob: bool = False,
+                out: NDArray | Sequence[NDArray] | None = None, dtype: DTypeLike | None = "int32", **kwargs: Any) -> Any:
     """Draw indices with the probabilities along data's last axis; with get_prob return their log probabilities too."""
     return call_op(builtin("_sample_multinomial"), (data,), {"shape": shape, "get_prob": get_prob, "dtype": dtype, "out": out})
 

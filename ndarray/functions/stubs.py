@@ -25,7 +25,7 @@ from .namespace import document, result_names, signature
 ROOT = Path(__file__).resolve().parents[2]
 _WIDTH = 126
 _HINTS = {"int": "int", "float": "float", "scalar": "float", "bool": "bool", "str": "str", "shape": "int | Sequence[int | None]",
-          "bounds": "int | Sequence[int | None]", "floats": "float | Sequence[float]", "dtype": "Any", "any": "Any"}
+          "bounds": "int | Sequence[int | None]", "floats": "float | Sequence[float]", "dtype": "DTypeLike", "any": "Any"}
 _HEAD = '"""{}\n\nWritten by `python -m tritium.ndarray.functions.stubs`; do not edit."""\n\n# ruff: noqa\n'
 
 
@@ -46,7 +46,8 @@ def _module(title: str, source: str, result: str, needed: str) -> str:
     if needed not in lines:
         lines = [needed, *(line for line in lines if line != needed.partition(" as ")[0])]
     head = _HEAD.format(f"{title} for editors.")
-    parts = [head + "from collections.abc import Callable, Sequence\nfrom typing import Any, Literal\n\n" + "\n".join(lines)]
+    parts = [head + "from collections.abc import Callable, Sequence\nfrom typing import Any, Literal\n\n"
+             "from numpy.typing import DTypeLike\n\n" + "\n".join(lines)]
     functions = FUNCTIONS if result == "NDArray" else {}
     for name, f in functions.items():
         if name not in names:
@@ -66,7 +67,8 @@ def _module(title: str, source: str, result: str, needed: str) -> str:
 def _methods() -> str:
     known = registered()
     parts = [_HEAD.format("Operators as methods of arrays, for editors."),
-             "from collections.abc import Sequence\nfrom typing import Any, Literal\n\nfrom .array_core import ArrayCore\n"
+             "from collections.abc import Sequence\nfrom typing import Any, Literal\n\nfrom numpy.typing import DTypeLike\n\n"
+             "from .array_core import ArrayCore\n"
              "from .ndarray import NDArray\n\nNAMES: list[str]\n\nclass OperatorMethods(ArrayCore):\n"]
     for name in methods.NAMES:
         if name in known and name not in ("reshape",):
@@ -102,7 +104,7 @@ def _parameters(op: Op, array: str) -> list[tuple[str, str]]:
             found.append((p.name, _annotated(declared[p.name])))
         elif p.name == "out":
             if array == "NDArray":
-                found.append(("out", "Any = None"))
+                found.append(("out", "NDArray | Sequence[NDArray] | None = None"))
         elif p.name == "name":
             found.append(("name", "str | None = None"))
         else:
@@ -136,7 +138,8 @@ def _annotated(d: Param) -> str:
 
 
 def _plain_parameters(f: Any) -> list[tuple[str, str]]:
-    return [(p.name, "Any" if p.default is p.empty else f"Any = {p.default!r}") for p in inspect.signature(f).parameters.values()]
+    return [(p.name, f"{p.annotation}{'' if p.default is p.empty else f' = {p.default!r}'}")
+            for p in inspect.signature(f).parameters.values()]
 
 
 def _result(op: Op, array: str) -> str:

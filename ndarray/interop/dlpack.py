@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import ctypes as c
 import weakref
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -23,6 +23,9 @@ from ...engine.memory import storage
 from ...errors import ContextError, DTypeError, MXNetError
 from ..core.array_core import ArrayCore
 from ..core.chunk import Chunk, layout_of
+
+if TYPE_CHECKING:
+    from ..core.ndarray import NDArray
 
 CPU_DEVICE, HOST_DEVICES = (1, 0), (1, 3, 11, 13)  # kDLCPU; and pinned and managed memory, which the host reads too
 _VERSION = (1, 0)
@@ -59,14 +62,15 @@ _lent: dict[int, tuple[weakref.ref[np.ndarray], Var]] = {}  # exported memory by
 _taken: dict[int, weakref.ref[Chunk]] = {}  # chunks on imported memory, by id
 
 
-def device_of(a: Any) -> tuple[int, int]:
+def device_of(a: ArrayCore) -> tuple[int, int]:
     """Return the result of `__dlpack_device__`."""
     if a.layout.target == "cpu":
         return CPU_DEVICE
     return tuple(map(int, a.device_array().__dlpack_device__()))  # type: ignore[return-value]
 
 
-def export(a: Any, max_version: tuple[int, int] | None, copy: bool | None, stream: Any, dl_device: Any) -> Any:
+def export(a: NDArray, max_version: tuple[int, int] | None, copy: bool | None, stream: int | None,
+           dl_device: tuple[int, int] | None) -> Any:
     """Return a capsule of the array a, versioned if the consumer asks for version 1 or later.
 
     copy: True for a copy.

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import operator
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -22,6 +22,9 @@ from ..core.arithmetic import array_op, broadcasting, is_number, like
 from ..core.array_core import ArrayCore
 from ..core.indexing import reshape_view
 from ..dispatch.arguments import call_op
+
+if TYPE_CHECKING:
+    from ..core.ndarray import NDArray
 
 # ---- ufuncs ---------------------------------------------------------------------------------------------------------
 #: Operators of one array with fractional results: integers become float32 first, as everywhere in MXNet.
@@ -40,7 +43,7 @@ _BINARY: dict[Any, Callable[[Any, Any], Any]] = {
 _PAIRS = {f: broadcasting(f.__name__) for f in (np.maximum, np.minimum, np.hypot)}
 
 
-def apply_ufunc(a: Any, ufunc: Any, method: str, inputs: Sequence[Any], kwargs: Mapping[str, Any]) -> Any:
+def apply_ufunc(a: NDArray, ufunc: np.ufunc, method: str, inputs: Sequence[Any], kwargs: Mapping[str, Any]) -> Any:
     """Return the result of `__array_ufunc__` of the array a."""
     kwargs = dict(kwargs)
     out = kwargs.pop("out", None)

@@ -146,7 +146,8 @@ def write_arrays(names: Sequence[str], arrays: Sequence[np.ndarray]) -> Iterator
         yield struct.pack("<Q", len(raw)) + raw
 
 
-def save(fname: str | os.PathLike, data: Any, metadata: Mapping[str, str] | None = None) -> None:
+def save(fname: str | os.PathLike, data: NDArray | Sequence[NDArray] | Mapping[str, NDArray],
+         metadata: Mapping[str, str] | None = None) -> None:
     """Write arrays to a file that MXNet can read too. An old file is replaced when the new one is complete.
 
     A name that ends in `.safetensors` selects that format, with any dtype and metadata; data is a dict then.

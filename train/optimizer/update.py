@@ -99,7 +99,7 @@ class _CompiledUpdate:
             op = mixed(op)
         p: Params = op.parse(update.settings)
         inputs = update.inputs()
-        specs = [a._spec for a in inputs]
+        specs = [a.layout.spec for a in inputs]
         if update.flat:
             specs = [ops.Spec((1, s.size), s.dtype) for s in specs]
         if update.master is None:

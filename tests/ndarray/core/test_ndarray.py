@@ -136,7 +136,7 @@ def test_arrays_over_one_chunk_share_memory():
     a = nd.array(X)
     b = nd.NDArray(layout_of((2, 2), np.dtype("float32"), a.ctx), chunk=a.chunk, offset=4)
     b[:] = -1
-    assert a.tolist() == [[0, -1, -1], [-1, -1, 5]] and b._spec.nbytes == 16
+    assert a.tolist() == [[0, -1, -1], [-1, -1, 5]] and b.layout.spec.nbytes == 16
     assert nd.NDArray(layout_of((2,), np.dtype("float32"), cpu(0)), chunk=nd.Chunk.new(8, cpu(0))).shape == (2,)
 
 
