@@ -53,7 +53,8 @@ def replace_file(path: str | os.PathLike, *, mode: int | None = None, sync: bool
             if mode is None and old is not None:
                 os.chmod(new, stat.S_IMODE(old.st_mode))
             if sync:
-                _to_disk(new)
+                with open(new, "rb") as file:
+                    os.fsync(file.fileno())
             os.replace(new, target)
     except BaseException:
         with contextlib.suppress(FileNotFoundError):
@@ -141,11 +142,6 @@ def _sweep(folder: str) -> None:
                         os.unlink(path)
                 finally:
                     os.close(descriptor)
-
-
-def _to_disk(path: str) -> None:
-    with open(path, "rb") as file:
-        os.fsync(file.fileno())
 
 
 @contextlib.contextmanager

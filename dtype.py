@@ -27,13 +27,13 @@ DTYPE_TO_FLAG: dict[np.dtype, int] = {v: k for k, v in FLAG_TO_DTYPE.items()}
 DTYPES = {d.name: d for d in (*FLAG_TO_DTYPE.values(), *map(np.dtype, ("int16", "uint16", "uint32", "uint64")))}
 
 
-def as_dtype(spelling: Any, *, default: np.dtype = float32) -> np.dtype:
-    """Return the numpy dtype for a user's spelling: "float32", np.float32, np.dtype(...), "bfloat16", float, int, None.
+def as_dtype(spelling: Any) -> np.dtype:
+    """Return the numpy dtype for a user's spelling: "float32", np.float32, np.dtype(...), "bfloat16", float, int.
 
-    None gives `default`. Raises DTypeError for a dtype that arrays cannot have (object, complex, strings).
+    None gives float32. Raises DTypeError for a dtype that arrays cannot have (object, complex, strings).
     """
     if spelling is None:
-        return default
+        return float32
     if isinstance(spelling, np.dtype):
         dtype = DTYPES.get(spelling.name)
     elif isinstance(spelling, str):

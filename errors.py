@@ -106,7 +106,7 @@ def check_choice(name: str, parameter: str, value: Any, choices: Iterable[Any]) 
         raise ParameterError(f"{name}: {parameter}={value!r} is not one of {', '.join(map(repr, choices))}.")
 
 
-def nearest(word: str, known: Any, *, limit: int = 3) -> str:
+def nearest(word: str, known: Any) -> str:
     """Return ` Did you mean 'a' or 'b'?` with the known names nearest to word; the empty string if none is near."""
-    close = difflib.get_close_matches(word, list(known), n=limit, cutoff=0.6)
+    close = difflib.get_close_matches(word, list(known), n=3, cutoff=0.6)
     return f" Did you mean {' or '.join(repr(c) for c in close)}?" if close else ""

@@ -85,9 +85,9 @@ class Failure:
         return error
 
 
-def capture_call_site(depth: int = 2) -> Origin | None:
+def capture_call_site() -> Origin | None:
     """Return the innermost line outside this package that led to this call, unformatted; None if all lines are the package's."""
-    frame: FrameType | None = sys._getframe(depth)
+    frame: FrameType | None = sys._getframe(2)
     while frame is not None:
         code = frame.f_code
         in_package = _in_package.get(code.co_filename)

@@ -184,7 +184,7 @@ class NaiveEngine(Engine):
 
 
 class _SerialPool:
-    """A context of the serial engine. Its RunContext has no thread team, so `parallel` is a loop."""
+    """A context of the serial engine. Its RunContext has no threads, so `parallel` calls in turn."""
 
     __slots__ = ("ctx", "engine", "kind", "run")
 

@@ -22,7 +22,7 @@ class RunContext:
     __slots__ = ("_team", "ctx", "stream")
 
     def __init__(self, ctx: Context, stream: Any = None, team: ThreadTeam | None = None):
-        self.ctx, self.stream, self._team = ctx, stream, team
+        self.ctx, self.stream, self._team = ctx, stream, team or ThreadTeam(0)
 
     def parallel(self, fn: Callable[[int], Any], n: int) -> None:
         """Call fn(0) ... fn(n - 1), on idle threads too; return when all calls have ended.
@@ -31,17 +31,10 @@ class RunContext:
         All n calls are made even if one raises. Of several errors that of the smallest i is raised.
         May be called inside fn.
         """
-        if n > 1 and self._team is not None:
+        if n == 1:
+            fn(0)
+        elif n:
             self._team.run(fn, n)
-            return
-        failed: BaseException | None = None
-        for i in range(n):
-            try:
-                fn(i)
-            except BaseException as e:
-                failed = failed or e
-        if failed is not None:
-            raise failed
 
     def workspace(self, shape: tuple[int, ...], dtype: Any) -> Any:
         """Return an uninitialised device array for the time of this function. Raises OutOfMemoryError."""

@@ -281,7 +281,7 @@ class ThreadedEngine(Engine):
         if task.pool.stream is not None:
             streams.after(task, task.pool.stream)
         if self._profiler is not None:
-            self._profiler.completed(task)
+            self._profiler.ended(task, -1)
         self._finish(task)
         if error is None and current_task() is None:  # neither a finalizer, which reports an error, nor inside a function
             self._run_all_inline()

@@ -11,6 +11,7 @@ import contextlib
 import functools
 import importlib
 import importlib.util
+import math
 import threading
 import time
 from collections import deque
@@ -115,10 +116,7 @@ def view(tensor: Any, offset: int, shape: tuple[int, ...], dtype: np.dtype) -> A
     """
     if offset % dtype.itemsize:
         raise EngineError(f"cuda.view: offset {offset} is not a multiple of {dtype.name}'s {dtype.itemsize} bytes.")
-    n = dtype.itemsize
-    for d in shape:
-        n *= d
-    return tensor[offset:offset + n].view(_dtypes()[dtype]).view(shape)
+    return tensor[offset:offset + math.prod(shape) * dtype.itemsize].view(_dtypes()[dtype]).view(shape)
 
 
 def _numpy(tensor: Any) -> np.ndarray:

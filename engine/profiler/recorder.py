@@ -47,17 +47,10 @@ class Recorder:
         task.times = (get_ident(), start, perf_counter_ns())
 
     def ended(self, task: Task, start: int) -> None:
-        """Note that the calling thread ran task from start until now."""
+        """Note that the calling thread ran task from start until now. start: -1 if it called on_complete now."""
         ran = self.ran
         if len(ran) < self.most:
             ran += (task, get_ident(), start, perf_counter_ns())
-        else:
-            self.dropped += 1
-
-    def completed(self, task: Task) -> None:
-        """Note that an asynchronous task called on_complete."""
-        if len(self.ran) < self.most:
-            self.ran += (task, get_ident(), -1, perf_counter_ns())
         else:
             self.dropped += 1
 

@@ -65,7 +65,7 @@ class Leaf(TapeNode):
 
     __slots__ = ("grad", "req")
 
-    def __init__(self, layout: Layout, grad: Any, req: str):
+    def __init__(self, layout: Layout, grad: ArrayCore, req: str):
         super().__init__("variable", (), (layout,))
         self.grad, self.req = grad, req
 
@@ -82,7 +82,7 @@ class OpNode(TapeNode):
 
     __slots__ = ("gradient", "in_layouts", "op", "p", "saved", "train", "versions")
 
-    def __init__(self, op: Op, p: Params, gradient: Gradient | None, inputs: Sequence[Any], outputs: Sequence[Any],
+    def __init__(self, op: Op, p: Params, gradient: Gradient | None, inputs: Sequence[ArrayCore], outputs: Sequence[ArrayCore],
                  train: bool, states: Sequence[int] = ()):
         super().__init__(op.name, [a._grad_edge for a in inputs], [a.layout for a in outputs])
         self.op, self.p, self.gradient, self.train = op, p, gradient, train
@@ -115,9 +115,9 @@ class CallNode(TapeNode):
     __slots__ = ("backward",)
 
     def __init__(self, name: str, inputs: Sequence[Edge | None], layouts: Sequence[Layout],
-                 backward: Callable[[list[Any]], Sequence[Any]]):
+                 backward: Callable[[list[ArrayCore]], Sequence[ArrayCore | None]]):
         super().__init__(name, inputs, layouts)
-        self.backward: Callable[[list[Any]], Sequence[Any]] | None = backward
+        self.backward: Callable[[list[ArrayCore]], Sequence[ArrayCore | None]] | None = backward
 
     def free(self) -> None:
         super().free()

@@ -156,6 +156,19 @@ POWER = broadcasting("power", "_rpower_scalar")
 EQUAL, NOT_EQUAL = broadcasting("equal"), broadcasting("not_equal")
 
 
+def _logic(name: str) -> Callable[[Any, Any], Any]:
+    """Return the method for a ∘ b of two masks; it returns NotImplemented for anything else."""
+
+    def method(a: Any, b: Any) -> Any:
+        if not (isinstance(b, ArrayCore) and is_mask(a) and is_mask(b)):
+            return NotImplemented
+        if a.layout.dtype != b.layout.dtype:
+            b = _mask_of(b.astype(a.layout.dtype))  # type: ignore[attr-defined]
+        return array_op(name, a, b)
+
+    return method
+
+
 class Arithmetic(ArrayCore):
     """The operators, for NDArray."""
 
@@ -184,6 +197,7 @@ class Arithmetic(ArrayCore):
     __ge__ = broadcasting("greater_equal").method()
     __lt__ = broadcasting("lesser").method()
     __le__ = broadcasting("lesser_equal").method()
+    __and__, __or__, __xor__ = _logic("broadcast_minimum"), _logic("broadcast_maximum"), _logic("broadcast_not_equal")
 
     def __rsub__(self, other: Any) -> Any:
         result = self._subtract_from(other)
@@ -203,15 +217,6 @@ class Arithmetic(ArrayCore):
 
     def __abs__(self) -> Any:
         return array_op("abs", self)
-
-    def __and__(self, other: Any) -> Any:
-        return _logic(self, other, "broadcast_minimum")
-
-    def __or__(self, other: Any) -> Any:
-        return _logic(self, other, "broadcast_maximum")
-
-    def __xor__(self, other: Any) -> Any:
-        return _logic(self, other, "broadcast_not_equal")
 
     def __invert__(self) -> Any:
         if not is_mask(self):
@@ -251,12 +256,3 @@ def _mask_of(a: Any) -> Any:
 def is_mask(a: ArrayCore) -> bool:
     """Return True if a is bool or the result of comparisons. As an index it selects, although its elements are 0.0 and 1.0."""
     return a.layout.dtype.kind == "b" or a.layout.mask
-
-
-def _logic(a: Any, b: Any, name: str) -> Any:
-    """Return a ∘ b for two masks; NotImplemented for anything else."""
-    if not (isinstance(b, ArrayCore) and is_mask(a) and is_mask(b)):
-        return NotImplemented
-    if a.layout.dtype != b.layout.dtype:
-        b = _mask_of(b.astype(a.layout.dtype))  # type: ignore[attr-defined]
-    return array_op(name, a, b)

@@ -21,6 +21,7 @@ from ...kernels.op import builtin
 from ..core.ndarray import NDArray
 from .custom_op import CustomOp, CustomOpProp, register
 
+Arrays = Sequence[np.ndarray | NDArray]
 _numbers = itertools.count()
 
 
@@ -43,11 +44,11 @@ class PythonOp(CustomOpProp):
             register(self._name)(type(self._name, (CustomOpProp,), {"__new__": lambda cls: self}))
         return builtin("Custom")(*args, op_type=self._name, **kwargs)
 
-    def forward(self, in_data: Sequence[Any], out_data: Sequence[Any]) -> None:
+    def forward(self, in_data: Arrays, out_data: Arrays) -> None:
         """Fill out_data[0][:] and so on. Default: a copy of the first input."""
         out_data[0][:] = in_data[0]
 
-    def backward(self, out_grad: Sequence[Any], in_data: Sequence[Any], out_data: Sequence[Any], in_grad: Sequence[Any]) -> None:
+    def backward(self, out_grad: Arrays, in_data: Arrays, out_data: Arrays, in_grad: Arrays) -> None:
         """Fill in_grad[0][:] and so on. Default: 1."""
         in_grad[0][:] = 1.0
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 from ...errors import OperatorError, ShapeError, describe
@@ -11,8 +11,10 @@ from ..core.array_core import ArrayCore
 from ..dispatch.arguments import call_op
 from .creation import zeros
 
+Nested = ArrayCore | Sequence["Nested"]  # an array, or lists of arrays, which may nest
 
-def foreach(body: Callable[[Any, Any], tuple[Any, Any]], data: Any, init_states: Any) -> tuple[Any, Any]:
+
+def foreach(body: Callable[[Any, Any], tuple[Any, Any]], data: Nested, init_states: Nested) -> tuple[Any, Any]:
     """Run body(rows, states) -> (results, new states) for every row of data. Return (stacked results, the last states).
 
     data, init_states: an array, or a list of them (lists may nest); body sees the same structure, one row of data at a time.
@@ -32,7 +34,7 @@ def foreach(body: Callable[[Any, Any], tuple[Any, Any]], data: Any, init_states:
     return _stacked(collected, "foreach"), states
 
 
-def while_loop(cond: Callable[..., Any], func: Callable[..., tuple[Any, Any]], loop_vars: Any,
+def while_loop(cond: Callable[..., Any], func: Callable[..., tuple[Any, Any]], loop_vars: Nested,
                max_iterations: int | None = None) -> tuple[Any, Any]:
     """Run func(*variables) -> (results, new variables) while cond(*variables) is not zero. Return (stacked results, variables).
 
@@ -54,7 +56,7 @@ def while_loop(cond: Callable[..., Any], func: Callable[..., tuple[Any, Any]], l
     return _stacked(collected, "while_loop", int(max_iterations)), variables
 
 
-def cond(pred: Any, then_func: Callable[[], Any], else_func: Callable[[], Any]) -> Any:
+def cond(pred: ArrayCore | float, then_func: Callable[[], Any], else_func: Callable[[], Any]) -> Any:
     """Return then_func() if pred, an array of one element, is not zero, else else_func()."""
     return then_func() if _holds(pred, "cond: pred") else else_func()
 

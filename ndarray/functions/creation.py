@@ -143,15 +143,11 @@ def concatenate(arrays: Sequence[NDArray], axis: int = 0, always_copy: bool = Tr
 
 def moveaxis(tensor: NDArray, source: int | Sequence[int], destination: int | Sequence[int]) -> Any:
     """Return tensor with the axes `source` moved to the indices `destination`; the others keep their order."""
-    sources = [source] if isinstance(source, int) else list(source)
-    targets = [destination] if isinstance(destination, int) else list(destination)
-    n = tensor.ndim
-    if len(sources) != len(targets) or any(not -n <= a < n for a in (*sources, *targets)):
-        raise ShapeError(f"moveaxis: axes {source} to {destination} in an array of {n} axes.")
-    order = [a for a in range(n) if a not in [s % n for s in sources]]
-    for t, s in sorted((t % n, s % n) for t, s in zip(targets, sources)):
-        order.insert(t, s)
-    return call_op(builtin("transpose"), (tensor, tuple(order)), {})
+    try:
+        order = np.moveaxis(np.empty(range(tensor.ndim)), source, destination).shape  # its sizes are the numbers of the axes
+    except ValueError:
+        raise ShapeError(f"moveaxis: axes {source} to {destination} in an array of {tensor.ndim} axes.") from None
+    return call_op(builtin("transpose"), (tensor, order), {})
 
 
 def waitall() -> None:

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from ...context import Context, cpu
+from ...context import cpu
 from ...dtype import bfloat16
 from ...engine import Var
 from ...engine.memory import storage
@@ -168,9 +168,9 @@ def _dtype(t: _Tensor) -> np.dtype:
     raise DTypeError(f"from_dlpack: element type {t.code} with {t.bits} bits and {t.lanes} lanes is not supported.")
 
 
-def over(values: np.ndarray, ctx: Context | None = None) -> Any:
+def over(values: np.ndarray) -> Any:
     """Return an NDArray on the memory of a contiguous NumPy array, which it keeps alive."""
-    ctx = ctx or cpu()
+    ctx = cpu()
     flat = values.reshape(-1).view(np.uint8)
     chunk = Chunk(storage.Block(flat, flat.nbytes, ctx), _var_of(flat) or Var(), ctx)
     key = id(chunk)

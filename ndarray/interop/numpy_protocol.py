@@ -166,10 +166,6 @@ def _position(name: str) -> Callable[..., Any]:
     return call
 
 
-def _squeeze(a: Any, axis: Any = None) -> Any:
-    return _op("squeeze", a, axis=axis)
-
-
 def _transpose(a: Any, axes: Any = None) -> Any:
     return _op("transpose", a, axes=() if axes is None else tuple(x % a.ndim for x in axes))
 
@@ -216,7 +212,8 @@ _FUNCTIONS: dict[Any, Callable[..., Any]] = {
     np.sum: _reduction("sum"), np.mean: _reduction("mean"), np.prod: _reduction("prod"), np.max: _reduction("max"),
     np.amax: _reduction("max"), np.min: _reduction("min"), np.amin: _reduction("min"),
     np.argmax: _position("argmax"), np.argmin: _position("argmin"),
-    np.squeeze: _squeeze, np.transpose: _transpose, np.reshape: _reshape, np.clip: _clip, np.where: _where, np.dot: _dot,
+    np.squeeze: lambda a, axis=None: _op("squeeze", a, axis=axis), np.transpose: _transpose, np.reshape: _reshape,
+    np.clip: _clip, np.where: _where, np.dot: _dot,
     np.ravel: lambda a: a.reshape((-1,)), np.expand_dims: lambda a, axis: _op("expand_dims", a, axis=axis),
     np.swapaxes: lambda a, axis1, axis2: _op("SwapAxis", a, dim1=axis1, dim2=axis2),
     np.tile: lambda A, reps: _op("tile", A, reps=reps), np.repeat: _repeat,

@@ -8,6 +8,7 @@ number, i32 type flag, and the elements. Every length is checked against the byt
 
 from __future__ import annotations
 
+import math
 import os
 import struct
 import warnings
@@ -124,9 +125,7 @@ def _read_record(r: _Reader, field: str) -> np.ndarray:
     dtype = FLAG_TO_DTYPE.get(flag)
     if dtype is None:
         raise r.fail(f"{field}: unknown type flag {flag}", r.at - 4)
-    size = 1
-    for n in shape:
-        size *= n
+    size = math.prod(shape)
     if size == 0 and beyond_memory(shape, dtype):
         raise r.fail(f"{field}: shape {shape} is larger than memory can be", at)
     data = r.take(size * dtype.itemsize, f"{field}: {dtype.name}{list(shape)}")

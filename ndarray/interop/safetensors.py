@@ -9,6 +9,7 @@ Source: https://github.com/huggingface/safetensors (format description).
 from __future__ import annotations
 
 import json
+import math
 import struct
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
@@ -94,20 +95,14 @@ def _entry(name: str, entry: Any, available: int, fail: Any) -> tuple[np.dtype, 
         raise fail(f"{name!r}: shape {str(shape)[:60]} is not a list of sizes")
     if not _are_sizes(offsets) or len(offsets) != 2 or not offsets[0] <= offsets[1] <= available:
         raise fail(f"{name!r}: data_offsets {str(offsets)[:60]} do not lie in the {available:,} bytes of data")
-    size = 1
-    for d in shape:
-        size *= d
-    if size * dtype.itemsize != offsets[1] - offsets[0] or beyond_memory(shape, dtype):
+    if math.prod(shape) * dtype.itemsize != offsets[1] - offsets[0] or beyond_memory(shape, dtype):
         raise fail(f"{name!r}: {dtype.name}{str(shape)[:60]} does not have {offsets[1] - offsets[0]:,} bytes")
     return dtype, tuple(shape), offsets[0], offsets[1]
 
 
 def beyond_memory(shape: Sequence[int], dtype: np.dtype) -> bool:
     """Return True if NumPy refuses a shape. It counts the bytes along nonempty axes even if another axis is empty."""
-    n = dtype.itemsize
-    for d in shape:
-        n *= d or 1
-    return n > np.iinfo(np.int64).max
+    return math.prod(d or 1 for d in shape) * dtype.itemsize > np.iinfo(np.int64).max
 
 
 def _are_sizes(values: Any) -> bool:
