@@ -6,8 +6,6 @@ from collections.abc import Callable, Mapping, Sequence
 from functools import cache
 from typing import Any
 
-import numpy as np
-
 from ...cache import key_of
 from ...context import Context, current_context
 from ...engine import current
@@ -73,22 +71,23 @@ def operator_function(op: Op) -> Callable[..., Any]:
     def call(*args: Any, **kwargs: Any) -> Any:
         if len(args) == 2 and args[0].__class__ is args[1].__class__ is ArrayCore.array_class:
             a, b = args
-            for value in kwargs.values() if kwargs else ():
-                if value.__class__ is not bool:  # 1 and 1.0 would have the key of True
-                    break
+            direct = None
+            if not kwargs:
+                direct = get((op, a.layout, b.layout))
             else:
-                direct = get((op, a.layout, b.layout, *kwargs.items()) if kwargs else (op, a.layout, b.layout))
-                if direct is not None and a._grad_edge is None and b._grad_edge is None and not (
-                        Seen.overwrites and overwritten(a, b)):
-                    function, layout, warns = direct
-                    x, y = a._view, b._view
-                    if x is not None and y is not None:
-                        if warns:
-                            view = current().try_call_inline(a, b, prepared.leaf, function, x, y)
-                        else:
-                            view = current().try_call_inline(a, b, function, x, y)
-                        if view is not None:
-                            return a.__class__(layout, view)
+                for value in kwargs.values():
+                    if value.__class__ is not bool:  # 1 and 1.0 would have the key of True
+                        break
+                else:
+                    direct = get((op, a.layout, b.layout, *kwargs.items()))
+            if direct is not None and a._grad_edge is None and b._grad_edge is None and not (
+                    Seen.overwrites and overwritten(a, b)):
+                function, layout = direct
+                x, y = a._view, b._view
+                if x is not None and y is not None:
+                    view = current().try_call_inline(a, b, prepared.leaf, function, x, y)
+                    if view is not None:
+                        return a.__class__(layout, view)
         return call_op(op, args, kwargs)
 
     return call
@@ -132,7 +131,7 @@ def call_op(op: Op, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Any:
     plan = plan_of(op, p, [a.layout for a in arrays], state.training)
     CACHE[key] = plan, p, len(arrays)
     if plan.direct is not None and len(args) == 2 and out is None:
-        CACHE[(op, *plan.ins, *kwargs.items())] = plan.direct, plan.outs[0], isinstance(plan.direct, np.ufunc)
+        CACHE[(op, *plan.ins, *kwargs.items())] = plan.direct, plan.outs[0]
     return _result(run_plan(plan, arrays, p, out), out)
 
 

@@ -11,6 +11,7 @@ import numpy as np
 from ....dtype import is_half
 from ....errors import ShapeError
 from ...configs.key import Config, Key
+from ...cpu.errstate import no_fp_warnings
 from ...declare.composite import TracedValue, ops, vjp_rule
 from ...declare.operator_property import OperatorProperty, Shapes
 from ...declare.property_op import register_operator
@@ -112,7 +113,7 @@ class Dot(MatrixProduct):
 
         def kernel(run: Any, inputs: Sequence[Any], outputs: Sequence[Any]) -> None:
             a, b = inputs
-            np.dot(a.T if ta else a, b.T if tb else b, out=outputs[0])
+            no_fp_warnings(np.dot, a.T if ta else a, b.T if tb else b, outputs[0])
 
         return kernel
 

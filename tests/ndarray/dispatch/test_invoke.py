@@ -8,7 +8,7 @@ from tritium import engine
 from tritium import ndarray as nd
 from tritium.cache import Cache
 from tritium.context import cpu
-from tritium.errors import ContextError, DTypeError, OperatorError, ShapeError
+from tritium.errors import ContextError, DTypeError, OperatorError, ParameterError, ShapeError
 from tritium.kernels import op as op_module
 from tritium.kernels.op import Op, Req, register
 from tritium.kernels.params import Param
@@ -207,3 +207,22 @@ def test_equal_layouts_are_one_object():
     assert nd.ones((5, 77)).layout is a.layout is chunk.layout_of((5, 77), a.layout.dtype, cpu())
     out = nd.zeros((5, 77))
     assert nd.tanh(a, out=out) is out
+
+
+def test_a_repeated_tiny_product_depends_on_its_flags_however_they_are_given():
+    a, b = nd.array([[1, 2], [3, 4]]), nd.array([[0, 1], [2, 3]])
+    x, y = a.asnumpy(), b.asnumpy()
+    for _ in range(3):
+        for args, kwargs, want in (((), {}, x @ y), ((True,), {}, x.T @ y), ((), {"transpose_b": True}, x @ y.T),
+                                   ((), {"transpose_b": 1}, x @ y.T), ((), {"transpose_b": False}, x @ y),
+                                   ((), {"transpose_a": True, "transpose_b": True}, x.T @ y.T)):
+            np.testing.assert_array_equal(nd.dot(a, b, *args, **kwargs).asnumpy(), want)
+        np.testing.assert_array_equal((a @ b).asnumpy(), x @ y)
+        with pytest.raises(ParameterError, match="transpose_b"):
+            nd.dot(a, b, transpose_b=1.0)
+
+
+def test_a_tiny_product_of_infinities_gives_no_warning():
+    a = nd.array([[np.inf, 1], [1, 1]])
+    for _ in range(2):
+        assert np.isnan(nd.dot(a, nd.zeros((2, 2))).asnumpy()[0]).all()  # a warning is an error in the tests
