@@ -62,8 +62,6 @@ class Context:
     def __repr__(self) -> str:
         return f"{self.device_type}({self.device_id})"
 
-    __str__ = __repr__
-
     def __enter__(self) -> Context:
         self._tokens.append(_current.set(self))
         return self

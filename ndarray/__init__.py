@@ -15,12 +15,10 @@ from .core.row_sparse import RowSparseNDArray as RowSparseNDArray
 from .custom import custom_op as custom_op
 from .dispatch.arguments import call_op as call_op
 from .dispatch.invoke import invoke as invoke
+from .functions import control_flow as _flow
 from .functions import random as random
 from .functions.binary import FUNCTIONS as _FUNCTIONS
 from .functions.contrib import FUNCTIONS as _CONTRIB
-from .functions.control_flow import cond as _cond
-from .functions.control_flow import foreach as _foreach
-from .functions.control_flow import while_loop as _while_loop
 from .functions.creation import arange as arange
 from .functions.creation import array as array
 from .functions.creation import concatenate as concatenate
@@ -45,7 +43,8 @@ from .interop.params_file import save as save
 
 op = _Namespace("nd.op")
 _internal = _Namespace("nd._internal", ("", "_"))
-contrib = _Namespace("nd.contrib", ("_contrib_",), {"foreach": _foreach, "while_loop": _while_loop, "cond": _cond} | _CONTRIB)
+contrib = _Namespace("nd.contrib", ("_contrib_",), {
+    "foreach": _flow.foreach, "while_loop": _flow.while_loop, "cond": _flow.cond} | _CONTRIB)
 linalg = _Namespace("nd.linalg", ("_linalg_", "linalg_"))
 sparse = _Namespace("nd.sparse", extra=_SPARSE)  # row-sparse arrays; operators on dense ones
 image = _Namespace("nd.image", ("_image_",))

@@ -15,6 +15,7 @@ import os
 import threading
 from collections import defaultdict, deque
 from collections.abc import Callable
+from types import SimpleNamespace
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -173,15 +174,6 @@ class _Owned(np.ndarray):
         if self.home is not None:
             pool, raw, size = self.home
             pool.give(raw, size)
-
-
-class _All:
-    """kept: bytes that wait in all host pools. As an attribute of their class it would be slow to change."""
-
-    __slots__ = ("kept",)
-
-    def __init__(self) -> None:
-        self.kept = 0
 
 
 class _HostPool:
@@ -387,5 +379,5 @@ def _renew_lock() -> None:
 
 
 _pools: dict[tuple[str, int], Any] = {}
-_all = _All()
+_all = SimpleNamespace(kept=0)  # bytes that wait in all host pools; as an attribute of their class it would be slow to change
 _lock = threading.RLock()

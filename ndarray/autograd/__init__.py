@@ -267,12 +267,8 @@ def _reach(node: TapeNode, sums: _Sums) -> None:
 
 def _needs(node: OpNode, gradient: Gradient, dys: list[Any]) -> list[Any]:
     """Return the arrays that the derivative reads, in order; derivatives of unused outputs are zero."""
-    arrays = []
-    for (kind, i), kept in zip(gradient.needs, node.saved):
-        if kind == "dy":
-            kept = dys[i] if dys[i] is not None else filled(node.layouts[i], 0)
-        arrays.append(kept)
-    return arrays
+    return [kept if kind != "dy" else filled(node.layouts[i], 0) if dys[i] is None else dys[i]
+            for (kind, i), kept in zip(gradient.needs, node.saved)]
 
 
 def _through_op(node: OpNode, gradient: Gradient, dys: list[Any], sums: _Sums) -> None:

@@ -35,8 +35,8 @@ def signature(op: Op) -> inspect.Signature:
     variadic = is_variadic(op)
     optional = any(d.name == "no_bias" for d in op.params)
     some = [kinds("data", kinds.VAR_POSITIONAL)] if variadic else [
-        kinds(_identifier(n), kinds.POSITIONAL_OR_KEYWORD, default=None if n == "bias" and optional else kinds.empty)
-        for n in array_names(op)]
+        kinds(n if n.isidentifier() else f"{n}_", kinds.POSITIONAL_OR_KEYWORD,
+              default=None if n == "bias" and optional else kinds.empty) for n in array_names(op)]
     taken = {p.name for p in some}
     declared = [d for d in op.params if d.name != "num_args" and d.name not in taken and d.name.isidentifier()]
     where = kinds.KEYWORD_ONLY if variadic else kinds.POSITIONAL_OR_KEYWORD
@@ -52,9 +52,9 @@ def signature(op: Op) -> inspect.Signature:
 def document(op: Op) -> str:
     """Return the operator's docstring, then its arrays, parameters and results."""
     lines = [op.doc or f"The operator {op.name}.", ""]
-    arrays = array_names(op)
-    states = set(arrays[len(arrays) - _states(op):]) if arrays else set()
-    spoken = ", ".join(f"{n} (a state: changed in place)" if n in states else n for n in arrays)
+    p = sample(op)
+    states = () if p is None else op.auxiliaries(p)
+    spoken = ", ".join(f"{n} (a state: changed in place)" if n in states else n for n in array_names(op))
     lines.append(f"Arrays: {'any number, of one dtype, by position or as a list' if is_variadic(op) else spoken or 'none'}.")
     for d in op.params:
         if d.name == "num_args":
@@ -73,21 +73,12 @@ _SPOKEN = {"shape": "shape (a tuple of ints, or one)", "bounds": "tuple of ints 
            "scalar": "float", "any": "value"}
 
 
-def _states(op: Op) -> int:
-    p = sample(op)
-    return 0 if p is None else len(op.auxiliaries(p))
-
-
 def result_names(op: Op) -> tuple[str, ...]:
     """Return the names of the results under default parameters; () if their number depends on the parameters."""
     p = sample(op)
     if p is None or any(d.name == "num_outputs" for d in op.params):
         return ()
     return tuple(op.outputs(p))[:op.visible_outputs(p)]
-
-
-def _identifier(name: str) -> str:
-    return name if name.isidentifier() else f"{name}_"
 
 
 class Namespace:

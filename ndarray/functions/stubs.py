@@ -14,7 +14,6 @@ import sys
 import textwrap
 from collections.abc import Iterable
 from pathlib import Path
-from typing import Any
 
 from ...kernels.op import Op, registered
 from ...kernels.params import REQUIRED, Param
@@ -52,7 +51,9 @@ def _module(title: str, source: str, result: str, needed: str) -> str:
     for name, f in functions.items():
         if name not in names:
             names.add(name)
-            parts.append(_definition(name, _plain_parameters(f), "Any", inspect.getdoc(f) or ""))
+            parameters = [(p.name, f"{p.annotation}{'' if p.default is p.empty else f' = {p.default!r}'}")
+                          for p in inspect.signature(f).parameters.values()]
+            parts.append(_definition(name, parameters, "Any", inspect.getdoc(f) or ""))
     public = {name: op for name, op in _public() if name not in names}
     aliases = [f"{name} = {op.name}" for name, op in public.items() if name != op.name and op.name in public]
     for name, op in public.items():
@@ -135,11 +136,6 @@ def _annotated(d: Param) -> str:
     if isinstance(d.default, float):
         default = repr(d.default) if d.default == d.default and abs(d.default) != float("inf") else "..."
     return f"{hint} = {default}"
-
-
-def _plain_parameters(f: Any) -> list[tuple[str, str]]:
-    return [(p.name, f"{p.annotation}{'' if p.default is p.empty else f' = {p.default!r}'}")
-            for p in inspect.signature(f).parameters.values()]
 
 
 def _result(op: Op, array: str) -> str:

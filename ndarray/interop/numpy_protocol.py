@@ -135,13 +135,10 @@ def _op(name: str, *arrays: Any, **params: Any) -> Any:
     return call_op(builtin(name), arrays, params)
 
 
-def _all_ours(arrays: Any) -> bool:
-    return isinstance(arrays, (list, tuple)) and len(arrays) > 0 and all(isinstance(a, ArrayCore) for a in arrays)
-
-
 def _joined(name: str, key: str) -> Callable[..., Any]:
     def call(arrays: Any, axis: Any = 0) -> Any:
-        if not _all_ours(arrays) or axis is None or len({a.layout.dtype for a in arrays}) > 1:
+        ours = isinstance(arrays, (list, tuple)) and all(isinstance(a, ArrayCore) for a in arrays)
+        if not ours or axis is None or len({a.layout.dtype for a in arrays}) != 1:
             return NotImplemented
         return call_op(builtin(name), arrays, {key: axis})
 
