@@ -19,21 +19,15 @@ _BLOCK = 1 << 18  # elements: sums of several arrays are computed block by block
 
 def copy(src: NDArray, dst: NDArray, priority: int = 0) -> None:
     """Copy src to dst, on any contexts. Shapes and dtypes are equal."""
-    same_gpu = dst.context.is_gpu and src.context == dst.context
-
-    def run(_: Any) -> None:
-        if same_gpu:
-            dst.device_array()[...] = src.device_array()
-        else:
-            _copy_through_host(src, dst)
-
-    queue("kvstore.copy", run, [src], [dst], priority)
+    queue("kvstore.copy", lambda _: _copy(src, dst), [src], [dst], priority)
 
 
-def _copy_through_host(src: NDArray, dst: NDArray) -> None:
-    """Copy src to dst through host memory, inside an engine function."""
+def _copy(src: NDArray, dst: NDArray) -> None:
+    """Copy src to dst, inside an engine function."""
     if dst.layout.target == "cpu":
         np.copyto(dst.device_array(), host(src))
+    elif src.context == dst.context:
+        dst.device_array()[...] = src.device_array()
     else:
         store_host(dst, host(src))
 
@@ -89,7 +83,7 @@ def copy_all(pairs: Sequence[tuple[NDArray, NDArray]], priority: int = 0, inline
 
         def run(_: Any, group: Sequence[tuple[NDArray, NDArray]] = group) -> None:
             for src, dst in group:
-                _copy_through_host(src, dst)
+                _copy(src, dst)
 
         queue("kvstore.copy", run, [s for s, _ in group], [d for _, d in group], priority, inline)
 

@@ -10,7 +10,7 @@ from ..errors import MXNetError, ParameterError
 from ..ndarray import NDArray, RowSparseNDArray
 
 Key = int | str
-Updater = Callable[[Key, NDArray, NDArray], None]
+Updater = Callable[[Key, NDArray | RowSparseNDArray, NDArray], None]
 
 
 @runtime_checkable

@@ -107,7 +107,7 @@ class LocalKVStore(KVStore):
         if self._updater is None:
             copy(total.tostype("default"), stored, priority)
         else:
-            self._updater(key, total, stored)  # type: ignore[arg-type]
+            self._updater(key, total, stored)
 
     def pull(self, key: Key | Sequence[Key], out: Any = None, priority: int = 0, ignore_sparse: bool = True) -> None:
         caller = "KVStore.pull"

@@ -198,12 +198,6 @@ def open_channel(host: str, offer: ChannelOffer, poller: select.epoll) -> Encryp
         raise
 
 
-class _PendingChannel(NamedTuple):
-    rank: int
-    up: _Cipher
-    down: _Cipher
-
-
 class ChannelListener:
     """The server's ends of its channels. It listens from the first offer on. `fileno` is readable when `process` has work."""
 
@@ -211,7 +205,7 @@ class ChannelListener:
         self._interface = interface
         self._poller = select.epoll()
         self._listener: socket.socket | None = None
-        self._offers: dict[bytes, _PendingChannel] = {}  # by channel ID
+        self._offers: dict[bytes, tuple[int, _Cipher, _Cipher]] = {}  # channel ID -> rank, up, down
         self._unidentified: dict[int, tuple[socket.socket, bytearray, float]] = {}  # fd -> socket, received bytes, since when
         self._by_fd: dict[int, tuple[int, EncryptedChannel]] = {}  # fd -> rank, channel
         self._by_rank: dict[int, EncryptedChannel] = {}
@@ -229,12 +223,12 @@ class ChannelListener:
             self._listener.setblocking(False)
             self._poller.register(self._listener, select.EPOLLIN)
         channel_id, up, down = os.urandom(_ID), os.urandom(_KEY), os.urandom(_KEY)
-        self._offers[channel_id] = _PendingChannel(rank, _Cipher(up), _Cipher(down))
+        self._offers[channel_id] = rank, _Cipher(up), _Cipher(down)
         return ChannelOffer(self._listener.getsockname()[1], channel_id.hex(), up.hex(), down.hex())
 
     def drop(self, rank: int) -> None:
         """End a rank's channel, and withdraw its offer."""
-        self._offers = {channel_id: o for channel_id, o in self._offers.items() if o.rank != rank}
+        self._offers = {channel_id: o for channel_id, o in self._offers.items() if o[0] != rank}
         channel = self._by_rank.pop(rank, None)
         if channel is not None:
             del self._by_fd[channel.fileno()]
@@ -318,5 +312,6 @@ class ChannelListener:
             return
         del self._unidentified[fd]
         self._poller.unregister(s)
-        channel = self._by_rank[offer.rank] = EncryptedChannel(s, offer.down, offer.up, self._poller)
-        self._by_fd[fd] = offer.rank, channel
+        rank, up, down = offer
+        channel = self._by_rank[rank] = EncryptedChannel(s, down, up, self._poller)
+        self._by_fd[fd] = rank, channel

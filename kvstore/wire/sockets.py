@@ -145,11 +145,6 @@ class ConnectionMonitor:
         self.socket.close(0)
 
 
-def descriptor(s: zmq.Socket) -> int:
-    """Return the file descriptor that becomes readable when the state of s changes; then call `readable`."""
-    return int(s.get(zmq.FD))  # type: ignore[arg-type]
-
-
 def readable(s: zmq.Socket) -> bool:
     """Return whether a message waits. The call also re-arms the socket's file descriptor."""
     return bool(int(s.get(zmq.EVENTS)) & _READABLE)

@@ -82,12 +82,12 @@ class CoordinatorConnection:
         self.socket = sockets.connect_to_coordinator(loop.context, job, _LARGEST)
         self._monitor = sockets.ConnectionMonitor(self.socket)
         for s in (self.socket, self._monitor.socket):
-            loop.watch(sockets.descriptor(s))
+            loop.watch(s.fileno())
         loop.connections.append(self)
 
     def close(self) -> None:
         for s in (self.socket, self._monitor.socket):
-            self._loop.unwatch(sockets.descriptor(s))
+            self._loop.unwatch(s.fileno())
         self._monitor.close()
         self.socket.close(0)
 

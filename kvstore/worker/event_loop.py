@@ -109,7 +109,7 @@ class EventLoop:
 
     # ---- holders of the lock ----------------------------------------------------------------------------------------------
     def watch(self, fd: int) -> None:
-        """Wake when the file descriptor of a ZeroMQ socket is readable."""
+        """Wake when the file descriptor of a ZeroMQ socket is readable, which says that the socket's state has changed."""
         self._zeromq.add(fd)
         self.poller.register(fd, select.EPOLLIN)
         self.used = True

@@ -64,13 +64,13 @@ class ServerConnection:
         self._socket = sockets.connect(self._loop.context, self._keys, location["public"], location["address"], LARGEST_MESSAGE,
                                        _MOST_IN_SOCKET)
         self._monitor = sockets.ConnectionMonitor(self._socket)
-        self._loop.watch(sockets.descriptor(self._socket))
+        self._loop.watch(self._socket.fileno())
 
     def close(self) -> None:
         """Close the sockets, and drop the waiting messages."""
         self.drop_waiting()
         if self._socket is not None:
-            self._loop.unwatch(sockets.descriptor(self._socket))
+            self._loop.unwatch(self._socket.fileno())
             self._monitor.close()
             self._socket.close(0)
             self._socket = None

@@ -46,7 +46,7 @@ class Dealer:
     def __init__(self, job, owner, address):
         self.job, self.owner, self.address = job, owner, address
         self.inbox, self.parts, self.ended, self.open = deque(), [], 0, True
-        self.pipe, self.fd = self._connect(()), -1
+        self.pipe = self._connect(())
 
     def _connect(self, up):
         pipe = Pipe(self, up)
@@ -60,6 +60,9 @@ class Dealer:
         if not flags & zmq.SNDMORE:
             self.pipe.up.append(self.parts)
             self.parts = []
+
+    def fileno(self):
+        return -1
 
     def poll(self, *_):
         return True
@@ -106,11 +109,7 @@ class FakeSockets:
                 dealer.ended -= 1
                 yield 0
 
-        return SimpleNamespace(socket=SimpleNamespace(fd=-1), lost=lost, close=lambda: None, refused=False)
-
-    @staticmethod
-    def descriptor(_):
-        return 0
+        return SimpleNamespace(socket=SimpleNamespace(fileno=lambda: -1), lost=lost, close=lambda: None, refused=False)
 
     @staticmethod
     def readable(dealer):
