@@ -6,7 +6,8 @@ A kernel is pushed with a `cost_key`, which says the operator and its layouts. O
 from __future__ import annotations
 
 import time
-from collections.abc import Hashable
+from collections.abc import Callable, Hashable
+from functools import partial
 from typing import Any
 
 from ..cache import Cache
@@ -32,11 +33,12 @@ def measure(task: Task) -> None:
         fn(*args)
         _costs[key] = time.perf_counter_ns() - start
 
-    @ki_protected
-    def uninterrupted(*args: Any) -> None:
-        run(*args)
+    task.fn = run if task.cost_key is None else partial(_uninterrupted, run)
 
-    task.fn = run if task.cost_key is None else uninterrupted
+
+@ki_protected
+def _uninterrupted(run: Callable[..., None], *args: Any) -> None:
+    run(*args)
 
 
 def _key(task: Task) -> Hashable:

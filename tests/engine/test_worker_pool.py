@@ -104,6 +104,13 @@ def test_the_run_time_of_a_kernel_is_kept_by_its_cost_key():
     assert task_cost.of(task_of(fn, that)) is None and task_cost.of(task_of(fn)) is None
 
 
+def test_measuring_a_kernel_again_and_again_keeps_nothing():
+    before = len(interrupts._codes)
+    for _ in range(3):
+        measured(task_of(lambda run: None, "sin"))(None)
+    assert len(interrupts._codes) == before
+
+
 def test_a_waiter_runs_a_kernel_that_takes_longer_than_other_functions_may(engine, monkeypatch):
     monkeypatch.setattr(task_cost, "of", lambda task: 10**6)
     v, kernels, others = engine.new_variable(), [], []
