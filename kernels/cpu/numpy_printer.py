@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
+from functools import partial
 from itertools import product
 from typing import Any
 
@@ -76,20 +77,20 @@ def numpy_kernel(e: Expression, ins: Specs, outs: Specs, reqs: Reqs, *, name: st
         seen = [ins[0].shape] * len(shapes) if same else shapes
         stores = [(printed.fold_store(t), n_in + t) for t in folds]
 
+        def compute(arrays: Sequence[np.ndarray], run: Any, scalars: Sequence[float] = ()) -> None:
+            folded = no_fp_warnings(tile, *arrays, *_registers(run, registers), *scalars)
+            for (store, at), part in zip(stores, folded or ()):
+                no_fp_warnings(store, arrays[at], part)
+
         def bind(inputs: Sequence[np.ndarray], outputs: Sequence[np.ndarray]) -> BoundKernel:
             arrays = [a if a.shape == s else a.reshape(s) for a, s in zip([*inputs, *results(inputs, outputs)], seen)]
             if not registers and not stores:
                 return lambda run, scalars=(): no_fp_warnings(tile, *arrays, *scalars)
-
-            def call(run: Any, scalars: Sequence[float] = ()) -> None:
-                folded = no_fp_warnings(tile, *arrays, *_registers(run, registers), *scalars)
-                for (store, at), part in zip(stores, folded or ()):
-                    no_fp_warnings(store, arrays[at], part)
-
-            return call
+            return partial(compute, arrays)
 
         def kernel(run: Any, inputs: Sequence[np.ndarray], outputs: Sequence[np.ndarray], scalars: tuple = ()) -> None:
-            bind(inputs, outputs)(run, scalars)
+            arrays = [*inputs, *results(inputs, outputs)]
+            compute(arrays if same else [a if a.shape == s else a.reshape(s) for a, s in zip(arrays, seen)], run, scalars)
 
         def plain(run: Any, inputs: Sequence[np.ndarray], outputs: Sequence[np.ndarray], scalars: tuple = ()) -> None:
             no_fp_warnings(tile, *inputs, *outputs, *scalars)
@@ -310,7 +311,8 @@ class _TilePrinter:
                 if self.whole_rows and axes == (len(self.layout.dims) - 1,) and (by_row[at] or not varies[at]):
                     folded.append(f"np.reshape({value}, np.shape({value}) or {(1,) * len(self.layout.dims)})")
                     continue  # one value for each row is what this output has
-                if (by_row[at] and axes[-1] == len(self.layout.dims) - 1) or root.op in (LOAD, PARAM, CONST) or not varies[at]:
+                lacks = not all(present[root.value]) if root.op == LOAD else not varies[at]
+                if lacks or (by_row[at] and axes[-1] == len(self.layout.dims) - 1):
                     value = f"np.broadcast_to({value}, np.broadcast_shapes({whole}))"  # else too few elements would be folded
                 arguments = f"{value}, axis={axes}, keepdims=True{self._wide(root)}"
                 folded.append(f"total({value}, {axes})" if self.combine == "add" and root.dtype != BOOL else
