@@ -122,13 +122,7 @@ def product(a: Matrix, b: Matrix, out: Matrix, req: Req, target: str) -> Callabl
         return lambda run, arrays: triton_gemm.gemm(run, arrays[a[0]], a[1:], arrays[b[0]], b[1:], arrays[out[0]],
                                                     out[1:], add=add)
 
-    bind = cpu_product(a, b, out, req)
-    return lambda run, arrays: bind(arrays)(run)
-
-
-def cpu_product(a: Matrix, b: Matrix, out: Matrix, req: Req) -> Callable[[Sequence[Any]], BoundKernel]:
-    """`product` for the CPU in two steps: arrays -> a function (run) that computes."""
-    return lambda arrays: gemm(view(arrays, a), view(arrays, b), view(arrays, out), req == Req.ADD)
+    return lambda run, arrays: gemm(view(arrays, a), view(arrays, b), view(arrays, out), add)(run)
 
 
 def view(arrays: Sequence[np.ndarray], m: Matrix) -> np.ndarray:

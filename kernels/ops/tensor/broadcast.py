@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any, ClassVar
+from typing import ClassVar
 
 import numpy as np
 
@@ -13,7 +13,7 @@ from ...declare.property_op import register_operator
 from ...declare.traced import printed
 from ...ir.expr import load
 from ...kernel import KernelFunction
-from ...op import Expression, Req, Reqs, Shape, Specs
+from ...op import Expression, Reqs, Shape, Specs
 from .data_movement import Move, move_kernel, whole
 from .reshape import check_axis
 
@@ -44,17 +44,9 @@ class Broadcast(OperatorProperty):
 
     def backward_kernel(self, ins: Specs, outs: Specs, reqs: Reqs, target: str, train: bool) -> KernelFunction:
         if not ins[0].size:
-            return _cleared(reqs[0])
+            return move_kernel([], ins, outs, reqs, target, clear=True)
         total = Expression((load(0, ins[0].dtype),), combine="add")
         return printed(total, ins, outs, reqs, target, f"backward_{self.name}")
-
-
-def _cleared(req: Req) -> KernelFunction:
-    def kernel(run: Any, inputs: Sequence[Any], outputs: Sequence[Any]) -> None:
-        if req in (Req.WRITE, Req.INPLACE):
-            outputs[0][...] = 0
-
-    return kernel
 
 
 @register_operator("broadcast_to")

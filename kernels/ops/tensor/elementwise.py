@@ -117,7 +117,7 @@ def relu(data: Float) -> Float:
 
 
 @relu.gradient
-def _(dy, y):
+def _relu_gradient(dy, y):
     return where(y > 0, dy, y * 0)  # y is 0 or NaN here
 
 
@@ -128,7 +128,7 @@ def sigmoid(data: Float) -> Float:
 
 
 @sigmoid.gradient
-def _(dy, y):
+def _sigmoid_gradient(dy, y):
     return dy * y * (1 - y)
 
 
@@ -139,7 +139,7 @@ def softsign(data: Float) -> Float:
 
 
 @softsign.gradient
-def _(dy, data):
+def _softsign_gradient(dy, data):
     d = 1 + abs(data)
     return dy / (d * d)
 
@@ -155,42 +155,26 @@ def _(dy, y, *, alpha):
     return where((y > 0) & (y < 1), alpha * dy, 0)
 
 
+#: An activation by name, and its derivative from (dy, y): computed from the result, so backward keeps y alone. softsign keeps its
+#: input, since its output is the same for all large inputs.
+_ACTIVATIONS = {"relu": (relu, _relu_gradient), "sigmoid": (sigmoid, _sigmoid_gradient),
+                "tanh": (tanh, lambda dy, y: dy * (1 - y * y)), "softrelu": (softplus, lambda dy, y: dy * -lang.expm1(-y)),
+                "softsign": (softsign, _softsign_gradient)}
+
+
 def _activation(data: Float, *, act_type: Literal["relu", "sigmoid", "tanh", "softrelu", "softsign"]) -> Float:
     """An activation by name: relu max(x, 0), sigmoid 1/(1+e⁻ˣ), tanh, softrelu log(1+eˣ), softsign x/(1+|x|).
 
     data: any shape. Returns: the shape and dtype of data.
     """
-    if act_type == "relu":
-        return maximum(data, 0)
-    if act_type == "sigmoid":
-        return 1 / (1 + exp(-data))
-    if act_type == "tanh":
-        return tanh(data)
-    if act_type == "softrelu":
-        return softplus(data)
-    return data / (1 + abs(data))
-
-
-def _activation_gradient(dy, y, *, act_type):  # computed from the result, so backward keeps y alone
-    if act_type == "relu":
-        return where(y > 0, dy, y * 0)
-    if act_type == "sigmoid":
-        return dy * y * (1 - y)
-    if act_type == "tanh":
-        return dy * (1 - y * y)
-    return dy * -lang.expm1(-y)  # softrelu
-
-
-def _softsign_gradient(dy, data):
-    d = 1 + abs(data)
-    return dy / (d * d)
+    return _ACTIVATIONS[act_type][0](data)
 
 
 class ActivationOp(SimpleOp):
-    """Activation whose backward keeps the output; softsign keeps its input, since its output is the same for all large inputs."""
+    """Activation, whose derivative depends on act_type."""
 
     def make_gradient(self, p: Params) -> Gradient | None:
-        self._gradient_body = _softsign_gradient if p.act_type == "softsign" else _activation_gradient
+        self._gradient_body = _ACTIVATIONS[p.act_type][1]
         return super().make_gradient(p)
 
 
