@@ -37,7 +37,7 @@ class Timeouts:
     stall: float
 
 
-class Server(Protocol):
+class ServerListener(Protocol):
     """A server that the coordinator has news of."""
 
     index: int
@@ -66,7 +66,7 @@ class CoordinatorConnection:
 
     busy = False  # its requests do not keep those to servers waiting
 
-    def __init__(self, loop: EventLoop, servers: Sequence[Server], job: dict[str, Any], timeouts: Timeouts):
+    def __init__(self, loop: EventLoop, servers: Sequence[ServerListener], job: dict[str, Any], timeouts: Timeouts):
         self.job, self._loop, self._servers, self._timeouts = job, loop, servers, timeouts
         self.lost_since: float | None = None
         self.patience = 60.0
