@@ -14,8 +14,8 @@ import numpy as np
 
 from ...errors import FileError
 from ...ndarray.interop.params_file import read_array
+from .states import check_key, map_tree
 
-_MAX_DEPTH = 64  # of nested containers
 _IGNORED_CLASSES = ("mxnet.optimizer.", "mxnet.lr_scheduler.")
 _MARK = object()
 
@@ -77,7 +77,7 @@ def read_mxnet_states(data: bytes, source: str = "optimizer states") -> dict[Any
             root = root[0]
         if not isinstance(root, dict):
             raise ValueError(f"it holds a {type(root).__name__}, not a dictionary of states")
-        return {_key(k): _tree(v, 0) for k, v in root.items()}
+        return {check_key(k.decode() if isinstance(k, bytes) else k): map_tree(_array, v) for k, v in root.items()}
     except (ValueError, IndexError, KeyError, TypeError, AttributeError, AssertionError, FileError, RecursionError,
             OverflowError) as e:
         raise FileError(f"{source}: byte {at:,}: this is not an optimizer-state file of MXNet: {e}. "
@@ -187,21 +187,7 @@ def _global(name: str) -> Callable[..., Any]:
     raise ValueError(f"it names {name.replace(' ', '.')}, which state files do not use")
 
 
-def _key(key: Any) -> int | str:
-    if type(key) is bytes:
-        return key.decode()
-    if type(key) not in (int, str):
-        raise ValueError(f"a key is a {type(key).__name__}")
-    return key
-
-
-def _tree(value: Any, depth: int) -> Any:
-    if depth > _MAX_DEPTH:
-        raise ValueError("its states are nested too deeply")
-    if value is None:
-        return None
-    if isinstance(value, (tuple, list)):
-        return tuple(_tree(v, depth + 1) for v in value)
-    if isinstance(value, _Array) and value.value is not None:
-        return value.value
-    raise ValueError(f"a state is a {type(value).__name__}")
+def _array(leaf: Any) -> np.ndarray:
+    if isinstance(leaf, _Array) and leaf.value is not None:
+        return leaf.value
+    raise ValueError(f"a state is a {type(leaf).__name__}")

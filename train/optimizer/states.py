@@ -60,12 +60,13 @@ def load(data: bytes, source: str = "optimizer states") -> tuple[dict[int | str,
         extra = json.loads(metadata["extra"])
         if not isinstance(extra, dict):
             raise ValueError("extra is not a JSON object")
-        return {_key(k): map_tree(lambda i: tensors[str(i)], tree) for k, tree in json.loads(metadata["trees"])}, extra
+        return {check_key(k): map_tree(lambda i: tensors[str(i)], tree) for k, tree in json.loads(metadata["trees"])}, extra
     except (ValueError, KeyError, TypeError, RecursionError) as e:
         raise FileError(f"{source}: the metadata of the optimizer states are damaged: {type(e).__name__}: {e}.") from e
 
 
-def _key(key: Any) -> int | str:
+def check_key(key: Any) -> int | str:
+    """Return the key of a tree. Raises ValueError unless it is an integer or text."""
     if type(key) not in (int, str):
-        raise ValueError(f"a key is {key!r}")
+        raise ValueError(f"a key is a {type(key).__name__}")
     return key
