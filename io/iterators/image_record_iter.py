@@ -94,11 +94,10 @@ class ImageRecordIter(RecordIter):
     def __init__(self, path_imgrec: str | os.PathLike, data_shape: Sequence[int], batch_size: int,
                  path_imgidx: str | os.PathLike | None = None, path_imglist: str | os.PathLike | None = None,
                  label_width: int = 1, shuffle: bool = False, seed: int = 0, seed_aug: int | None = None, num_parts: int = 1,
-                 part_index: int = 0, round_batch: bool = True, preprocess_threads: int | None = None,
-                 prefetch_buffer: int = 4, dtype: Any = None, on_error: str = "raise", data_name: str = "data",
-                 label_name: str = "softmax_label", mean_img: str | os.PathLike = "", scale: float = 1.0,
-                 mirror: bool = False, rand_mirror: bool = False, max_random_contrast: float = 0.0,
-                 max_random_illumination: float = 0.0, **more: Any):
+                 part_index: int = 0, round_batch: bool = True, preprocess_threads: int | None = None, prefetch_buffer: int = 4,
+                 dtype: Any = None, on_error: str = "raise", data_name: str = "data", label_name: str = "softmax_label",
+                 mean_img: str | os.PathLike = "", scale: float = 1.0, mirror: bool = False, rand_mirror: bool = False,
+                 max_random_contrast: float = 0.0, max_random_illumination: float = 0.0, **more: Any):
         name = type(self).__name__
         kind = as_dtype(self.fixed_dtype or dtype or "float32")
         shape = check_image_shape(name, data_shape)

@@ -69,9 +69,8 @@ class NDArrayIter(DataIter):
     `index` of a batch holds its examples' positions in the arrays.
     """
 
-    def __init__(self, data: Any, label: Any = None, batch_size: int = 1, shuffle: bool = False,
-                 last_batch_handle: str = "pad", data_name: str = "data", label_name: str = "softmax_label",
-                 layout: str = "NCHW", seed: int | None = None):
+    def __init__(self, data: Any, label: Any = None, batch_size: int = 1, shuffle: bool = False, last_batch_handle: str = "pad",
+                 data_name: str = "data", label_name: str = "softmax_label", layout: str = "NCHW", seed: int | None = None):
         super().__init__(batch_size)
         check_choice("NDArrayIter", "last_batch_handle", last_batch_handle, ("pad", "discard", "roll_over"))
         if batch_size < 1:

@@ -336,9 +336,8 @@ class MXIndexedRecordIO(MXRecordIO):
                 raise FileError(f"{self.idx_path}: line {number} is not `key<TAB>offset`: {line.strip()[:60]!r}. "
                                 f"Delete the index to have it rebuilt.") from None
             if not 0 <= offset <= self._size - HEADER.size or offset % 4:
-                raise FileError(f"{self.idx_path}: line {number}: key {key!r} points at byte {offset:,} of "
-                                f"{self.uri}, where no record can begin (it has {self._size:,} bytes). "
-                                f"Delete the index to have it rebuilt.")
+                raise FileError(f"{self.idx_path}: line {number}: key {key!r} points at byte {offset:,} of {self.uri}, where no "
+                                f"record can begin (it has {self._size:,} bytes). Delete the index to have it rebuilt.")
             if key in self.idx:
                 warnings.warn(f"{self.idx_path}: line {number}: key {key!r} is repeated; the last line counts.", stacklevel=5)
             self.idx[key] = offset

@@ -116,9 +116,8 @@ def almost_equal(a: Any, b: Any, rtol: float | None = None, atol: float | None =
     return bool(np.allclose(a.astype(np.float64), b.astype(np.float64), r, t, equal_nan))
 
 
-def assert_almost_equal(a: Any, b: Any, rtol: float | None = None, atol: float | None = None,
-                        names: tuple[str, str] = ("a", "b"), equal_nan: bool = False, use_broadcast: bool = True,
-                        mismatches: tuple[int, int] = (10, 10)) -> None:
+def assert_almost_equal(a: Any, b: Any, rtol: float | None = None, atol: float | None = None, names: tuple[str, str] = ("a", "b"),
+                        equal_nan: bool = False, use_broadcast: bool = True, mismatches: tuple[int, int] = (10, 10)) -> None:
     """Raise AssertionError, with the largest differences, unless |a - b| ≤ atol + rtol |b| for all elements."""
     x, y = _numpy(a), _numpy(b)
     if not use_broadcast and x.shape != y.shape:

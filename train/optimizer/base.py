@@ -170,13 +170,9 @@ class Optimizer:
         return {n: float(attrs[n][key]) for n in names if key in attrs.get(n, {})}
 
     def _mult(self, index: Index, factors: Mapping[Any, float], field: str) -> float:
-        if not factors and not self.param_dict:
-            return 1.0
         if index in self.param_dict:
             return getattr(self.param_dict[index], field)
-        if index in factors:
-            return factors[index]
-        return factors.get(self.idx2name.get(index), 1.0)
+        return factors[index] if index in factors else factors.get(self.idx2name.get(index), 1.0)
 
     def _get_lr(self, index: Index) -> float:
         return self.learning_rate * self._mult(index, self.lr_mult, "lr_mult")

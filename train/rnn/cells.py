@@ -40,7 +40,7 @@ class BaseRNNCell:
     """
 
     _cells: Sequence[BaseRNNCell] = ()  # that this one is made of
-    _gate_names: Sequence[str] = ()  # what the names of the gates' arrays add to that of the stacked one
+    _gate_names: Sequence[str] = ()  # suffixes in the names of the gates' arrays, in the order of the stacked array
 
     def __init__(self, prefix: str = "", params: RNNParams | None = None):
         self._own_params = params is None
