@@ -12,7 +12,7 @@ from pathlib import Path
 import click
 from rich.console import Console
 from rich.progress import BarColumn, Progress, TaskProgressColumn, TextColumn, TimeElapsedColumn
-from rich.table import Table
+from rich.table import Column, Table
 
 from .. import engine
 from ..context import Context
@@ -186,9 +186,8 @@ class EpochDisplay:
 
 def closing_table(report: Report) -> Table:
     """Return a table of accuracy, speed and memory."""
-    table = Table(title=f"{report.network} on {report.device}", title_justify="left", show_header=False)
-    table.add_column("name")
-    table.add_column("value", justify="right")
+    table = Table("name", Column("value", justify="right"), title=f"{report.network} on {report.device}", title_justify="left",
+                  show_header=False)
     saved = 1 - report.planned_bytes / report.naive_bytes if report.naive_bytes else 0
     for row in (
         (f"Accuracy on the {report.held_out} held-out digits", f"{report.accuracy:.4f}"),

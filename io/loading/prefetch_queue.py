@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable, Sequence
+from itertools import accumulate
 from typing import Any
 
 import numpy as np
@@ -22,10 +23,7 @@ class PrefetchSlot:
     """The arrays of one batch, side by side in one chunk, and the producer's tag."""
 
     def __init__(self, layouts: Sequence[Layout], tag: Any):
-        offsets, end = [], 0
-        for layout in layouts:
-            offsets.append(end)
-            end += cdiv(layout.nbytes, _ALIGNMENT) * _ALIGNMENT
+        *offsets, end = accumulate((cdiv(layout.nbytes, _ALIGNMENT) * _ALIGNMENT for layout in layouts), initial=0)
         chunk = Chunk.new(end, cpu())
         self.var: Var = chunk.var
         self.arrays: list[NDArray] = [NDArray(layout, chunk=chunk, offset=offset) for offset, layout in zip(offsets, layouts)]
