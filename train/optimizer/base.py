@@ -170,6 +170,8 @@ class Optimizer:
         return {n: float(attrs[n][key]) for n in names if key in attrs.get(n, {})}
 
     def _mult(self, index: Index, factors: Mapping[Any, float], field: str) -> float:
+        if not factors and not self.param_dict:
+            return 1.0
         if index in self.param_dict:
             return getattr(self.param_dict[index], field)
         return factors[index] if index in factors else factors.get(self.idx2name.get(index), 1.0)
