@@ -117,5 +117,5 @@ class CTCLoss(HostOp):
                             0 if self.blank_label == "first" else k - 1)
         return loss, grad
 
-    def derivative(self, dy: list[Any], x: list[Any], y: list[Any]) -> Any:
+    def derivative(self, dy: list[np.ndarray], x: list[np.ndarray], y: list[np.ndarray]) -> Any:
         return y[1] * dy[0][:, None]

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
@@ -16,7 +16,7 @@ from ...ir.lang import exp, log, row_max, row_sum, trunc, where
 from ...kernel import KernelFunction
 from ...op import Req, Reqs, Shape, Spec, Specs, merge_shapes
 from ..tensor.arange import indices
-from ..tensor.data_movement import Move, move_kernel, whole
+from .regression_output import Unchanged
 
 
 class LabelLoss(OperatorProperty):
@@ -34,7 +34,7 @@ class LabelLoss(OperatorProperty):
             raise ShapeError(f"{self.name}: data {x} needs a batch and a class axis.")
         return merge_shapes(self.name, "label", label, x[:-1])
 
-    def label_kernel(self, body: Any, views: Sequence[Shape], result: Shape, kept: Shape, ins: Specs,
+    def label_kernel(self, body: Callable[..., Any], views: Sequence[Shape], result: Shape, kept: Shape, ins: Specs,
                      outs: Specs, reqs: Reqs, target: str) -> KernelFunction:
         """Build the row kernel of a body whose last argument is the class index of each column."""
         classes = max(v[-1] for v in views)
@@ -45,7 +45,7 @@ class LabelLoss(OperatorProperty):
 
 
 @register_operator("SVMOutput")
-class SVMOutput(LabelLoss):
+class SVMOutput(Unchanged, LabelLoss):
     """The data unchanged, as class scores; the derivative is that of the hinge loss. The head gradient is ignored.
 
     margin:      the score of the label must exceed it, all other scores must be below -margin.
@@ -57,14 +57,10 @@ class SVMOutput(LabelLoss):
     regularization_coefficient: float = 1.0
     use_linear: bool = False
     backward_reads = ("x1", "y0")
-    forward_inplace = ((0, 0),)
 
     def infer_shape(self, in_shape: Shapes, out_shape: Shapes) -> tuple[Shapes, Shapes, Shapes]:
         x = merge_shapes(self.name, "data and output", in_shape[0], out_shape[0])
         return [x, self.match(x, in_shape[1])], [x], []
-
-    def forward_kernel(self, ins: Specs, outs: Specs, reqs: Reqs, target: str, train: bool) -> KernelFunction:
-        return move_kernel([Move(0, whole, 0, whole)], ins, outs, reqs, target)
 
     def backward_kernel(self, ins: Specs, outs: Specs, reqs: Reqs, target: str, train: bool) -> KernelFunction:
         n, c = math.prod(outs[0].shape[:-1]), outs[0].shape[-1]
@@ -114,7 +110,7 @@ class SoftmaxCrossEntropy(LabelLoss):
 
 
 @register_operator("IdentityAttachKLSparseReg")
-class IdentityAttachKLSparseReg(OperatorProperty):
+class IdentityAttachKLSparseReg(Unchanged):
     """The data unchanged; backward adds the derivative of a penalty on units that are often active.
 
     data: [n, c], between 0 and 1. The penalty is the Kullback-Leibler divergence between sparseness_target and the moving average
@@ -126,7 +122,6 @@ class IdentityAttachKLSparseReg(OperatorProperty):
     momentum: float = 0.9
     state_names = ("moving_avg",)
     backward_reads = ("dy0", "x0")
-    forward_inplace = ((0, 0),)
 
     def validate(self) -> None:
         if not 0 < self.sparseness_target < 1 or not 0 <= self.momentum <= 1:
@@ -140,9 +135,6 @@ class IdentityAttachKLSparseReg(OperatorProperty):
         if len(x) < 2:
             raise ShapeError(f"{self.name}: data {x} needs a batch and a unit axis.")
         return [x], [x], [(x[1],)]
-
-    def forward_kernel(self, ins: Specs, outs: Specs, reqs: Reqs, target: str, train: bool) -> KernelFunction:
-        return move_kernel([Move(0, whole, 0, whole)], ins, outs, reqs, target)
 
     def backward_kernel(self, ins: Specs, outs: Specs, reqs: Reqs, target: str, train: bool) -> KernelFunction:
         x, average = ins[1], ins[2]

@@ -15,7 +15,16 @@ from ...op import Reqs, Specs, is_known, merge_shapes
 from ..tensor.data_movement import Move, move_kernel, whole
 
 
-class RegressionOutput(OperatorProperty):
+class Unchanged(OperatorProperty):
+    """Base class: the output is the data."""
+
+    forward_inplace = ((0, 0),)
+
+    def forward_kernel(self, ins: Specs, outs: Specs, reqs: Reqs, target: str, train: bool) -> KernelFunction:
+        return move_kernel([Move(0, whole, 0, whole)], ins, outs, reqs, target)
+
+
+class RegressionOutput(Unchanged):
     """Base class: an output and a label of as many elements. The head gradient is ignored."""
 
     grad_scale: float = 1.0
@@ -23,7 +32,6 @@ class RegressionOutput(OperatorProperty):
     argument_names = ("data", "label")
     gradient_arguments = (0,)
     backward_reads = ("y0", "x1")
-    forward_inplace = ((0, 0),)
     backward_inplace = (("y0", 0),)
     own_dtypes = True
 
@@ -43,7 +51,7 @@ class RegressionOutput(OperatorProperty):
 
     def forward_kernel(self, ins: Specs, outs: Specs, reqs: Reqs, target: str, train: bool) -> KernelFunction:
         if self.kind != "logistic":
-            return move_kernel([Move(0, whole, 0, whole)], ins, outs, reqs, target)
+            return super().forward_kernel(ins, outs, reqs, target, train)
         full = outs[0].shape
 
         def body(x: Any) -> Any:
@@ -80,17 +88,13 @@ class MAERegressionOutput(RegressionOutput):
     kind: ClassVar[str] = "absolute"
 
 
-class ConstantLoss(OperatorProperty):
+class ConstantLoss(Unchanged):
     """Base class: the data as a loss. The derivative is a constant; the head gradient is ignored."""
 
     grad_scale = 1.0
     valid_thresh = 0.0
     normalization = "null"
     backward_reads = ("y",)  # the output is the data; the head gradient is not needed
-    forward_inplace = ((0, 0),)
-
-    def forward_kernel(self, ins: Specs, outs: Specs, reqs: Reqs, target: str, train: bool) -> KernelFunction:
-        return move_kernel([Move(0, whole, 0, whole)], ins, outs, reqs, target)
 
     def backward_kernel(self, ins: Specs, outs: Specs, reqs: Reqs, target: str, train: bool) -> KernelFunction:
         full, scale, above = (1, outs[0].size), self.grad_scale, self.valid_thresh

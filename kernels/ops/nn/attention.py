@@ -8,7 +8,6 @@ Source: Vaswani et al. 2017, arXiv:1706.03762.
 from __future__ import annotations
 
 import math
-from typing import Any
 
 from ....errors import ShapeError
 from ...declare.composite import TracedValue, composite, ops
@@ -39,21 +38,21 @@ def _scores(q: TracedValue, k: TracedValue) -> TracedValue:
 
 
 @composite("_contrib_interleaved_matmul_selfatt_qk")
-def selfatt_qk(queries_keys_values: Any, *, heads: int) -> Any:
+def selfatt_qk(queries_keys_values: TracedValue, *, heads: int) -> TracedValue:
     """q kᵀ / √depth of each head: [batch · heads, time, time]."""
     q, k, _ = _heads("interleaved_matmul_selfatt_qk", queries_keys_values, heads, 3)
     return _scores(q, k)
 
 
 @composite("_contrib_interleaved_matmul_selfatt_valatt")
-def selfatt_valatt(queries_keys_values: Any, attention: Any, *, heads: int) -> Any:
+def selfatt_valatt(queries_keys_values: TracedValue, attention: TracedValue, *, heads: int) -> TracedValue:
     """attention [batch · heads, time, time] times the values: [time, batch, heads · depth]."""
     *_, v = _heads("interleaved_matmul_selfatt_valatt", queries_keys_values, heads, 3)
     return _together(ops.batch_dot(attention, v), heads)
 
 
 @composite("_contrib_interleaved_matmul_encdec_qk")
-def encdec_qk(queries: Any, keys_values: Any, *, heads: int) -> Any:
+def encdec_qk(queries: TracedValue, keys_values: TracedValue, *, heads: int) -> TracedValue:
     """q kᵀ / √depth of each head, with separate queries: [batch · heads, queries, keys]."""
     (q,), (k, _) = _heads("interleaved_matmul_encdec_qk", queries, heads, 1), _heads(
         "interleaved_matmul_encdec_qk", keys_values, heads, 2)
@@ -61,14 +60,14 @@ def encdec_qk(queries: Any, keys_values: Any, *, heads: int) -> Any:
 
 
 @composite("_contrib_interleaved_matmul_encdec_valatt")
-def encdec_valatt(keys_values: Any, attention: Any, *, heads: int) -> Any:
+def encdec_valatt(keys_values: TracedValue, attention: TracedValue, *, heads: int) -> TracedValue:
     """attention [batch · heads, queries, keys] times the values: [queries, batch, heads · depth]."""
     _, v = _heads("interleaved_matmul_encdec_valatt", keys_values, heads, 2)
     return _together(ops.batch_dot(attention, v), heads)
 
 
 @composite("_contrib_div_sqrt_dim")
-def div_sqrt_dim(data: Any) -> Any:
+def div_sqrt_dim(data: TracedValue) -> TracedValue:
     """data / √(the size of its last axis)."""
     if not data.ndim:
         raise ShapeError("div_sqrt_dim: data has no axes. It needs at least one.")

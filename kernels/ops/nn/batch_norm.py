@@ -17,8 +17,8 @@ from ...kernel import KernelFunction
 from ...op import Req, Reqs, Shape, Specs, merge_shapes
 from ..tensor.reshape import check_axis
 from .batch_norm_fused import NormaliseMoving, NormaliseOp, norm_tail
-from .norm_gradient import differentiable_gradient
-from .softmax import Rows, rows_along
+from .norm_layers import differentiable_gradient
+from .softmax import Rows, pieces, rows_along
 
 _SLOTS = 64  # largest number of pieces, each with its own partial sums
 
@@ -82,9 +82,13 @@ class BatchNorm(OperatorProperty):
                                  f"{self.axis}.")
         return [x, c, c], [x, c, c], [c, c]
 
+    def rows(self, shape: Shape) -> Rows:
+        """Return the shape of data as [outer, channels, inner]."""
+        return rows_along(shape, check_axis(self.name, self.axis, len(shape)))
+
     def view(self, shape: Shape) -> tuple[Shape, Shape, Shape]:
         """Return the shapes of data, its statistics and gamma for the sums."""
-        outer, n, inner = rows_along(shape, check_axis(self.name, self.axis, len(shape)))
+        outer, n, inner = self.rows(shape)
         return (outer, n, inner), (1, n, 1), (n, 1)
 
     def infer_type(self, in_type: Dtypes, out_type: Dtypes) -> tuple[Dtypes, Dtypes, Dtypes]:
@@ -93,7 +97,7 @@ class BatchNorm(OperatorProperty):
         return [d, p, p], [d, p, p], [p, p]
 
     def forward_kernel(self, ins: Specs, outs: Specs, reqs: Reqs, target: str, train: bool) -> KernelFunction:
-        rows = rows_along(ins[0].shape, check_axis(self.name, self.axis, len(ins[0].shape)))
+        rows = self.rows(ins[0].shape)
         batch, eps, momentum, req = train and not self.use_global_stats, self.eps, self.momentum, reqs[0]
         if target == "gpu":
             norm, p = gpu_module("nn.triton_norm"), self
@@ -133,12 +137,12 @@ class BatchNorm(OperatorProperty):
                     v += t
                     assign(y[a:z], req, v)
 
-                _pieces(run, rows, write)
+                pieces(run, rows[0], _step(rows), write)
 
         return kernel
 
     def backward_kernel(self, ins: Specs, outs: Specs, reqs: Reqs, target: str, train: bool) -> KernelFunction:
-        rows = rows_along(ins[0].shape, check_axis(self.name, self.axis, len(ins[0].shape)))
+        rows = self.rows(ins[0].shape)
         batch = train and not self.use_global_stats
         if target == "gpu":
             norm, p = gpu_module("nn.triton_norm"), self
@@ -169,21 +173,15 @@ class BatchNorm(OperatorProperty):
                 v *= scale
                 assign(dx[a:z], reqs[0], v)
 
-            _pieces(run, rows, write)
+            pieces(run, rows[0], _step(rows), write)
 
         return kernel
 
 
 def _step(rows: Rows) -> int:
-    """Return the length of a piece along outer; it depends on the size alone."""
+    """Return the length of a piece along outer, of at most _SLOTS; it depends on the size alone."""
     outer, n, inner = rows
     return max(1, (1 << 16) // max(1, n * inner), cdiv(outer, _SLOTS))
-
-
-def _pieces(run: Any, rows: Rows, work: Any) -> None:
-    """Call work(first, last) over outer in at most _SLOTS pieces, in parallel."""
-    outer, step = rows[0], _step(rows)
-    run.parallel(lambda i: work(i * step, min(i * step + step, outer)), cdiv(outer, step))
 
 
 def _sums(run: Any, rows: Rows, dtype: np.dtype, *values: Any) -> list[np.ndarray]:
@@ -195,7 +193,7 @@ def _sums(run: Any, rows: Rows, dtype: np.dtype, *values: Any) -> list[np.ndarra
         for k, value in enumerate(values):
             partial[k, a // step] = total(value(a, z).astype(dtype, copy=False), (0, 2))[0, :, 0]
 
-    _pieces(run, rows, add)
+    pieces(run, rows[0], step, add)
     return [total(p, (0,))[0] for p in partial]
 
 

@@ -18,8 +18,7 @@ from ...ir.lang import sqrt
 from ...kernel import Kernel, KernelFunction
 from ...op import Op, Req, Reqs, Shape, Spec, Specs, builtin
 from ...params import Params
-from ..tensor.reshape import check_axis
-from .softmax import Rows, rows_along
+from .softmax import Rows
 
 
 class NormaliseOp(TracedOp):
@@ -71,7 +70,7 @@ class NormTailOp(Op):
         op = builtin("BatchNorm")
         assert isinstance(op, PropertyOp)
         norm: Any = op.property(p)
-        return norm, rows_along(x.shape, check_axis(norm.name, norm.axis, len(x.shape))), train and not norm.use_global_stats
+        return norm, norm.rows(x.shape), train and not norm.use_global_stats
 
 
 class NormTail(NormTailOp):

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
-from typing import Any, ClassVar, Literal
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
 from ....errors import ParameterError, ShapeError
 from ...configs.key import Config, Key
@@ -14,15 +14,18 @@ from ...kernel import KernelFunction
 from ...op import Product, Req, Reqs, Shape, Spec, Specs, merge_shapes
 from .convolution_cpu import DEFAULT, ConvolutionGeometry, backward, conv_key, forward
 
+if TYPE_CHECKING:
+    from ...gpu.epilogue import Epilogue
 
-def check_axes(layer: OperatorProperty, rank: int, **least: int) -> None:
-    """Raise ParameterError unless each parameter is empty or has rank numbers, none below its least."""
+
+def check_axes(name: str, params: Any, rank: int, **least: int) -> None:
+    """Raise ParameterError unless each of these parameters is empty or has rank numbers, none below its least."""
     for what, low in least.items():
-        given = getattr(layer, what)
+        given = getattr(params, what)
         if given and len(given) != rank:
-            raise ParameterError(f"{layer.name}: {what}={given} must have {rank} numbers, as kernel has.")
+            raise ParameterError(f"{name}: {what}={given} must have {rank} numbers, as kernel has.")
         if min(given, default=low) < low:
-            raise ParameterError(f"{layer.name}: {what}={given} must be at least {low}.")
+            raise ParameterError(f"{name}: {what}={given} must be at least {low}.")
 
 
 class Spatial(OperatorProperty):
@@ -63,7 +66,7 @@ class ConvolutionLayer(Spatial):
         rank = len(self.kernel)
         if not 1 <= rank <= 3 or min(self.kernel) < 1:
             raise ParameterError(f"{self.name}: kernel={self.kernel} must be one to three sizes of at least 1.")
-        check_axes(self, rank, stride=1, dilate=1, pad=0)
+        check_axes(self.name, self, rank, stride=1, dilate=1, pad=0)
         if self.num_filter < 1 or self.num_group < 1 or self.num_filter % self.num_group:
             raise ParameterError(f"{self.name}: num_filter={self.num_filter} must be a multiple of "
                                  f"num_group={self.num_group}.")
@@ -174,7 +177,7 @@ class Convolution(ConvolutionLayer):
         return lambda run, inputs, outputs: forward(run, g, inputs[0], inputs[1], inputs[2] if bias else None, outputs[0],
                                                     add=req == Req.ADD)
 
-    def gpu_kernel(self, ins: Specs, out: Spec, req: Req, epilogue: Any = None) -> Callable[[Any, Sequence[Any], Any], None]:
+    def gpu_kernel(self, ins: Specs, out: Spec, req: Req, epilogue: Epilogue | None = None) -> KernelFunction:
         """Return the GPU function f(run, inputs, output). The arrays of an Epilogue (gpu/epilogue.py) follow the inputs."""
         g, bias, conv = self.geometry(ins[0].shape), not self.no_bias, gpu_module("nn.triton_conv")
         if req == Req.NULL or not out.size:

@@ -10,7 +10,6 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import product
-from typing import Any
 
 import numpy as np
 
@@ -18,6 +17,7 @@ from ....integers import cdiv
 from ...configs import active as active_configs
 from ...configs.key import Config, Key, key
 from ...declare.operator_property import assign, math_dtype
+from ...kernel import Run
 from ...op import Req, Reqs, Shape
 
 _CACHE = 1 << 20  # bytes of the window matrix
@@ -120,7 +120,7 @@ def _flat_weight(g: ConvolutionGeometry, weight: np.ndarray, dtype: np.dtype) ->
     return np.ascontiguousarray(channels_second(g, weight), dtype=dtype).reshape(g.groups, g.f // g.groups, g.depth)
 
 
-def forward(run: Any, g: ConvolutionGeometry, x: np.ndarray, weight: np.ndarray, bias: np.ndarray | None, y: np.ndarray, *,
+def forward(run: Run, g: ConvolutionGeometry, x: np.ndarray, weight: np.ndarray, bias: np.ndarray | None, y: np.ndarray, *,
             add: bool) -> None:
     """Compute y = (or +=) convolution of x with weight, plus bias."""
     dtype = math_dtype(y.dtype)
@@ -150,7 +150,7 @@ def forward(run: Any, g: ConvolutionGeometry, x: np.ndarray, weight: np.ndarray,
     active_configs.limited(run.parallel, config["threads"])(piece, len(pieces))
 
 
-def backward(run: Any, g: ConvolutionGeometry, dy: np.ndarray, x: np.ndarray, weight: np.ndarray, grads: Sequence[np.ndarray],
+def backward(run: Run, g: ConvolutionGeometry, dy: np.ndarray, x: np.ndarray, weight: np.ndarray, grads: Sequence[np.ndarray],
              reqs: Reqs) -> None:
     """Compute the derivatives by data, weight and, if grads has a third array, bias."""
     dtype = math_dtype(dy.dtype)

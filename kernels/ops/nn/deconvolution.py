@@ -42,7 +42,7 @@ class Deconvolution(ConvolutionLayer):
 
     def validate(self) -> None:
         super().validate()
-        check_axes(self, len(self.kernel), adj=0, target_shape=0)
+        check_axes(self.name, self, len(self.kernel), adj=0, target_shape=0)
         if not any(self.target_shape) and any(a >= s for a, s in zip(self.adj, self.axes("stride"))):
             raise ParameterError(f"{self.name}: adj={self.adj} must be smaller than stride={self.axes('stride')}.")
 

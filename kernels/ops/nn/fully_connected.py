@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
-from typing import Any, ClassVar
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
 
@@ -16,6 +16,9 @@ from ...declare.property_op import register_operator
 from ...kernel import BoundKernel, Kernel, KernelFunction
 from ...op import Product, Req, Reqs, Shape, Spec, Specs, merge_shapes
 from ..linalg.gemm import gemm, matrix, product, sum_rows, together, tuning_keys, view
+
+if TYPE_CHECKING:
+    from ...gpu.epilogue import Epilogue
 
 
 @register_operator("FullyConnected")
@@ -111,7 +114,7 @@ class FullyConnected(OperatorProperty):
 
         return Kernel(bind=bind)
 
-    def gpu_kernel(self, ins: Specs, out: Spec, req: Req, epilogue: Any = None) -> Callable[[Any, Sequence[Any], Any], None]:
+    def gpu_kernel(self, ins: Specs, out: Spec, req: Req, epilogue: Epilogue | None = None) -> KernelFunction:
         """Return the GPU function f(run, inputs, output). The arrays of an Epilogue (gpu/epilogue.py) follow the inputs."""
         (n, k), h, bias, gemm = self._sizes(ins[0].shape), self.num_hidden, not self.no_bias, gpu_module("linalg.triton_gemm")
         x, w, y = matrix(0, (1, n, k), False), matrix(1, (1, h, k), True), matrix(-1, (1, n, h), False)

@@ -37,8 +37,8 @@ def padded(x: TracedValue, pad: Sequence[int], after: Sequence[int] | None = Non
 
 
 @composite("im2col", linear=True)
-def im2col(data: Any, *, kernel: tuple[int, ...], stride: tuple[int, ...] = (), dilate: tuple[int, ...] = (),
-           pad: tuple[int, ...] = ()) -> Any:
+def im2col(data: TracedValue, *, kernel: tuple[int, ...], stride: tuple[int, ...] = (), dilate: tuple[int, ...] = (),
+           pad: tuple[int, ...] = ()) -> TracedValue:
     """The windows a convolution reads, as columns: [n, c · kernel, windows]. data: [n, c, ...]."""
     n, c, *size = data.shape
     p = Params({"kernel": kernel, "stride": stride, "dilate": dilate, "pad": pad})
@@ -63,8 +63,8 @@ def _columns(x: TracedValue, kernel: Sequence[int], stride: Sequence[int], dilat
 
 
 @composite("_at_the_largest", gives=("values",))
-def at_the_largest(values: Any, data: Any, *, kernel: tuple[int, ...], stride: tuple[int, ...], pad: tuple[int, ...],
-                   outs: tuple[int, ...]) -> Any:
+def at_the_largest(values: TracedValue, data: TracedValue, *, kernel: tuple[int, ...], stride: tuple[int, ...],
+                   pad: tuple[int, ...], outs: tuple[int, ...]) -> TracedValue:
     """Return values at the largest element of data [n, c, ...] in each window, the first of equals: [n, c, *outs]."""
     n, c, *size = data.shape
     after = [max(0, (o - 1) * t + k - s - p) for o, t, k, s, p in zip(outs, stride, kernel, size, pad)]
@@ -78,8 +78,8 @@ _adjoint = CompositeGradient(im2col)
 
 
 @composite("col2im", linear=True)
-def col2im(data: Any, *, output_size: tuple[int, ...], kernel: tuple[int, ...], stride: tuple[int, ...] = (),
-           dilate: tuple[int, ...] = (), pad: tuple[int, ...] = ()) -> Any:
+def col2im(data: TracedValue, *, output_size: tuple[int, ...], kernel: tuple[int, ...], stride: tuple[int, ...] = (),
+           dilate: tuple[int, ...] = (), pad: tuple[int, ...] = ()) -> list[TracedValue]:
     """Add columns to the planes at their windows: the derivative of im2col. data: [n, c · kernel, windows].
 
     Returns: [n, c, *output_size].
@@ -103,8 +103,8 @@ def _check_correlation(p: Params) -> None:
 
 
 @composite("Correlation", check=_check_correlation)
-def correlation(data1: Any, data2: Any, *, kernel_size: int = 1, max_displacement: int = 1, stride1: int = 1, stride2: int = 1,
-                pad_size: int = 0, is_multiply: bool = True) -> Any:
+def correlation(data1: TracedValue, data2: TracedValue, *, kernel_size: int = 1, max_displacement: int = 1,
+                stride1: int = 1, stride2: int = 1, pad_size: int = 0, is_multiply: bool = True) -> TracedValue:
     """Correlation of windows of data1 with displaced windows of data2: the mean product over window and channels, or the mean
     absolute difference if not is_multiply.
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from ....errors import ParameterError, ShapeError
@@ -150,7 +150,7 @@ _KINDS: dict[str, Op] = {
 class LeakyReLUOp(DispatchOp):
     """LeakyReLU, which also checks the parameters of rrelu."""
 
-    def parse(self, given: Any) -> Params:
+    def parse(self, given: Mapping[str, Any]) -> Params:
         p = super().parse(given)
         if p.act_type == "rrelu":
             Rrelu(lower_bound=p.lower_bound, upper_bound=p.upper_bound).validate()

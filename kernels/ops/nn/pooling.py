@@ -18,6 +18,7 @@ from ...declare.property_op import register_operator
 from ...kernel import KernelFunction
 from ...op import Req, Reqs, Shape, Specs, merge_shapes
 from .convolution import Spatial, check_axes
+from .softmax import pieces
 
 _CACHE = 1 << 22  # bytes of input per piece; with smaller pieces, waiting for the GIL costs more than the cache saves
 
@@ -80,7 +81,7 @@ class Pooling(Spatial):
             if not 1 <= rank <= 3 or min(self.kernel) < 1:
                 raise ParameterError(f"{self.name}: kernel={self.kernel} must be one to three sizes of at least 1, "
                                      f"or global_pool=True.")
-            check_axes(self, rank, stride=1, pad=0)
+            check_axes(self.name, self, rank, stride=1, pad=0)
         if self.pool_type == "lp" and self.p_value not in (1, 2, 3):
             raise ParameterError(f"{self.name}: pool_type 'lp' needs p_value 1, 2 or 3, not {self.p_value}.")
 
@@ -255,8 +256,7 @@ def _blocks(run: Any, x: np.ndarray, work: Callable[[int, int], None]) -> None:
     """Call work(first, last) over the planes of x in pieces that fit in cache, in parallel."""
     if not x.size:
         return
-    step = max(1, _CACHE * len(x) // x.nbytes)
-    run.parallel(lambda i: work(i * step, min(i * step + step, len(x))), cdiv(len(x), step))
+    pieces(run, len(x), max(1, _CACHE * len(x) // x.nbytes), work)
 
 
 def _extent(g: PoolingGeometry) -> Shape:

@@ -10,8 +10,8 @@ import numpy as np
 from ....dtype import is_float
 from ....errors import DTypeError, ParameterError, ShapeError
 from ....integers import cdiv
-from ...declare.host_op import HostOp, known
-from ...declare.operator_property import Dtypes, Shapes
+from ...declare.host_op import HostOp
+from ...declare.operator_property import Dtypes, KnownShapes, Shapes
 from ...declare.property_op import register_operator
 from .convolution import check_axes
 
@@ -37,7 +37,7 @@ class PoolingV1(HostOp):
         if len(self.kernel) != 2 or min(self.kernel) < 1:
             raise ParameterError(f"{self.name}: kernel={self.kernel} must be two sizes of at least 1, or global_pool=True. Use "
                                  f"Pooling for other numbers of axes.")
-        check_axes(self, 2, stride=1, pad=0)
+        check_axes(self.name, self, 2, stride=1, pad=0)
 
     def _axes(self, shape: Any) -> list[tuple[int, int, int, int]]:
         """Return (windows, kernel, stride, pad) for height and width."""
@@ -52,13 +52,11 @@ class PoolingV1(HostOp):
             found.append(((cdiv(left, s) if self.pooling_convention == "full" else left // s) + 1, k, s, p))
         return found
 
-    def infer_shape(self, in_shape: Shapes, out_shape: Shapes) -> tuple[Shapes, Shapes, Shapes]:
+    def output_shapes(self, in_shape: KnownShapes) -> Shapes:
         x = in_shape[0]
-        if x is None or not known(in_shape):
-            return list(in_shape), list(out_shape), []
         if len(x) != 4:
             raise ShapeError(f"{self.name}: data {x} must be [n, c, h, w]. Use Pooling for other numbers of axes.")
-        return [x], [(*x[:2], *(axis[0] for axis in self._axes(x)))], []
+        return [(*x[:2], *(axis[0] for axis in self._axes(x)))]
 
     def infer_type(self, in_type: Dtypes, out_type: Dtypes) -> tuple[Dtypes, Dtypes, Dtypes]:
         if in_type[0] is not None and not is_float(in_type[0]):
@@ -90,7 +88,7 @@ class PoolingV1(HostOp):
         total = np.add.reduce(windows)
         return total / len(windows) if self.pool_type == "avg" else total
 
-    def derivative(self, dy: list[Any], x: list[Any], y: list[Any]) -> Any:
+    def derivative(self, dy: list[np.ndarray], x: list[np.ndarray], y: list[np.ndarray]) -> Any:
         padded = self._padded(x[0])
         spread = np.zeros_like(padded)
         seen = self._windows(padded, x[0].shape)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, ClassVar, Literal
 
 import numpy as np
@@ -17,7 +17,7 @@ from ...declare.operator_property import Dtypes, OperatorProperty, Shapes, assig
 from ...declare.property_op import register_operator
 from ...ir.expr import load
 from ...ir.lang import exp, log, row_max, row_sum
-from ...kernel import KernelFunction
+from ...kernel import KernelFunction, Run
 from ...op import Formula, Req, Reqs, Shape, Spec, Specs
 from ..tensor.reshape import check_axis
 
@@ -77,10 +77,14 @@ def softmax_into(y: np.ndarray, req: Req, x: np.ndarray, scale: float = 1.0, *, 
         assign(y, req, found)
 
 
-def blocks(run: Any, rows: Rows, itemsize: int, work: Any) -> None:
+def blocks(run: Run, rows: Rows, itemsize: int, work: Callable[[int, int], None]) -> None:
     """Call work(first, last) over outer in pieces that fit in cache, in parallel."""
-    step = max(1, _CACHE // max(1, rows[1] * rows[2] * itemsize))
-    run.parallel(lambda i: work(i * step, min(i * step + step, rows[0])), cdiv(rows[0], step))
+    pieces(run, rows[0], max(1, _CACHE // max(1, rows[1] * rows[2] * itemsize)), work)
+
+
+def pieces(run: Run, n: int, step: int, work: Callable[[int, int], None]) -> None:
+    """Call work(first, last) over n in pieces of step, in parallel."""
+    run.parallel(lambda i: work(i * step, min(i * step + step, n)), cdiv(n, step))
 
 
 class SoftmaxLike(OperatorProperty):

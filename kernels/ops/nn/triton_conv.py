@@ -160,7 +160,7 @@ def _inside(g: ConvolutionGeometry) -> inside.Sizes | None:
     return s if s.depthwise or min(s.c, s.f) >= _SEVERAL else None
 
 
-def _last(run: Any, array: Any, n: int, c: int, positions: int, *, fill: bool = True) -> Any:
+def _last(run: Run, array: DeviceArray, n: int, c: int, positions: int, *, fill: bool = True) -> Any:
     """Copy [n, c, positions] to [n, positions, c]; fill=False: only allocate."""
     turned = run.workspace((n * positions * c,), bfloat16 if "bfloat16" in str(array.dtype) else np.dtype(str(array.dtype)[6:]))
     if fill:

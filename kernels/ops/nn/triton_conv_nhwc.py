@@ -22,8 +22,10 @@ from ...gpu.epilogue import Epilogue, epilogue, with_epilogue
 from ...gpu.launch import launch, wide_float
 from ...gpu.source import tl, triton
 from ...gpu.target import block_for, interpreting, multiprocessors, tile_size
+from ...kernel import DeviceArray, Run
 from ..linalg import triton_gemm_kernels as products
 from ..linalg.triton_gemm import Blocks, gemm, precision
+from .convolution_cpu import ConvolutionGeometry
 
 
 @triton.jit
@@ -218,8 +220,8 @@ class Sizes:
         return self.taps == 1 and self.stride == (1, 1) and self.pad == (0, 0) and self.groups == 1
 
 
-def sizes(g: Any) -> Sizes | None:
-    """Return the sizes of a convolution_cpu.ConvolutionGeometry; None for three dimensions."""
+def sizes(g: ConvolutionGeometry) -> Sizes | None:
+    """Return the sizes of a convolution; None for three dimensions."""
     if len(g.kernel) > 2:
         return None
 
@@ -273,7 +275,7 @@ def _unit(*values: int) -> int:
     return 1 if math.gcd(*values) % 8 else 8
 
 
-def _blocks(run: Any, what: str, s: Sizes, array: Any, m: int, n: int, k: int, tap_k: int) -> Blocks:
+def _blocks(run: Run, what: str, s: Sizes, array: DeviceArray, m: int, n: int, k: int, tap_k: int) -> Blocks:
     name = str(array.dtype).removeprefix("torch.")
     itemsize = {"float64": 8, "float32": 4}.get(name, 2)
     if interpreting():
@@ -288,7 +290,7 @@ def _blocks(run: Any, what: str, s: Sizes, array: Any, m: int, n: int, k: int, t
     return Blocks(**active_configs.choice(asked, asdict(default)))
 
 
-def numbers(array: Any) -> dict[str, Any]:
+def numbers(array: DeviceArray) -> dict[str, Any]:
     """Return the constexprs of the arithmetic for this dtype. Raises DTypeError for integers."""
     if "float" not in str(array.dtype):
         raise DTypeError(f"Convolution: {str(array.dtype).removeprefix('torch.')} has no kernel on a GPU: integers are "
@@ -303,8 +305,8 @@ def _rows(n: int, columns: int) -> Any:
 
 
 # ---- launches --------------------------------------------------------------------------------------------------------
-def forward(run: Any, s: Sizes, x: Any, weight: Any, bias: Any, y: Any, *, add: bool, epilogue: Epilogue | None = None,
-            others: Sequence[Any] = ()) -> None:
+def forward(run: Run, s: Sizes, x: DeviceArray, weight: DeviceArray, bias: DeviceArray | None, y: DeviceArray, *, add: bool,
+            epilogue: Epilogue | None = None, others: Sequence[DeviceArray] = ()) -> None:
     """y [n, p, q, f] = (or +=) convolution of x [n, h, w, c] with weight [f, r, s, c], plus bias (or None); then the epilogue."""
     m, more = s.n * math.prod(s.y), {"epilogue": epilogue, "others": others}
     if s.plain:
@@ -317,7 +319,7 @@ def forward(run: Any, s: Sizes, x: Any, weight: Any, bias: Any, y: Any, *, add: 
                 **more)
 
 
-def data_gradient(run: Any, s: Sizes, dy: Any, weight: Any, dx: Any, *, add: bool) -> None:
+def data_gradient(run: Run, s: Sizes, dy: DeviceArray, weight: DeviceArray, dx: DeviceArray, *, add: bool) -> None:
     """dx [n, h, w, c] = (or +=) the derivative by data."""
     m = s.n * math.prod(s.x)
     if s.plain:
@@ -333,10 +335,10 @@ def data_gradient(run: Any, s: Sizes, dy: Any, weight: Any, dx: Any, *, add: boo
                     vertical, horizontal, (1, 1), s.stride, turn=True, add=add)
 
 
-def _gather(run: Any, what: str, s: Sizes, x: Any, weight: Any, bias: Any, y: Any, read: tuple[int, int],
-            walked: tuple[int, int], written: tuple[int, int], inner: int, columns: int, vertical: Phase,
+def _gather(run: Run, what: str, s: Sizes, x: DeviceArray, weight: DeviceArray, bias: DeviceArray | None, y: DeviceArray,
+            read: tuple[int, int], walked: tuple[int, int], written: tuple[int, int], inner: int, columns: int, vertical: Phase,
             horizontal: Phase, mul: tuple[int, int], out: tuple[int, int], *, turn: bool, add: bool,
-            epilogue: Epilogue | None = None, others: Sequence[Any] = ()) -> None:
+            epilogue: Epilogue | None = None, others: Sequence[DeviceArray] = ()) -> None:
     rows, taps = s.n * math.prod(walked), vertical.taps * horizontal.taps
     b = _blocks(run, what, s, y, rows, columns, inner * taps, inner)
     uc, uf = _unit(inner), _unit(columns)
@@ -361,7 +363,7 @@ def splits_of(rows: int, tiles: int, step: int, sms: int) -> tuple[int, int]:
     return cdiv(rows, per), per
 
 
-def weight_gradient(run: Any, s: Sizes, dy: Any, x: Any, dw: Any, *, add: bool) -> None:
+def weight_gradient(run: Run, s: Sizes, dy: DeviceArray, x: DeviceArray, dw: DeviceArray, *, add: bool) -> None:
     """dw [f, r, s, c] = (or +=) the derivative by weight: sums over parts of the positions, added in order."""
     m = s.n * math.prod(s.y)
     if s.plain:
@@ -393,15 +395,15 @@ def weight_gradient(run: Any, s: Sizes, dy: Any, x: Any, dw: Any, *, add: bool) 
     _sum(run, parts, dw, splits, s.f * s.groups * s.taps * s.c, add)
 
 
-def _sum(run: Any, parts: Any, out: Any, splits: int, size: int, add: bool) -> None:
+def _sum(run: Run, parts: DeviceArray, out: DeviceArray, splits: int, size: int, add: bool) -> None:
     unit, block = _unit(size), block_for(size)
     launch(products.gemm_sum_splits, (cdiv(size, block),), parts, out, out, 1, size // unit, size // unit, 1, 0, splits,
            UNIT=unit, DENSE=True, ADD=add, BIAS=False, WIDE=wide_float(parts), BLOCK=block, stream=run.stream)
 
 
-def _depthwise(run: Any, s: Sizes, x: Any, weight: Any, bias: Any, y: Any, read: tuple[int, int],
-               written: tuple[int, int], *, back: bool, add: bool, epilogue: Epilogue | None = None,
-               others: Sequence[Any] = ()) -> None:
+def _depthwise(run: Run, s: Sizes, x: DeviceArray, weight: DeviceArray, bias: DeviceArray | None, y: DeviceArray,
+               read: tuple[int, int], written: tuple[int, int], *, back: bool, add: bool, epilogue: Epilogue | None = None,
+               others: Sequence[DeviceArray] = ()) -> None:
     c, rows = s.groups, s.n * math.prod(written)
     uc, bm, bn = _unit(c), tile_size(rows, 16, 1024), tile_size(c, 64)
     launch(with_epilogue(depthwise, epilogue), (cdiv(rows, bm), cdiv(c, bn)), x, weight, y if bias is None else bias, *others, y,

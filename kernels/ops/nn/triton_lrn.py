@@ -3,12 +3,17 @@
 from __future__ import annotations
 
 import math
-from typing import Any
+from typing import TYPE_CHECKING
 
 from ....integers import cdiv
 from ...gpu.launch import launch, wide_float
 from ...gpu.source import tl, triton
 from ...gpu.target import block_for
+from ...kernel import DeviceArray, Run
+from .softmax import Rows
+
+if TYPE_CHECKING:
+    from .lrn import LRN
 
 
 @triton.jit
@@ -59,7 +64,7 @@ def _backward(dy, x, dx, outer: tl.int64, C, inner: tl.int64, knorm, alpha, beta
     tl.store(dx + i, v.to(dx.dtype.element_ty), mask=live)
 
 
-def forward(run: Any, rows: tuple[int, int, int], p: Any, x: Any, y: Any, *, add: bool) -> None:
+def forward(run: Run, rows: Rows, p: LRN, x: DeviceArray, y: DeviceArray, *, add: bool) -> None:
     """y = (or +=) x normalised; x seen as [outer, channels, inner], p: the LRN."""
     n, (outer, channels, inner) = x.numel(), rows
     block, unit = block_for(n), math.gcd(inner, 16)
@@ -67,7 +72,7 @@ def forward(run: Any, rows: tuple[int, int, int], p: Any, x: Any, y: Any, *, add
            float(p.beta), stream=run.stream, UNIT=unit, HALF=p.nsize // 2, ADD=add, WIDE=wide_float(x), BLOCK=block)
 
 
-def backward(run: Any, rows: tuple[int, int, int], p: Any, dy: Any, x: Any, dx: Any, *, add: bool) -> None:
+def backward(run: Run, rows: Rows, p: LRN, dy: DeviceArray, x: DeviceArray, dx: DeviceArray, *, add: bool) -> None:
     """dx = (or +=) the derivative of forward."""
     n, (outer, channels, inner) = x.numel(), rows
     block = block_for(n) // (4 if x.dtype.itemsize == 8 else 1)  # powers in float64 need many registers

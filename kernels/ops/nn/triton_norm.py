@@ -8,7 +8,7 @@ another array, a rectifier after it and their derivatives need no extra pass.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -16,7 +16,12 @@ from ....integers import cdiv, next_power_of_2
 from ...gpu.launch import launch, wide_float
 from ...gpu.source import tl, triton
 from ...gpu.target import interpreting, multiprocessors, tile_size
+from ...kernel import DeviceArray, Run
 from ...op import Req, Reqs
+from .softmax import Rows
+
+if TYPE_CHECKING:
+    from .batch_norm import BatchNorm
 
 
 @triton.jit
@@ -210,11 +215,11 @@ def norm_add(value, out, N, BLOCK: tl.constexpr):
     tl.store(out + c, v, mask=c < N)
 
 
-def _scratch(x: Any) -> np.dtype:
+def _scratch(x: DeviceArray) -> np.dtype:
     return np.dtype("float64" if str(x.dtype) == "torch.float64" else "float32")
 
 
-def _matrix(rows: tuple[int, int, int]) -> tuple[bool, int, int]:
+def _matrix(rows: Rows) -> tuple[bool, int, int]:
     """Return True if channels are last, and the rows and columns of the data."""
     outer, n, inner = rows
     return (True, outer, n) if inner == 1 else (False, outer * n, inner)
@@ -224,31 +229,29 @@ def _unit(n: int) -> int:
     return 1 if n % 8 else 8
 
 
-def _sums(run: Any, rows: tuple[int, int, int], x: Any, dy: Any, y: Any, mean: Any, inverse: Any, *, back: bool,
-          relu: bool) -> tuple[Any, Any, int]:
+def _sums(run: Run, rows: Rows, x: DeviceArray, dy: DeviceArray, y: DeviceArray, mean: DeviceArray, inverse: DeviceArray, *,
+          back: bool, relu: bool) -> tuple[Any, Any, int]:
     """Compute two sums per channel as [parts, channels]; returns them and the number of parts, chosen by sizes and GPU."""
     outer, n, inner = rows
+    last = inner == 1
     sms = 1 if interpreting() else multiprocessors(getattr(run.stream, "device_index", 0))
     arrays = (x, x if dy is None else dy, x if y is None else y, mean, inverse)
-    options: dict[str, Any] = {"BACK": back, "RELU": relu, "WIDE": wide_float(x), "stream": run.stream}
-    if inner == 1:
+    if last:
         bn = tile_size(n, 64)
         bm = tile_size(outer, 2048 // bn, 1024)
-        splits = max(1, min(cdiv(4 * sms, cdiv(n, bn)), cdiv(outer, 4 * bm), 1024))
-        per = cdiv(cdiv(outer, splits), bm) * bm
-        splits = max(1, cdiv(outer, per))
-        first, second = (run.workspace((splits, n), _scratch(x)) for _ in range(2))
-        launch(norm_sums_last, (splits, cdiv(n, bn)), *arrays, first, second, outer, n // _unit(n), per, UNIT=_unit(n), **options,
-               BM=bm, BN=bn)
-        return first, second, splits
-    bn = min(1024, tile_size(inner, 1024, 1024))
-    bm = max(1, min(next_power_of_2(outer), (1 << 14 if interpreting() else 2048) // bn))
-    splits = max(1, min(cdiv(4 * sms, n), cdiv(outer, bm)))
-    per = cdiv(cdiv(outer, splits), bm) * bm
+        splits = min(cdiv(4 * sms, cdiv(n, bn)), cdiv(outer, 4 * bm), 1024)
+    else:
+        bn = tile_size(inner, 1024, 1024)
+        bm = max(1, min(next_power_of_2(outer), (1 << 14 if interpreting() else 2048) // bn))
+        splits = min(cdiv(4 * sms, n), cdiv(outer, bm))
+    per = cdiv(cdiv(outer, max(1, splits)), bm) * bm
     splits = max(1, cdiv(outer, max(1, per)))
     first, second = (run.workspace((splits, n), _scratch(x)) for _ in range(2))
-    launch(norm_sums_first, (n * splits,), *arrays, first, second, outer, n, inner // _unit(inner), per, UNIT=_unit(inner),
-           **options, BM=bm, BN=bn)
+    unit = _unit(n if last else inner)
+    kernel, grid, sizes = (norm_sums_last, (splits, cdiv(n, bn)), (n // unit,)) if last else \
+        (norm_sums_first, (n * splits,), (n, inner // unit))
+    launch(kernel, grid, *arrays, first, second, outer, *sizes, per, stream=run.stream, UNIT=unit, BACK=back, RELU=relu,
+           WIDE=wide_float(x), BM=bm, BN=bn)
     return first, second, splits
 
 
@@ -257,8 +260,8 @@ def _tiles(rows: int, columns: int) -> tuple[int, int]:
     return max(1, min(next_power_of_2(rows), (1 << 16 if interpreting() else 1024) // bn)), bn
 
 
-def forward(run: Any, rows: tuple[int, int, int], p: Any, batch: bool, inputs: Sequence[Any], outputs: Sequence[Any],
-            reqs: Reqs, *, other: Any = None, relu: bool = False) -> None:
+def forward(run: Run, rows: Rows, p: BatchNorm, batch: bool, inputs: Sequence[DeviceArray], outputs: Sequence[DeviceArray],
+            reqs: Reqs, *, other: DeviceArray | None = None, relu: bool = False) -> None:
     """Compute output, mean and 1 / √(var + eps); batch: use the batch statistics and update the moving ones.
 
     other: an array added after normalizing; relu: then set negative values to 0.
@@ -288,8 +291,8 @@ def forward(run: Any, rows: tuple[int, int, int], p: Any, batch: bool, inputs: S
            OTHER=other is not None, RELU=relu, ADD=reqs[0] == Req.ADD, WIDE=wide_float(x), BM=bm, BN=bn, stream=run.stream)
 
 
-def backward(run: Any, rows: tuple[int, int, int], p: Any, batch: bool, inputs: Sequence[Any], outputs: Sequence[Any],
-             reqs: Reqs, *, y: Any = None, d_other: Any = None, add_other: bool = False) -> None:
+def backward(run: Run, rows: Rows, p: BatchNorm, batch: bool, inputs: Sequence[DeviceArray], outputs: Sequence[DeviceArray],
+             reqs: Reqs, *, y: DeviceArray | None = None, d_other: DeviceArray | None = None, add_other: bool = False) -> None:
     """Compute the derivatives by data, gamma and beta. inputs: dy, x, gamma, mean, 1 / √(var + eps).
 
     y: the output, if a rectifier followed. d_other: receives the derivative by the added array, if that of data is requested;

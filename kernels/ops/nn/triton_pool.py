@@ -13,7 +13,8 @@ from ....integers import cdiv, next_power_of_2
 from ...gpu.launch import launch, wide_float
 from ...gpu.source import tl, triton
 from ...gpu.target import block_for, interpreting
-from .pooling import finite_lowest
+from ...kernel import DeviceArray, Run
+from .pooling import Pooling, PoolingGeometry, finite_lowest
 from .triton_conv import strides, three
 
 
@@ -205,7 +206,7 @@ def _backward(dy, x, y, index, dx, n_in: tl.int64, C, D, H, W, OD, OH, OW,
     tl.store(dx + here, total.to(dx.dtype.element_ty), mask=keep)
 
 
-def _sizes(g: Any, p: Any) -> tuple[Any, ...]:
+def _sizes(g: PoolingGeometry, p: Pooling) -> tuple[Any, ...]:
     """Return (positions, sizes, strides) of data and of the result; then channels, window and constexprs.
 
     Channels and strides are in units of UNIT.
@@ -225,7 +226,7 @@ def _sizes(g: Any, p: Any) -> tuple[Any, ...]:
     return array(g.spatial), array(g.out), g.c // unit, window, fixed
 
 
-def _tiles(g: Any, positions: int) -> tuple[tuple[int], int, dict[str, int]]:
+def _tiles(g: PoolingGeometry, positions: int) -> tuple[tuple[int], int, dict[str, int]]:
     """Return the grid over positions and channels, their number in units of EVEN, and a program's tile with EVEN."""
     elements = positions * g.c
     most = block_for(elements, 1024 if g.channels_last else 512)
@@ -237,8 +238,9 @@ def _tiles(g: Any, positions: int) -> tuple[tuple[int], int, dict[str, int]]:
     return (cdiv(positions, bm) * cdiv(g.c, bc),), positions, {"EVEN": 1, "BM": bm, "BC": bc}
 
 
-def forward(run: Any, g: Any, p: Any, x: Any, y: Any, *, add: bool, index: Any = None) -> None:
-    """y = (or +=) pooled x; with index, only the index of the maximum of each window. g: pooling.PoolingGeometry."""
+def forward(run: Run, g: PoolingGeometry, p: Pooling, x: DeviceArray, y: DeviceArray, *, add: bool,
+            index: DeviceArray | None = None) -> None:
+    """y = (or +=) pooled x; with index, only the index of the maximum of each window."""
     lowest = finite_lowest(as_dtype(str(y.dtype)[6:]))
     options = {"ADD": add, "INDEX": index is not None, "WIDE": wide_float(x), "stream": run.stream}
     arrays = (x, y, y if index is None else index)
@@ -255,7 +257,7 @@ def forward(run: Any, g: Any, p: Any, x: Any, y: Any, *, add: bool, index: Any =
     launch(_forward, grid, *arrays, total, channels, *xs, *ys, *steps, *window, lowest, **fixed, **options, **blocks)
 
 
-def backward(run: Any, g: Any, p: Any, inputs: Sequence[Any], dx: Any, *, add: bool) -> None:
+def backward(run: Run, g: PoolingGeometry, p: Pooling, inputs: Sequence[DeviceArray], dx: DeviceArray, *, add: bool) -> None:
     """dx = (or +=) the derivative. inputs: dy, and for max and lp also x and y."""
     (n, xs, _), (count, ys, steps), channels, window, fixed = _sizes(g, p)
     dy, x, y = (*inputs, dx, dx)[:3]

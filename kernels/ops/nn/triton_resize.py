@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-from typing import Any
 
 import numpy as np
 
@@ -12,6 +11,7 @@ from ...gpu.launch import launch, wide_float
 from ...gpu.record import FakeArray
 from ...gpu.source import tl, triton
 from ...gpu.target import block_for
+from ...kernel import DeviceArray, Run
 
 
 @triton.jit
@@ -38,7 +38,7 @@ def _apply(x, place, weight, y, rows: tl.int64, n: tl.int64, m: tl.int64, inner:
     tl.store(y, v.to(y.dtype.element_ty), mask=live)
 
 
-def table(like: Any, place: np.ndarray, weight: np.ndarray) -> tuple[Any, Any]:
+def table(like: DeviceArray, place: np.ndarray, weight: np.ndarray) -> tuple[DeviceArray, DeviceArray]:
     """Copy place (int64) and weight (float64) to the device of `like`."""
     if isinstance(like, FakeArray):
         return FakeArray(place.shape, place.dtype), FakeArray(weight.shape, weight.dtype)
@@ -46,7 +46,8 @@ def table(like: Any, place: np.ndarray, weight: np.ndarray) -> tuple[Any, Any]:
     return empty.long().new_tensor(place.ravel().tolist()), empty.double().new_tensor(weight.ravel().tolist())
 
 
-def apply(run: Any, x: Any, tables: tuple[Any, Any], y: Any, lines: tuple[int, int, int, int], terms: int, *, add: bool) -> None:
+def apply(run: Run, x: DeviceArray, tables: tuple[DeviceArray, DeviceArray], y: DeviceArray, lines: tuple[int, int, int, int],
+          terms: int, *, add: bool) -> None:
     """y [outer, m, inner] = (or +=) the weighted sums of x [outer, n, inner] along n; place -1 marks an unused term."""
     outer, n, m, inner = lines
     unit, block = math.gcd(inner, 16), block_for(outer * m * inner)

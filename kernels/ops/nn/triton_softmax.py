@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from typing import Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -12,6 +12,11 @@ from ....integers import cdiv, next_power_of_2
 from ...gpu.launch import launch, wide_float
 from ...gpu.source import tl, triton
 from ...gpu.target import block_for, interpreting
+from ...kernel import DeviceArray, Run
+from .softmax import Rows
+
+if TYPE_CHECKING:
+    from ..loss.softmax_output import SoftmaxOutput
 
 
 @triton.jit
@@ -199,8 +204,8 @@ def _whole_rows(rows: int, n: int) -> dict[str, int]:
             "UNIT": 1 if n % 8 else 8}
 
 
-def forward(run: Any, shape: tuple[int, int, int], x: Any, y: Any, *, scale: float = 1.0, log: bool = False,
-            length: Any = None, halves: bool = False, add: bool = False) -> None:
+def forward(run: Run, shape: Rows, x: DeviceArray, y: DeviceArray, *, scale: float = 1.0, log: bool = False,
+            length: DeviceArray | None = None, halves: bool = False, add: bool = False) -> None:
     """y = (or +=) softmax of scale · x seen as [outer, n, inner], along n; its logarithm with log.
 
     halves: every step is rounded to float16.
@@ -217,7 +222,8 @@ def forward(run: Any, shape: tuple[int, int, int], x: Any, y: Any, *, scale: flo
            WIDE=wide_float(x), BR=br, BC=bc)
 
 
-def backward(run: Any, shape: tuple[int, int, int], dy: Any, y: Any, dx: Any, *, scale: float, log: bool, add: bool) -> None:
+def backward(run: Run, shape: Rows, dy: DeviceArray, y: DeviceArray, dx: DeviceArray, *, scale: float, log: bool,
+             add: bool) -> None:
     """dx = (or +=) the derivative by x of forward."""
     outer, n, inner = shape
     if inner == 1 and 0 < n <= _LONGEST:
@@ -230,8 +236,8 @@ def backward(run: Any, shape: tuple[int, int, int], dy: Any, y: Any, dx: Any, *,
            stream=run.stream, UNIT=unit, LOG=log, ADD=add, WIDE=wide_float(dx), BR=br, BC=bc)
 
 
-def loss_gradient(run: Any, shape: tuple[int, int, int], p: Any, scale: float, soft: bool, inputs: Sequence[Any],
-                  dx: Any, *, add: bool) -> None:
+def loss_gradient(run: Run, shape: Rows, p: SoftmaxOutput, scale: float, soft: bool, inputs: Sequence[DeviceArray],
+                  dx: DeviceArray, *, add: bool) -> None:
     """dx = (or +=) scale · (y - onehot(label)). p: the SoftmaxOutput; inputs: y, label."""
     outer, n, inner = shape
     rows, valid, ignored = outer * inner, p.normalization == "valid" and not soft, int(p.ignore_label)

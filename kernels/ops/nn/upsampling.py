@@ -9,20 +9,14 @@ import numpy as np
 
 from ....errors import ParameterError, ShapeError
 from ... import op as registry
-from ...cpu.numpy_printer import numpy_kernel
-from ...declare.operator_property import Shapes, gpu_module
+from ...cpu.sum_tree import total
+from ...declare.operator_property import Shapes, assign, gpu_module, upcast
 from ...declare.property_op import register_operator
-from ...ir.expr import load
 from ...kernel import KernelFunction
-from ...op import Expression, Op, Req, Reqs, Shape, Spec, Specs, is_known
+from ...op import Op, Req, Reqs, Shape, Specs, is_known
 from ...params import Params
-from ..tensor.data_movement import Move, move_kernel, whole
-from ..tensor.split_concat import Variadic, window
-
-
-def _total(ins: Spec, out: Spec, req: Req) -> KernelFunction:
-    """Return the CPU kernel that sums over the axes where out has size 1."""
-    return numpy_kernel(Expression((load(0, ins.dtype),), combine="add"), [ins], [out], [req], name="backward_UpSampling")
+from ..tensor.data_movement import Move, move_kernel
+from ..tensor.split_concat import Variadic
 
 
 @register_operator("UpSampling")
@@ -121,34 +115,23 @@ class UpSampling(Variadic):
             gradient = op.gradient_of(p)
             assert gradient is not None
             return gradient.op.kernel(p, ins, outs, reqs, target, train)
-        dy, steps = ins[0], []
+        parts = self._split([s.shape for s in outs], ins[0].shape)
         if target == "gpu":
-            return self._backward_gpu(dy.shape, outs, reqs)
-        for (begin, end, blocks), dx, req in zip(self._split([s.shape for s in outs], dy.shape), outs, reqs):
-            n, c, h, w = dx.shape
-            part = Spec((n, c, *dy.shape[2:]), dy.dtype)
-            cut = None
-            if (begin, end) != (0, dy.shape[1]):
-                cut = move_kernel([Move(0, window(1, begin, end), 0, whole)], ins, [part], [Req.WRITE], target)
-            full, small = (n, c, *blocks), (n, c, h, 1, w, 1)
-            steps.append((cut, part, full, small, _total(Spec(full, dy.dtype), Spec(small, dx.dtype), req)))
+            return self._backward_gpu(ins[0].shape, parts, outs, reqs)
 
         def kernel(run: Any, inputs: Sequence[Any], outputs: Sequence[Any]) -> None:
-            for (cut, part, full, small, total), dx, req in zip(steps, outputs, reqs):
-                if req == Req.NULL:
-                    continue
-                piece = inputs[0]
-                if cut is not None:
-                    piece = run.workspace(part.shape, part.dtype)
-                    cut(run, inputs, [piece])
-                total(run, [piece.reshape(full)], [dx.reshape(small)])
+            for (begin, end, blocks), dx, req in zip(parts, outputs, reqs):
+                if req != Req.NULL:
+                    part = upcast(inputs[0][:, begin:end].reshape(*dx.shape[:2], *blocks))
+                    assign(dx, req, total(part, (3, 5)).reshape(dx.shape))
 
         return kernel
 
-    def _backward_gpu(self, y: Shape, outs: Specs, reqs: Reqs) -> KernelFunction:
+    @staticmethod
+    def _backward_gpu(y: Shape, parts: Sequence[tuple[int, int, Shape]], outs: Specs, reqs: Reqs) -> KernelFunction:
         sums = gpu_module("tensor.triton_repeat").total
         calls = []
-        for i, ((begin, _, blocks), dx, req) in enumerate(zip(self._split([s.shape for s in outs], y), outs, reqs)):
+        for i, ((begin, _, blocks), dx, req) in enumerate(zip(parts, outs, reqs)):
             n, c, h, w = dx.shape
             if req != Req.NULL:
                 calls.append((i, (n, c * h, w), (blocks[1], blocks[3]), begin * y[2], req == Req.ADD))

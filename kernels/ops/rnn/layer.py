@@ -16,6 +16,7 @@ import numpy as np
 
 from ....integers import cdiv
 from ...declare.row_kernel import row_kernel
+from ...kernel import DeviceArray
 from ...op import Req, Spec
 from ..linalg.gemm import Matrix, product
 from .cells import Cell
@@ -49,15 +50,15 @@ class Layer:
         """Number of elements of [batch, hidden]."""
         return self.n * self.h
 
-    def after(self, states: Any) -> Any:
+    def after(self, states: DeviceArray) -> DeviceArray:
         """Return the states after each step [t, n, h] as a view of states [t + 1, n, h]."""
         return states[:self.t * self.step] if self.reverse else states[self.step:]
 
-    def before(self, states: Any) -> Any:
+    def before(self, states: DeviceArray) -> DeviceArray:
         """Return the states before each step, likewise."""
         return states[self.step:] if self.reverse else states[:self.t * self.step]
 
-    def edge(self, states: Any, last: bool) -> Any:
+    def edge(self, states: DeviceArray, last: bool) -> DeviceArray:
         """Return the state [n, h] before the first step, or after the last one."""
         return states[self.t * self.step:] if last != self.reverse else states[:self.step]
 

@@ -59,6 +59,25 @@ class Sequences(OperatorProperty):
         rest = math.prod(x[2:])
         return (1, x[0], x[1], rest) if self.axis == 0 else (x[0], x[1], 1, rest)
 
+    def move(self) -> Move:
+        """Return the move from data to the output without lengths."""
+        return Move(0, whole, 0, whole)
+
+    def by_length(self, x: Shape, req: Req, target: str, back: bool) -> KernelFunction:
+        """Return the kernel for data of shape x with lengths, or its derivative."""
+        raise NotImplementedError(self.name)
+
+    def forward_kernel(self, ins: Specs, outs: Specs, reqs: Reqs, target: str, train: bool) -> KernelFunction:
+        if self.use_sequence_length:
+            return self.by_length(ins[0].shape, reqs[0], target, False)
+        return move_kernel([self.move()], ins, outs, reqs, target)
+
+    def backward_kernel(self, ins: Specs, outs: Specs, reqs: Reqs, target: str, train: bool) -> KernelFunction:
+        if self.use_sequence_length:
+            return self.by_length(outs[0].shape, reqs[0], target, True)
+        move, clear = self.move(), ins[0].size < outs[0].size
+        return move_kernel([Move(0, move.put, 0, move.take)], ins, outs, reqs, target, clear=clear)
+
 
 @register_operator("SequenceMask")
 class SequenceMask(Sequences):
@@ -68,8 +87,8 @@ class SequenceMask(Sequences):
     value: float = 0.0
     axis: int = 0
 
-    def _kernel(self, shape: Shape, req: Req, target: str, value: float) -> KernelFunction:
-        lines = self.split(shape)
+    def by_length(self, x: Shape, req: Req, target: str, back: bool) -> KernelFunction:
+        lines, value = self.split(x), 0.0 if back else self.value
         outer, steps, groups, _ = lines
         if target == "gpu":
             module = gpu_module("tensor.triton_pick")
@@ -83,16 +102,6 @@ class SequenceMask(Sequences):
             assign(outputs[0].reshape(lines), req, np.where(keep, x, np.asarray(value).astype(x.dtype)))
 
         return kernel
-
-    def forward_kernel(self, ins: Specs, outs: Specs, reqs: Reqs, target: str, train: bool) -> KernelFunction:
-        if not self.use_sequence_length:
-            return move_kernel([Move(0, whole, 0, whole)], ins, outs, reqs, target)
-        return self._kernel(ins[0].shape, reqs[0], target, self.value)
-
-    def backward_kernel(self, ins: Specs, outs: Specs, reqs: Reqs, target: str, train: bool) -> KernelFunction:
-        if not self.use_sequence_length:
-            return move_kernel([Move(0, whole, 0, whole)], ins, outs, reqs, target)
-        return self._kernel(outs[0].shape, reqs[0], target, 0.0)
 
 
 @register_operator("SequenceLast")
@@ -109,24 +118,13 @@ class SequenceLast(Sequences):
             raise ShapeError(f"{self.name}: data {x} has no steps along axis {self.axis}. It needs at least one.")
         return (*x[:self.axis], *x[self.axis + 1:])
 
-    def _lines(self, x: Shape) -> tuple[int, int, int, int, int]:
-        outer, steps, groups, rest = self.split(x)
-        return outer, steps, 1, groups, rest
-
-    def _moves(self, back: bool) -> list[Move]:
+    def move(self) -> Move:
         last = (slice(None),) * self.axis + (-1,)
-        cut = lambda a: a[last]
-        return [Move(0, whole, 0, cut) if back else Move(0, cut, 0, whole)]
+        return Move(0, lambda a: a[last], 0, whole)
 
-    def forward_kernel(self, ins: Specs, outs: Specs, reqs: Reqs, target: str, train: bool) -> KernelFunction:
-        if not self.use_sequence_length:
-            return move_kernel(self._moves(False), ins, outs, reqs, target)
-        return pick_kernel(self._lines(ins[0].shape), "last", reqs[0], target)
-
-    def backward_kernel(self, ins: Specs, outs: Specs, reqs: Reqs, target: str, train: bool) -> KernelFunction:
-        if not self.use_sequence_length:
-            return move_kernel(self._moves(True), ins, outs, reqs, target, clear=True)
-        return put_kernel(self._lines(outs[0].shape), "last", reqs[0], target)
+    def by_length(self, x: Shape, req: Req, target: str, back: bool) -> KernelFunction:
+        outer, steps, groups, rest = self.split(x)
+        return (put_kernel if back else pick_kernel)((outer, steps, 1, groups, rest), "last", req, target)
 
 
 @register_operator("SequenceReverse")
@@ -139,14 +137,9 @@ class SequenceReverse(Sequences):
         if self.axis != 0:
             raise ParameterError(f"{self.name}: axis={self.axis}: only axis 0 can be reversed. Use SwapAxis before and after.")
 
-    def _kernel(self, shape: Shape, ins: Specs, outs: Specs, reqs: Reqs, target: str) -> KernelFunction:
-        if not self.use_sequence_length:
-            return move_kernel([Move(0, lambda a: a[::-1], 0, whole)], ins, outs, reqs, target)
-        outer, steps, groups, rest = self.split(shape)
-        return pick_kernel((outer, steps, steps, groups, rest), "reverse", reqs[0], target)
+    def move(self) -> Move:
+        return Move(0, lambda a: a[::-1], 0, whole)
 
-    def forward_kernel(self, ins: Specs, outs: Specs, reqs: Reqs, target: str, train: bool) -> KernelFunction:
-        return self._kernel(ins[0].shape, ins, outs, reqs, target)
-
-    def backward_kernel(self, ins: Specs, outs: Specs, reqs: Reqs, target: str, train: bool) -> KernelFunction:
-        return self._kernel(outs[0].shape, ins, outs, reqs, target)  # reversing twice changes nothing
+    def by_length(self, x: Shape, req: Req, target: str, back: bool) -> KernelFunction:
+        outer, steps, groups, rest = self.split(x)
+        return pick_kernel((outer, steps, steps, groups, rest), "reverse", req, target)  # reversing twice changes nothing
