@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from ....errors import ParameterError, ShapeError
@@ -12,7 +12,7 @@ from ...declare.operator_property import RANDOM, OperatorProperty, Shapes
 from ...declare.property_op import PropertyOp
 from ...declare.row_kernel import row_kernel
 from ...declare.simple_op import Float, SimpleOp
-from ...ir.lang import erf, exp, expm1, where
+from ...ir.lang import erf, expm1, where
 from ...kernel import KernelFunction
 from ...op import Op, Reqs, Shape, Specs, is_known, merge_shapes, register
 from ...params import Param, Params
@@ -21,46 +21,48 @@ from ..random.uniform import fill_uniform
 _SELU_SCALE, _SELU_ALPHA = 1.0507009873554804934193349852946, 1.6732632423543772848170429916717
 
 
+def _kind(body: Callable[..., Any]) -> SimpleOp:
+    return SimpleOp(body, name=f"LeakyReLU_{body.__name__}")
+
+
+@_kind
 def leaky(data: Float, *, slope: float = 0.25) -> Float:
     """x if x > 0, else slope · x."""
     return where(data > 0, data, slope * data)
 
 
-def leaky_gradient(dy, data, *, slope):
-    return where(data > 0, dy, slope * dy)
-
-
+@_kind
 def elu(data: Float, *, slope: float = 0.25) -> Float:
     """x if x > 0, else slope · (eˣ - 1)."""
     return where(data > 0, data, slope * expm1(data))
 
 
-def elu_gradient(dy, y, *, slope):
+@elu.gradient
+def _(dy, y, *, slope):
     return dy * where(y > 0, 1, y + slope)
 
 
+@_kind
 def selu(data: Float) -> Float:
     """elu with the slope and scale that keep mean 0 and variance 1. Source: Klambauer et al. 2017, arXiv:1706.02515."""
     return _SELU_SCALE * where(data > 0, data, _SELU_ALPHA * expm1(data))
 
 
-def selu_gradient(dy, y):  # as in MXNet; the derivative of the formula below zero is y + scale · alpha
+@selu.gradient
+def _(dy, y):  # as in MXNet; the derivative of the formula below zero is y + scale · alpha
     return dy * where(y > 0, _SELU_SCALE, _SELU_SCALE * (y + _SELU_ALPHA))
 
 
+@_kind
 def gelu(data: Float) -> Float:
     """x Φ(x), Φ the normal distribution. Source: Hendrycks, Gimpel 2016, arXiv:1606.08415."""
     return 0.5 * data * (1 + erf(data * math.sqrt(0.5)))
 
 
-def gelu_gradient(dy, data):
-    bell = exp(-0.5 * data * data) * (1 / math.sqrt(2 * math.pi))
-    return dy * (0.5 * (1 + erf(data * math.sqrt(0.5))) + data * bell)
-
-
 class Prelu(OperatorProperty):
     """x if x > 0, else gamma · x, with one gamma per channel (axis 1) or a single one."""
 
+    name = "LeakyReLU"
     argument_names = ("data", "gamma")
     backward_reads = ("dy0", "x")
 
@@ -96,6 +98,7 @@ class Prelu(OperatorProperty):
 class Rrelu(OperatorProperty):
     """x if x > 0, else s · x. In training s is uniform in [lower_bound, upper_bound), at inference their mean."""
 
+    name = "LeakyReLU"
     lower_bound: float = 0.125
     upper_bound: float = 0.334
     output_names = ("output", "mask")
@@ -130,21 +133,8 @@ class Rrelu(OperatorProperty):
                           "rrelu_backward")
 
 
-def _simple(body: Any, gradient: Any) -> Op:
-    op = SimpleOp(body, name=f"LeakyReLU_{body.__name__}")
-    op.gradient(gradient)
-    return op
-
-
-def _layer(cls: type[OperatorProperty]) -> PropertyOp:
-    cls.name = "LeakyReLU"
-    return PropertyOp("LeakyReLU", cls)
-
-
-_KINDS: dict[str, Op] = {
-    "leaky": _simple(leaky, leaky_gradient), "elu": _simple(elu, elu_gradient), "selu": _simple(selu, selu_gradient),
-    "gelu": _simple(gelu, gelu_gradient), "prelu": _layer(Prelu), "rrelu": _layer(Rrelu),
-}
+_KINDS: dict[str, Op] = {"leaky": leaky, "elu": elu, "selu": selu, "gelu": gelu, "prelu": PropertyOp("LeakyReLU", Prelu),
+                         "rrelu": PropertyOp("LeakyReLU", Rrelu)}
 
 
 class LeakyReLUOp(DispatchOp):
