@@ -69,8 +69,7 @@ def operator_function(op: Op) -> Callable[..., Any]:
     get = CACHE.get
 
     def call(*args: Any, **kwargs: Any) -> Any:
-        if len(args) == 2 and args[0].__class__ is args[1].__class__ is ArrayCore.array_class:
-            a, b = args
+        if len(args) == 2 and (a := args[0]).__class__ is (b := args[1]).__class__ is ArrayCore.array_class:
             direct = None
             if not kwargs:
                 direct = get((op, a.layout, b.layout))
