@@ -30,10 +30,11 @@ class Run(Protocol):
     def workspace(self, shape: tuple[int, ...], dtype: DTypeLike) -> Any: ...
 
 
-#: function(ctx, inputs, outputs) computes the outputs. It takes `scalars=` if its operator has run-time scalars, and
-#: `random=(seed, offset)` if it draws random numbers. A Kernel is one too.
+#: function(run, inputs, outputs) computes the outputs. It takes `scalars=` if its operator has run-time scalars, and
+#: `random=(seed, offset)` if it draws random numbers. Operators and layers return such functions; a Kernel is one that can be
+#: bound too, and `compiled` makes each one a Kernel.
 KernelFunction = Callable[..., None]
-#: bound(ctx) computes, and bound(ctx, scalars) where the kernel has run-time scalars. Runs of one must not overlap.
+#: bound(run) computes, and bound(run, scalars) where the kernel has run-time scalars. Runs of one must not overlap.
 BoundKernel = Callable[..., None]
 Bind = Callable[[Sequence[Any], Sequence[Any]], BoundKernel]
 
@@ -54,25 +55,20 @@ class Kernel:
         self.run: KernelFunction = run
         self._bind = bind
 
-    @staticmethod
-    def of(function: KernelFunction) -> Kernel:
-        """Return function as a Kernel."""
-        return function if isinstance(function, Kernel) else Kernel(function)
+    def __call__(self, run: Run, inputs: Sequence[DeviceArray], outputs: Sequence[DeviceArray | None], **more: Any) -> None:
+        self.run(run, inputs, outputs, **more)
 
-    def __call__(self, ctx: Any, inputs: Sequence[Any], outputs: Sequence[Any], **more: Any) -> None:
-        self.run(ctx, inputs, outputs, **more)
-
-    def bind(self, inputs: Sequence[Any], outputs: Sequence[Any]) -> BoundKernel:
+    def bind(self, inputs: Sequence[DeviceArray], outputs: Sequence[DeviceArray | None]) -> BoundKernel:
         """Return the function that runs the kernel on these arrays."""
         if self._bind is not None:
             return self._bind(inputs, outputs)
-        run = self.run
+        function = self.run
 
-        def bound(ctx: Any, scalars: Sequence[float] = ()) -> None:
+        def bound(run: Run, scalars: Sequence[float] = ()) -> None:
             if scalars:
-                run(ctx, inputs, outputs, scalars=scalars)
+                function(run, inputs, outputs, scalars=scalars)
             else:
-                run(ctx, inputs, outputs)
+                function(run, inputs, outputs)
 
         return bound
 
@@ -81,18 +77,14 @@ class Kernel:
 
         def bind(inputs: Sequence[Any], outputs: Sequence[Any]) -> BoundKernel:
             bound = self.bind(inputs, outputs)
-            return lambda ctx: bound(ctx, scalars)
+            return lambda run: bound(run, scalars)
 
         return Kernel(partial(self.run, scalars=scalars), bind)
 
 
-def _bind_and_run(bind: Bind, ctx: Any, inputs: Sequence[Any], outputs: Sequence[Any]) -> None:
-    bind(inputs, outputs)(ctx)
+def _bind_and_run(bind: Bind, run: Run, inputs: Sequence[Any], outputs: Sequence[Any]) -> None:
+    bind(inputs, outputs)(run)
 
 
-def _compute_nothing(ctx: Any, inputs: Any, outputs: Any, **more: Any) -> None:
-    """Leave the outputs as they are."""
-
-
-#: The kernel of results without elements.
-NOTHING = Kernel(_compute_nothing)
+#: The kernel of results without elements: it leaves the outputs as they are.
+NOTHING = Kernel(lambda run, inputs, outputs, **more: None)

@@ -396,5 +396,6 @@ def compiled_static(op: Op, p: Params, ins: tuple[Spec, ...], outs: tuple[Spec, 
     if found is None:
         changes = op.auxiliaries(p) and op.changes_states(p, train)
         empty = outs and not any(o.size for o in outs) and not changes
-        found = _compiled[key] = NOTHING if empty else Kernel.of(op.kernel(p, ins, outs, reqs, target, train))
+        made = NOTHING if empty else op.kernel(p, ins, outs, reqs, target, train)
+        found = _compiled[key] = made if isinstance(made, Kernel) else Kernel(made)
     return found

@@ -2,16 +2,16 @@
 
 from __future__ import annotations
 
-from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
+from numpy.typing import DTypeLike
 
 from ...context import GPU_MODE
-from ...dtype import DTYPES, is_half
+from ...dtype import DTYPES
 from ...errors import ContextError
-from ..ir.expr import CAST, CONST, LOAD, PARAM, Expr, topological
+from ..ir.expr import formulas
 from ..op import Op, Req, Reqs, Spec, compiled
 from ..params import Params
 from ..tolerance import differs
@@ -24,11 +24,11 @@ class HostRun:
 
     stream = None
 
-    def parallel(self, fn: Any, n: int) -> None:
+    def parallel(self, fn: Callable[[int], Any], n: int) -> None:
         for i in range(n):
             fn(i)
 
-    def workspace(self, shape: tuple[int, ...], dtype: np.dtype) -> np.ndarray:
+    def workspace(self, shape: tuple[int, ...], dtype: DTypeLike) -> np.ndarray:
         return np.empty(shape, dtype)
 
 
@@ -91,7 +91,7 @@ _DOMAIN = {"erfinv": (-0.8, 0.8),
            "ftml_update": (0.3, 3), "lamb_update_phase1": (0.3, 3), "lamb_update_phase2": (0.3, 3), "multi_lars": (0.3, 3)}
 
 
-def check_op(op: Op, params: dict[str, Any] | None = None, say: Any = print) -> None:
+def check_op(op: Op, params: Mapping[str, object] | None = None, say: Callable[[str], object] = print) -> None:
     """Check values for all shapes and dtypes, requests, in place, gradient, CPU against GPU. Print one line per item.
 
     Raises AssertionError for the first item that fails, with the values.
@@ -186,7 +186,7 @@ def needed_names(op: Op, p: Params) -> list[str]:
     return [] if g is None else [spoken[kind](i) for kind, i in g.needs]
 
 
-def gradient_source(op: Op, p: Params, dtype: Any = "float32") -> str:
+def gradient_source(op: Op, p: Params, dtype: DTypeLike = "float32") -> str:
     """Return the derivative as formulas: one line per intermediate that is used twice, and the arrays that backward keeps."""
     g = op.gradient_of(p)
     if g is None:
@@ -201,49 +201,3 @@ def gradient_source(op: Op, p: Params, dtype: Any = "float32") -> str:
         texts, shared = formulas(e.outputs, names)
         lines += shared + [f"d{inputs[i]} = {t}" for i, t in zip(g.gives, texts)]
     return "\n".join(lines) + "\n"
-
-
-_INFIX = {"add": "+", "sub": "-", "mul": "*", "div": "/", "mod": "%", "lt": "<", "le": "<=", "gt": ">", "ge": ">=",
-          "eq": "==", "ne": "!=", "and": "&", "or": "|", "xor": "^"}
-
-
-def formulas(roots: Sequence[Expr], names: Sequence[str]) -> tuple[list[str], list[str]]:
-    """Return each root as Python text, and before them the lines that name values used more than once.
-
-    names: what load i is called.
-    """
-    order = topological(list(roots))
-    uses = Counter(id(a) for x in order for a in x.args)
-    text: dict[int, str] = {}
-    lines: list[str] = []
-    t: Any
-    for x in order:
-        args = [text[id(a)] for a in x.args]
-        if x.op == LOAD:
-            t = names[x.value]
-        elif x.op in (PARAM, CONST):
-            t = str(x.value)
-        elif x.op == CAST:
-            halves = any(d is not None and is_half(d) for d in (x.args[0].dtype, x.dtype))
-            t = args[0] if halves else f"{x.dtype}({args[0]})"
-        elif x.op in _INFIX:
-            t = f"({args[0]} {_INFIX[x.op]} {args[1]})"
-        else:
-            t = f"{x.value or x.op}({', '.join(_bare(a) for a in args)})"
-        if uses[id(x)] > 1 and x.args and x.op != CAST:
-            lines.append(f"t{len(lines)} = {_bare(t)}")
-            t = f"t{len(lines) - 1}"
-        text[id(x)] = t
-    return [_bare(text[id(r)]) for r in roots], lines
-
-
-def _bare(text: str) -> str:
-    """Return text without the brackets around all of it."""
-    if not text.startswith("("):
-        return text
-    depth = 0
-    for i, c in enumerate(text):
-        depth += (c == "(") - (c == ")")
-        if not depth:
-            return text[1:-1] if i == len(text) - 1 else text
-    return text

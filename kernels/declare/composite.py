@@ -68,6 +68,17 @@ class Trace:
         return seen[0] if len(seen) == 1 else seen
 
 
+def _binary(same: str, spread: str, scalar: str) -> Callable[[TracedValue, TracedValue | float], TracedValue]:
+    """Return arithmetic by the operators for one shape, for shapes that broadcast, and for a number."""
+
+    def method(self: TracedValue, other: TracedValue | float) -> TracedValue:
+        if not isinstance(other, TracedValue):
+            return getattr(ops, scalar)(self, scalar=float(other))
+        return getattr(ops, same if self.shape == other.shape else spread)(self, other)
+
+    return method
+
+
 class TracedValue:
     """A value inside a composite's body: operators and arithmetic on it become steps."""
 
@@ -100,38 +111,14 @@ class TracedValue:
         """Return the same elements in another shape (with MXNet's codes)."""
         return self if tuple(shape) == self.shape else ops.Reshape(self, shape=tuple(shape))
 
-    def _with(self, other: Any, same: str, spread: str, scalar: str) -> TracedValue:
-        if not isinstance(other, TracedValue):
-            return getattr(ops, scalar)(self, scalar=float(other))
-        return getattr(ops, same if self.shape == other.shape else spread)(self, other)
-
-    def __neg__(self) -> TracedValue:
-        return ops.negative(self)
-
-    def __add__(self, other: Any) -> TracedValue:
-        return self._with(other, "elemwise_add", "broadcast_add", "_plus_scalar")
-
-    __radd__ = __add__
-
-    def __sub__(self, other: Any) -> TracedValue:
-        return self._with(other, "elemwise_sub", "broadcast_sub", "_minus_scalar")
-
-    def __rsub__(self, other: float) -> TracedValue:
-        return ops._rminus_scalar(self, scalar=float(other))
-
-    def __mul__(self, other: Any) -> TracedValue:
-        return self._with(other, "elemwise_mul", "broadcast_mul", "_mul_scalar")
-
-    __rmul__ = __mul__
-
-    def __truediv__(self, other: Any) -> TracedValue:
-        return self._with(other, "elemwise_div", "broadcast_div", "_div_scalar")
-
-    def __rtruediv__(self, other: float) -> TracedValue:
-        return ops._rdiv_scalar(self, scalar=float(other))
-
-    def __pow__(self, exponent: float) -> TracedValue:
-        return ops._power_scalar(self, scalar=float(exponent))
+    __neg__ = lambda self: ops.negative(self)
+    __add__ = __radd__ = _binary("elemwise_add", "broadcast_add", "_plus_scalar")
+    __sub__ = _binary("elemwise_sub", "broadcast_sub", "_minus_scalar")
+    __mul__ = __rmul__ = _binary("elemwise_mul", "broadcast_mul", "_mul_scalar")
+    __truediv__ = _binary("elemwise_div", "broadcast_div", "_div_scalar")
+    __pow__ = _binary("_power", "broadcast_power", "_power_scalar")
+    __rsub__ = lambda self, other: ops._rminus_scalar(self, scalar=float(other))
+    __rtruediv__ = lambda self, other: ops._rdiv_scalar(self, scalar=float(other))
 
 
 class _Operators:

@@ -8,6 +8,7 @@
 from __future__ import annotations
 
 import inspect
+import math
 from collections.abc import Callable, Sequence
 from functools import cached_property
 from typing import Any
@@ -16,7 +17,6 @@ import numpy as np
 
 from ...dtype import float32, is_float, is_half
 from ...errors import OperatorError, ShapeError
-from .. import op as registry
 from ..ir import lang
 from ..ir.body import LONGEST_ROW, Body, bind_scalars
 from ..ir.differentiate import derive
@@ -30,7 +30,6 @@ from ..ir.expr import (
     load,
     loads,
     node,
-    param,
     reduce,
     resolve_weak_dtype,
     substitute,
@@ -41,7 +40,7 @@ from ..ir.rows import by_row
 from ..kernel import Kernel
 from ..op import Expression, Gradient, Need, Refusal, Req, Reqs, Shape, Shapes, Spec, Specs
 from ..params import Param, Params
-from .simple_op import SimpleOp, array_names
+from .simple_op import SimpleOp, array_names, declare
 from .traced import TracedOp, printed
 
 _ROW_KINDS = {"add": "sum", "maximum": "max"}
@@ -83,10 +82,13 @@ class ReductionOp(SimpleOp):
         folded = self.axes(p, len(shape))
         return tuple(1 if i in folded else n for i, n in enumerate(shape))
 
-    def trace(self, p: Params, inputs: Sequence[Expr]) -> tuple[Expr, ...]:
-        values = {d.name: param(d.name) if d.kind == "scalar" else p[d.name] for d in self.params
-                  if d not in self._AXIS}
-        return (as_expr(self.body(*inputs, **values)),)
+    def body_parameters(self, p: Params) -> dict[str, Any]:
+        axis = {d.name for d in self._AXIS}
+        return {k: v for k, v in super().body_parameters(p).items() if k not in axis}
+
+    def count(self, p: Params, shape: Shape) -> int:
+        """Return how many elements of an array of this shape are folded into one; at least 1."""
+        return max(math.prod(shape), 1) // max(math.prod(self.kept(p, shape)), 1)
 
     def infer_shape(self, p: Params, inputs: Shapes, outputs: Shapes | None = None) -> tuple[Shapes, Shapes]:
         (shape,) = inputs
@@ -110,7 +112,7 @@ class ReductionOp(SimpleOp):
         kept = self.kept(p, x.shape)
         if any(d.kind == "scalar" for d in self.params):
             return Refusal(f"{self.name} takes a number at run time")
-        count = max(x.size, 1) // max(Spec(kept, x.dtype).size, 1)
+        count = self.count(p, x.shape)
         if kept == x.shape and x.size:  # one element each: nothing to fold, but the last step is still to do
             root = e.outputs[0] if self.finish is None else as_expr(self.finish(e.outputs[0], count))
             return Body((root,), (x.shape,), (kept,), x.shape)
@@ -132,12 +134,12 @@ class ReductionOp(SimpleOp):
     def kernel(self, p: Params, ins: Specs, outs: Specs, reqs: Reqs, target: str, train: bool = False) -> Kernel:
         (x,), (y,) = ins, outs
         kept = self.kept(p, x.shape)
-        count = max(x.size, 1) // max(Spec(kept, x.dtype).size, 1)
+        count = self.count(p, x.shape)
         body = super().expression(p, [x.dtype])
         if self.finish is None:
             fold = printed(body, ins, [Spec(kept, y.dtype)], reqs, target, self.name).run
             return Kernel(lambda run, inputs, outputs, scalars=(): fold(run, inputs, [outputs[0].reshape(kept)], scalars=scalars))
-        wide = typed(body.outputs[0]) if lang.is_whole(*body.outputs) else np.dtype("float32") if is_half(y.dtype) else y.dtype
+        wide = typed(body.outputs[0]) if lang.is_whole(*body.outputs) else float32 if is_half(y.dtype) else y.dtype
         fold = printed(body, ins, [Spec(kept, wide)], [Req.WRITE], target, self.name).run
         end = Expression((as_expr(self.finish(load(0, wide), count)),))
         close = printed(end, [Spec(kept, wide)], [Spec(kept, y.dtype)], reqs, target, f"{self.name}_finish").run
@@ -156,7 +158,7 @@ class ReductionOp(SimpleOp):
         if body is None:
             return _derived_spread(self, p)
         arrays, keywords = array_names(body)
-        needs = tuple(("dy", 0) if a == "dy" else ("y", 0) if a == "y" else ("x", 0) for a in arrays)
+        needs = self._needs(arrays)
         return Gradient(ReductionGradOp(self, needs, body, keywords), needs, (0,))
 
 
@@ -200,24 +202,21 @@ class ReductionGradOp(TracedOp):
             return Refusal(f"{self.name} folds its input again")
         full = outs[0].shape
         kept = self.forward.kept(p, full)
-        count = max(outs[0].size, 1) // max(Spec(kept, outs[0].dtype).size, 1)
-        root = self.root(p, [s.dtype for s in ins], count)
+        root = self.root(p, [s.dtype for s in ins], self.forward.count(p, full))
         return Body(bind_scalars((root,), p), tuple(full if kind == "x" else kept for kind, _ in self.needs), (full,), full)
 
     def root(self, p: Params, dtypes: Sequence[np.dtype], count: int) -> Expr:
         """Return the derivative by one element. dtypes: of the arrays read, with folds; count: the number of folded elements."""
-        kinds = {d.name: d.kind for d in self.params}
-        values = {k: count if k == "count" else param(k) if kinds.get(k) == "scalar" else p[k] for k in self.keywords}
-        return as_expr(self.body(*(load(i, d) for i, d in enumerate(dtypes)), **values))
+        values = {**SimpleOp.body_parameters(self.forward, p), "count": count}
+        return as_expr(self.body(*(load(i, d) for i, d in enumerate(dtypes)), **{k: values[k] for k in self.keywords}))
 
     def kernel(self, p: Params, ins: Specs, outs: Specs, reqs: Reqs, target: str, train: bool = False) -> Kernel:
         (dx,) = outs
         kept = self.forward.kept(p, dx.shape)
-        wide = Spec(kept, np.dtype("float32") if is_half(dx.dtype) else dx.dtype)
+        wide = Spec(kept, float32 if is_half(dx.dtype) else dx.dtype)
         specs = [*(Spec(dx.shape if kind == "x" else kept, s.dtype) for s, (kind, _) in zip(ins, self.needs)),
                  *(wide for _ in self.folds)]
-        count = max(dx.size, 1) // max(wide.size, 1)
-        root = self.root(p, [s.dtype for s in specs], count)
+        root = self.root(p, [s.dtype for s in specs], self.forward.count(p, dx.shape))
         e = Expression((root,), scalars=tuple(d.name for d in self.params if d.kind == "scalar"))
         inner = printed(e, specs, outs, reqs, target, self.name).run
         folds = [f.kernel(p, [dx], [wide], [Req.WRITE], target, train) for f in self.folds]
@@ -282,8 +281,8 @@ def _derived_spread(op: ReductionOp, p: Params) -> Gradient | None:
             dy = where(others == 0, dy * folded[0] / where(each == 0, 1, each), 0)
         return derive([each], [cast(dy, typed(each))], [x])[0]
 
-    probe = by_element({place: load(i, np.dtype("float32")) for i, place in enumerate(places)}, 2,
-                       {d.name: param(d.name) if d.kind == "scalar" else p[d.name] for d in op.params if d not in op._AXIS})
+    probe = by_element({place: load(i, float32) for i, place in enumerate(places)}, 2,
+                       op.body_parameters(p))
     if probe is None:
         return None
     read = [places[i] for i in loads([probe])]
@@ -307,9 +306,4 @@ def reduction(body: Callable[..., Any] | None = None, *, combine: str, **options
     Other options as in simple_op. A gradient body gets dy (and y) spread along the folded axes, x as it is, and may ask
     for the keyword `count`.
     """
-    if body is None:
-        return lambda f: reduction(f, combine=combine, **options)
-    replace = options.pop("replace", False)
-    op = ReductionOp(body, combine=combine, **options)
-    registry.register(op, replace=replace, module=body.__module__)
-    return op
+    return declare(ReductionOp, body, {**options, "combine": combine})

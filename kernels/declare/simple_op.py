@@ -20,12 +20,14 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
+from numpy.typing import DTypeLike
 
+from ...dtype import float32
 from ...errors import DTypeError, OperatorError
 from .. import op as registry
 from ..ir.expr import LOAD, PARAM, Expr, as_expr, caller, load, param
 from ..ir.primitives import PRIMITIVES
-from ..op import Dtypes, Gradient, NumpyFunction, Spec, Specs
+from ..op import Dtypes, Gradient, Need, NumpyFunction, Spec, Specs
 from ..params import REQUIRED, Param, Params, declared_param
 from .traced import GradientOp, TracedOp
 
@@ -61,10 +63,12 @@ class SimpleOp(TracedOp):
     def auxiliaries(self, p: Params) -> tuple[str, ...]:
         return self._states
 
+    def body_parameters(self, p: Params) -> dict[str, Any]:
+        """Return the parameters as bodies get them: run-time scalars as expressions."""
+        return {d.name: param(d.name) if d.kind == "scalar" else p[d.name] for d in self.params}
+
     def trace(self, p: Params, inputs: Sequence[Expr]) -> tuple[Expr, ...]:
-        values = {d.name: param(d.name) if d.kind == "scalar" else p[d.name] for d in self.params}
-        result = self.body(*inputs, **values)
-        result = result if isinstance(result, tuple) else (result,)
+        result = _as_tuple(self.body(*inputs, **self.body_parameters(p)))
         expected = 1 + len(self._states)
         if len(result) != expected:
             raise OperatorError(f"{self.name}: the body returned {len(result)} values, not {expected}: the result, "
@@ -108,10 +112,6 @@ class SimpleOp(TracedOp):
         """Declare the derivative: a decorator."""
         self._gradient_body = body
         self._gradients.clear()
-        self._check_gradient_names(body)
-        return body
-
-    def _check_gradient_names(self, body: Callable[..., Any]) -> None:
         arrays, _ = array_names(body)
         for n in arrays:
             if n not in ("dy", "y", *self.input_names):
@@ -119,6 +119,11 @@ class SimpleOp(TracedOp):
                                     f"{', '.join(self.input_names)}.")
         if "dy" not in arrays:
             raise OperatorError(f"{self.name}: the gradient must ask for dy.")
+        return body
+
+    def _needs(self, arrays: Sequence[str]) -> tuple[Need, ...]:
+        """Return what the arguments of a gradient's body name."""
+        return tuple((a, 0) if a in ("dy", "y") else ("x", self.input_names.index(a)) for a in arrays)
 
     def make_gradient(self, p: Params) -> Gradient | None:
         if not self.differentiable:
@@ -127,22 +132,17 @@ class SimpleOp(TracedOp):
         if body is None:
             return super().make_gradient(p)
         arrays, keywords = array_names(body)
-        n = len(self.arguments(p))
-        needs = tuple(("dy", 0) if a == "dy" else ("y", 0) if a == "y" else ("x", self.input_names.index(a)) for a in arrays)
+        n, needs = len(self.arguments(p)), self._needs(arrays)
 
         def make(q: Params, inputs: Sequence[Expr]) -> tuple[Expr, ...]:
-            kinds = {d.name: d.kind for d in self.params}
-            values = {k: param(k) if kinds.get(k) == "scalar" else q[k] for k in keywords}
-            result = body(*inputs, **values)
-            result = result if isinstance(result, tuple) else (result,)
+            values = self.body_parameters(q)
+            result = _as_tuple(body(*inputs, **{k: values[k] for k in keywords}))
             if len(result) != n:
                 raise OperatorError(f"{self.name}: the gradient returned {len(result)} values, not one for each of "
                                     f"{', '.join(self.arguments(q))}.")
             return tuple(as_expr(r) for r in result if r is not None)
 
-        given = body(*(load(i, np.dtype("float32")) for i in range(len(arrays))),
-                     **{k: p.get(k) for k in keywords})
-        given = given if isinstance(given, tuple) else (given,)
+        given = _as_tuple(body(*(load(i, float32) for i in range(len(arrays))), **{k: p.get(k) for k in keywords}))
         gives = tuple(i for i, g in enumerate(given) if g is not None)
         return Gradient(GradientOp(self, needs, gives, make), needs, gives) if gives else None
 
@@ -153,7 +153,7 @@ class SimpleOp(TracedOp):
 
         check_op(self, params)
 
-    def gradient_source(self, *, dtype: Any = "float32", **params: Any) -> str:
+    def gradient_source(self, *, dtype: DTypeLike = "float32", **params: Any) -> str:
         """Return the derivative as formulas, and the arrays that backward keeps."""
         from .check_op import gradient_source
 
@@ -174,12 +174,20 @@ def simple_op(body: Callable[..., Any] | None = None, **options: Any) -> Any:
 
     Raises: OperatorError for a name that is taken.
     """
+    return declare(SimpleOp, body, options)
+
+
+def declare(cls: type[SimpleOp], body: Callable[..., Any] | None, options: dict[str, Any]) -> Any:
+    """Make and register an operator of body; without a body, return the decorator that does."""
     if body is None:
-        return lambda f: simple_op(f, **options)
+        return lambda f: declare(cls, f, options)
+    options = dict(options)
     replace = options.pop("replace", False)
-    op = SimpleOp(body, **options)
-    registry.register(op, replace=replace, module=body.__module__)
-    return op
+    return registry.register(cls(body, **options), replace=replace, module=body.__module__)
+
+
+def _as_tuple(result: Any) -> tuple:
+    return result if isinstance(result, tuple) else (result,)
 
 
 # ---- reading a body's signature --------------------------------------------------------------------------------------

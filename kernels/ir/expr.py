@@ -10,6 +10,7 @@ from __future__ import annotations
 import math
 import sys
 import weakref
+from collections import Counter
 from collections.abc import Iterable, Sequence
 from typing import Any
 
@@ -122,7 +123,8 @@ class Expr:
         return inline(*args, **kwargs)
 
     def __repr__(self) -> str:
-        return f"<{show(self)}: {self.dtype.name if self.dtype else 'weak'}>"
+        texts, lines = formulas([self])
+        return f"<{'; '.join(lines + texts)[:60]}: {self.dtype.name if self.dtype else 'weak'}>"
 
 
 Operand = Expr | float  # in a formula; a bool or an int is one too
@@ -371,17 +373,48 @@ def cost(roots: Iterable[Expr]) -> int:
     return sum(PRIMITIVES[x.op].cost if x.op in PRIMITIVES else 0 for x in topological(roots))
 
 
-def show(x: Expr, limit: int = 60) -> str:
-    """x as a formula, cut at limit characters."""
+# ---- text --------------------------------------------------------------------------------------------------------------
+_INFIX = {"add": "+", "sub": "-", "mul": "*", "div": "/", "mod": "%", "lt": "<", "le": "<=", "gt": ">", "ge": ">=",
+          "eq": "==", "ne": "!=", "and": "&", "or": "|", "xor": "^"}
+
+
+def formulas(roots: Sequence[Expr], names: Sequence[str] = ()) -> tuple[list[str], list[str]]:
+    """Return each root as Python text, and the lines before them that name values used more than once.
+
+    names: of the loads; by default x0, x1, ...
+    """
+    order = topological(roots)
+    uses = Counter(id(a) for x in order for a in x.args)
     text: dict[int, str] = {}
-    for n in topological([x]):
-        if n.op == LOAD:
-            t = f"x{n.value}"
-        elif n.op in (PARAM, CONST):
-            t = str(n.value)
-        elif n.op == CAST:
-            t = f"{n.dtype}({text[id(n.args[0])]})"
+    lines: list[str] = []
+    t: Any
+    for x in order:
+        args = [text[id(a)] for a in x.args]
+        if x.op == LOAD:
+            t = names[x.value] if names else f"x{x.value}"
+        elif x.op in (PARAM, CONST):
+            t = str(x.value)
+        elif x.op == CAST:
+            halves = any(d is not None and is_half(d) for d in (x.args[0].dtype, x.dtype))
+            t = args[0] if halves else f"{x.dtype}({args[0]})"
+        elif x.op in _INFIX:
+            t = f"({args[0]} {_INFIX[x.op]} {args[1]})"
         else:
-            t = f"{n.value or n.op}({', '.join(text[id(a)] for a in n.args)})"
-        text[id(n)] = t if len(t) <= limit else t[: limit - 1] + "…"
-    return text[id(x)]
+            t = f"{x.value or x.op}({', '.join(_bare(a) for a in args)})"
+        if uses[id(x)] > 1 and x.args and x.op != CAST:
+            lines.append(f"t{len(lines)} = {_bare(t)}")
+            t = f"t{len(lines) - 1}"
+        text[id(x)] = t
+    return [_bare(text[id(r)]) for r in roots], lines
+
+
+def _bare(text: str) -> str:
+    """Return text without the brackets around all of it."""
+    if not text.startswith("("):
+        return text
+    depth = 0
+    for i, c in enumerate(text):
+        depth += (c == "(") - (c == ")")
+        if not depth:
+            return text[1:-1] if i == len(text) - 1 else text
+    return text
