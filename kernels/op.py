@@ -162,6 +162,9 @@ class Op:
     #: tail(plus, backward): on a GPU, this operator and a rectifier of its first output as one, after the sum with another array
     #: if plus; or the derivative of that. None without such operators.
     tail: Callable[[bool, bool], Op] | None = None
+    #: The fewest samples of a block if elementwise work may follow each block of the first output (fusion/epilogue.py); 0 if not.
+    epilogue_block = 0
+    batched: tuple[int, ...] = (0,)  # the inputs with a sample per row, where epilogue_block is not 0
     prefers_channels_last = False  # True if on a GPU its input is worth transposing to channels last
     is_users = False  # True for a user's operator: its name says nothing about what it computes
 

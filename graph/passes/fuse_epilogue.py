@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 
-from ...kernels.fusion.epilogue import HEADS, EpilogueOp, Wiring, gpu_epilogue
+from ...kernels.fusion.epilogue import EpilogueOp, Wiring, gpu_epilogue
 from ...kernels.ir.body import Body
 from ...kernels.op import Refusal, Req
 from ...kernels.params import Params
@@ -19,7 +19,7 @@ _NONE = Params({})
 
 def add_epilogues(program: Program) -> Program:
     """Merge elementwise steps into the products and convolutions they read."""
-    heads = {i for i, s in enumerate(program.steps) if s.op.role in HEADS}
+    heads = {i for i, s in enumerate(program.steps) if s.op.epilogue_block}
     if not heads:
         return program
     known: dict[tuple, Body | Refusal] = {}
@@ -79,7 +79,7 @@ def _refusal(program: Program, h: int, t: int, body: Body | Refusal, writers: Co
             return f"the result of {head.name} is read elsewhere too"
         if program.values[epilogue.outputs[0]].spec.dtype != spec.dtype:
             return "the dtypes differ"
-        made = gpu_epilogue(head.op.name, head.params, body, [-1 if u == v else u for u in epilogue.inputs])
+        made = gpu_epilogue(head.op, head.params, body, [-1 if u == v else u for u in epilogue.inputs])
         if isinstance(made, str):
             return made
     if t - h > NEAR:

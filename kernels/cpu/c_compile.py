@@ -62,7 +62,7 @@ class Loaded:
 _lock = threading.Lock()
 _wanted: dict[str, CFunction] = {}
 _loaded: dict[str, Loaded | None] = {}  # None: it could not be compiled
-_told: set[str] = set()
+_warned: set[str] = set()
 _hung: set[tuple[str, ...]] = set()  # commands that did not end in time
 
 
@@ -107,8 +107,8 @@ def available() -> bool:
     """Return whether C functions can be compiled. If not, log the reason once."""
     found = compiler()
     if found is None:
-        _tell("no C compiler was found (cc, gcc, clang): fused operators are computed with NumPy. Install one, or name one in "
-              "TRITIUM_CC.")
+        _warn_once("no C compiler was found (cc, gcc, clang): fused operators are computed with NumPy. Install one, or name "
+                   "one in TRITIUM_CC.")
     return found is not None and found.command not in _hung
 
 
@@ -188,7 +188,7 @@ def _load(functions: list[CFunction]) -> dict[str, Loaded | None]:
     except (OSError, subprocess.SubprocessError) as failure:
         if isinstance(failure, subprocess.TimeoutExpired):
             _hung.add(found.command)
-        _tell(f"the C compiler failed ({shlex.join(found.command)}): {_words(failure)}. Fused operators are computed with "
+        _warn_once(f"the C compiler failed ({shlex.join(found.command)}): {_words(failure)}. Fused operators are computed with "
               f"NumPy. Set TRITIUM_CC to another compiler, or TRITIUM_CPU_CODE=numpy.")
         return nothing
 
@@ -257,7 +257,7 @@ def _words(failure: Exception) -> str:
     return str(getattr(failure, "stderr", "") or failure).strip()[:500]
 
 
-def _tell(text: str) -> None:
-    if text not in _told:
-        _told.add(text)
+def _warn_once(text: str) -> None:
+    if text not in _warned:
+        _warned.add(text)
         log.warning(text)

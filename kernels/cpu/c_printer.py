@@ -19,7 +19,7 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from ...dtype import float32, float64, is_float
-from ..ir.coalesce import Layout, merge
+from ..ir.coalesce import BroadcastLayout, merge
 from ..ir.expr import BOOL, CAST, CONST, LOAD, PARAM, Expr, resolve_weak_dtype, topological, typed
 from ..ir.primitives import PRIMITIVES
 from ..op import Expression, Req, Reqs, Specs
@@ -45,7 +45,7 @@ class CFunction:
     name: str
     text: str
     uses: frozenset[str]
-    layout: Layout
+    layout: BroadcastLayout
     targets: tuple[int, ...]
     states: dict[int, int]
     scalars: int
@@ -114,7 +114,7 @@ class _FunctionPrinter:
     alone, s2, is computed once, in double precision, as Python does.
     """
 
-    def __init__(self, roots: Sequence[Expr], specs: Specs, n_in: int, layout: Layout, adds: Sequence[bool],
+    def __init__(self, roots: Sequence[Expr], specs: Specs, n_in: int, layout: BroadcastLayout, adds: Sequence[bool],
                  scalars: Sequence[str] = ()):
         self.roots, self.adds, self.layout, self.n_in, self.scalars = roots, adds, layout, n_in, scalars
         self.stored = [s.dtype for s in specs[n_in:]]
@@ -324,7 +324,7 @@ def constant(value: float, dtype: np.dtype) -> str:
     return f"(-INT64_C({-value - 1}) - 1)" if value == np.iinfo("int64").min else f"(({_c(dtype)}){value}LL)"
 
 
-def _fetch(i: int, layout: Layout, block: int) -> list[str]:
+def _fetch(i: int, layout: BroadcastLayout, block: int) -> list[str]:
     """The lines that fill block v{i} of input i, from element i of the full shape on; what is beyond the end is 0."""
     dims, present = layout.dims, layout.present[i]
     if all(present):

@@ -21,7 +21,7 @@ import numpy as np
 from ...dtype import cast_into, is_float, is_half, to_integer
 from ..configs import active as active_configs
 from ..configs.key import key
-from ..ir.coalesce import Layout, merge
+from ..ir.coalesce import BroadcastLayout, merge
 from ..ir.expr import BOOL, CAST, CONST, LOAD, PARAM, REDUCE, Expr, cost, identity, resolve_weak_dtype, topological, typed
 from ..ir.primitives import PRIMITIVES
 from ..ir.rows import padded, whole_rows
@@ -156,7 +156,7 @@ class _Tile:
 
     __slots__ = ("index", "shape")
 
-    def __init__(self, layout: Layout, slices: Sequence[slice]):
+    def __init__(self, layout: BroadcastLayout, slices: Sequence[slice]):
         self.shape = tuple(s.stop - s.start for s in slices)
         whole = slice(0, 1)
         self.index = [tuple(s if here else whole for s, here in zip(slices, p)) for p in layout.present]
@@ -171,7 +171,7 @@ def tile_key(printed: _TilePrinter, n_in: int, work: int) -> Any:
                **({} if lies == "flat" else {"last": layout.dims[-1]}))
 
 
-def _tiles(layout: Layout, size: int = TILE, *, keep_last: bool = False) -> list[_Tile]:
+def _tiles(layout: BroadcastLayout, size: int = TILE, *, keep_last: bool = False) -> list[_Tile]:
     """Tiles of about size elements, in row-major order. keep_last: never cut the last axis (rows)."""
     dims = layout.dims
     axis, inner = len(dims) - 1, 1
@@ -422,10 +422,10 @@ def _converted(value: str, have: np.dtype | None, want: np.dtype, out: str) -> s
     return f"np.copyto({out}, {value}, casting='unsafe')"
 
 
-def _row_layout(shapes: Sequence[tuple[int, ...]]) -> Layout:
+def _row_layout(shapes: Sequence[tuple[int, ...]]) -> BroadcastLayout:
     """Two merged axes, (rows, last): reductions run over the second."""
     rank = max(1, *(len(s) for s in shapes))  # one element is a row of one
     views = [padded(s, rank) for s in shapes]
     last = max(v[-1] for v in views)
     lead = merge([v[:-1] for v in views])
-    return Layout((*lead.dims, last), tuple((*p, v[-1] == last) for p, v in zip(lead.present, views)))
+    return BroadcastLayout((*lead.dims, last), tuple((*p, v[-1] == last) for p, v in zip(lead.present, views)))

@@ -187,6 +187,7 @@ class OperatorProperty:
     drops_hidden_at_inference: ClassVar[bool] = False  # outside training the hidden outputs may have the request NULL
     costly: ClassVar[bool] = False  # see Op
     prefers_channels_last: ClassVar[bool] = False  # see Op
+    epilogue_block: ClassVar[int] = 0  # see Op; on a GPU, gpu_kernel takes the epilogue, whose arrays have a number per channel
     final_part: ClassVar[tuple[Op, tuple[Need, ...]] | None] = None  # see Op
     state_formula: ClassVar[Op | None] = None  # see Op
     tail: ClassVar[Callable[[bool, bool], Op] | None] = None  # see Op

@@ -32,7 +32,7 @@ class PropertyOp(Op):
         self.is_reshape, self.drops_hidden_at_inference = cls.is_reshape, cls.drops_hidden_at_inference
         self.nonblocking = cls.forward_kernel is not OperatorProperty.forward_kernel  # a user's forward may do anything
         self.costly, self.prefers_channels_last, self.final_part = cls.costly, cls.prefers_channels_last, cls.final_part
-        self.state_formula, self.tail = cls.state_formula, cls.tail
+        self.state_formula, self.tail, self.epilogue_block = cls.state_formula, cls.tail, cls.epilogue_block
         self.doc = inspect.cleandoc(cls.__doc__ or "")
         self.params = _declared_params(name, cls)
         self._properties: Cache[Params, OperatorProperty] = Cache()
@@ -135,10 +135,12 @@ class PropertyOp(Op):
 class BackwardOp(Op):
     """The derivative of a PropertyOp, with the same parameters. Only graphs and tapes contain it."""
 
+    batched = (0, 1)  # dy and x
+
     def __init__(self, forward: PropertyOp):
         self.name, self.forward, self.is_reshape = f"_backward_{forward.name}", forward, forward.is_reshape
         self.doc = f"Derivative of {forward.name}."
-        self.is_users, self.tail = forward.is_users, forward.tail
+        self.is_users, self.tail, self.epilogue_block = forward.is_users, forward.tail, forward.epilogue_block
         self.params = forward.params
 
     def capturable(self, p: Params) -> bool:

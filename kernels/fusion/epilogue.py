@@ -15,6 +15,7 @@ import numpy as np
 
 from ...dtype import float32, is_float
 from ..cpu.c_printer import CFunction
+from ..declare.property_op import PropertyOp
 from ..gpu.epilogue import Epilogue
 from ..ir.body import Body
 from ..ir.expr import LOAD, topological
@@ -25,13 +26,6 @@ from .fused import FusedOp, fused_op
 
 _CACHE = 1 << 20  # bytes of the head's result in one block; with smaller blocks the threads wait too long for the GIL
 _SCRATCH = 1 << 16  # bytes of scratch that a bound kernel may hold
-_ROWS = {"FullyConnected": 64, "Convolution": 1}  # the fewest samples of a block: a product of fewer rows is slow
-
-#: Heads by name: which inputs have a sample per row of their first axis.
-HEADS: dict[str, tuple[bool, ...]] = {
-    "FullyConnected": (True, False, False), "_backward_FullyConnected": (True, True, False),
-    "Convolution": (True, False, False), "_backward_Convolution": (True, True, False),
-}  # fmt: skip
 
 
 @dataclass(frozen=True, slots=True)
@@ -89,10 +83,9 @@ class EpilogueOp(Op):
         written."""
         if self.target == "gpu" or (len(self.body.roots) > 1 and any(r.op == LOAD for r in self.body.roots)):
             return ()
-        rows = {i for i, by_row in zip(self.wiring.head, HEADS[self.head.name]) if by_row}
-        rows |= {i for i, view in zip(self.wiring.epilogue, self.body.ins) if i >= 0 and view == self.body.shape}
-        rows -= {i for i, by_row in zip(self.wiring.head, HEADS[self.head.name]) if not by_row}
-        rows -= {i for i, view in zip(self.wiring.epilogue, self.body.ins) if view != self.body.shape}
+        uses = [(i, k in self.head.batched) for k, i in enumerate(self.wiring.head)]
+        uses += [(i, view == self.body.shape) for i, view in zip(self.wiring.epilogue, self.body.ins) if i >= 0]
+        rows = {i for i, by_row in uses if by_row} - {i for i, by_row in uses if not by_row}
         full = [o for o, view in enumerate(self.body.outs) if view == self.body.shape]
         return tuple((i, self.wiring.n_outputs + o) for i in sorted(rows) for o in full)
 
@@ -100,14 +93,14 @@ class EpilogueOp(Op):
         wiring, n_head = self.wiring, self.wiring.n_outputs
         head_ins = tuple(ins[i] for i in wiring.head)
         if target == "gpu":
-            epilogue = gpu_epilogue(self.head.name, self.head_params, self.body, wiring.epilogue)
+            epilogue = gpu_epilogue(self.head, self.head_params, self.body, wiring.epilogue)
             others = [i for i in wiring.epilogue if i >= 0]
             assert isinstance(epilogue, Epilogue), epilogue
             both = self.head.property(self.head_params).gpu_kernel(  # type: ignore[attr-defined]
                 head_ins, outs[n_head], reqs[n_head], epilogue)
             return Kernel(lambda run, inputs, outputs: both(run, [inputs[i] for i in (*wiring.head, *others)], outputs[n_head]))
         total, keep = outs[0].shape[0], reqs[0] != Req.NULL
-        step = _block(self.head.name, outs[0])
+        step = _block(self.head.epilogue_block, outs[0])
         starts = range(0, total, step)
         sizes = {min(step, total - a) for a in starts}
         blocks = {n: self._block_kernels(n, head_ins, ins, outs, reqs, target, train) for n in sizes}
@@ -115,7 +108,6 @@ class EpilogueOp(Op):
         if any(r != Req.NULL for r in reqs[1:n_head]):
             rest = compiled(self.head, self.head_params, head_ins, tuple(outs[:n_head]), (Req.NULL, *reqs[1:n_head]), target,
                             train)
-        by_row = HEADS[self.head.name]
         views, full, scratch = self.body.ins, self.body.shape, outs[0].dtype
         n_rest = n_head - 1
 
@@ -151,7 +143,7 @@ class EpilogueOp(Op):
                 z = min(a + step, total)
                 main, epilogue = blocks[z - a]
                 made = outputs[0][a:z] if keep else np.empty((z - a, *outs[0].shape[1:]), scratch)
-                main(inner, [inputs[i][a:z] if rows else inputs[i] for i, rows in zip(wiring.head, by_row)],
+                main(inner, [inputs[i][a:z] if k in self.head.batched else inputs[i] for k, i in enumerate(wiring.head)],
                      [made, *[None] * n_rest])
                 epilogue(inner, [made if s is None else s[a:z] if view == full else s for s, view in zip(sources, views)],
                      [None if t is None else t[a:z] for t in epilogues])
@@ -169,14 +161,12 @@ class EpilogueOp(Op):
         """Return the kernels of head and epilogue for n samples."""
         n_head = self.wiring.n_outputs
 
-        def cut(shape: Shape) -> Shape:
-            return (n, *shape[1:])
+        def cut(s: Spec) -> Spec:
+            return Spec((n, *s.shape[1:]), s.dtype)
 
-        by_row = HEADS[self.head.name]
         head = compiled(
-            self.head, self.head_params,
-            tuple(Spec(cut(s.shape), s.dtype) if rows else s for s, rows in zip(head_ins, by_row)),
-            (Spec(cut(outs[0].shape), outs[0].dtype), *outs[1:n_head]), (Req.WRITE, *[Req.NULL] * (n_head - 1)), target, train)
+            self.head, self.head_params, tuple(cut(s) if k in self.head.batched else s for k, s in enumerate(head_ins)),
+            (cut(outs[0]), *outs[1:n_head]), (Req.WRITE, *[Req.NULL] * (n_head - 1)), target, train)
         op, epilogue_ins, epilogue_outs = self._epilogue(n, ins, outs)
         return head, op.kernel(Params({}), epilogue_ins, epilogue_outs, reqs[n_head:], target, train)
 
@@ -190,34 +180,34 @@ class EpilogueOp(Op):
 
     def c_code(self, p: Params, ins: Specs, outs: Specs, reqs: Reqs) -> CFunction | str:
         """Return the C function that computes the epilogue of a full block on the CPU, or the reason why NumPy does."""
-        op, epilogue_ins, epilogue_outs = self._epilogue(min(_block(self.head.name, outs[0]), outs[0].shape[0]), ins, outs)
+        n = min(_block(self.head.epilogue_block, outs[0]), outs[0].shape[0])
+        op, epilogue_ins, epilogue_outs = self._epilogue(n, ins, outs)
         return op.c_code(Params({}), epilogue_ins, epilogue_outs, reqs[self.wiring.n_outputs:])
 
 
-def _block(head: str, out: Spec) -> int:
+def _block(fewest: int, out: Spec) -> int:
     """Return the number of samples in one block."""
     rows = max(1, out.shape[0])
-    return max(1, min(rows, max(_ROWS[head.removeprefix("_backward_")], _CACHE * rows // max(1, out.nbytes))))
+    return max(1, min(rows, max(fewest, _CACHE * rows // max(1, out.nbytes))))
 
 
-GPU_HEADS = ("FullyConnected", "Convolution")
 _MOST = 4  # arrays that an epilogue on a GPU reads beside the head's result
 
 
-def gpu_epilogue(head: str, params: Params, body: Body, wiring: Sequence[int]) -> Epilogue | str:
+def gpu_epilogue(head: Op, params: Params, body: Body, wiring: Sequence[int]) -> Epilogue | str:
     """Return the epilogue for the GPU kernel of a head, or the reason why it has none.
 
     wiring: the epilogue's inputs; -1 is the head's result.
     """
     shape, n = body.shape, sum(i >= 0 for i in wiring)
-    if head not in GPU_HEADS:
-        return f"on the GPU {head} takes no epilogue"
+    if not isinstance(head, PropertyOp) or not head.epilogue_block:
+        return f"on the GPU {head.name} takes no epilogue"
     if len(body.roots) != 1 or body.rows or body.combine or body.outs[0] != shape:
         return "on the GPU an epilogue has one result, element by element"
-    last = head == "FullyConnected" or params.get("layout") in ("NWC", "NHWC", "NDHWC")
-    channels = tuple(s if i == (len(shape) - 1 if last else 1) else 1 for i, s in enumerate(shape))
+    layer: Any = head.property(params)
+    channels = tuple(s if i == (len(shape) - 1 if layer.channels_last else 1) else 1 for i, s in enumerate(shape))
     if any((1,) * (len(shape) - len(v)) + v != channels for i, v in zip(wiring, body.ins) if i >= 0) or n > _MOST:
-        return f"on the GPU an epilogue reads the result of {head} and at most {_MOST} arrays of a number per channel"
+        return f"on the GPU an epilogue reads the result of {head.name} and at most {_MOST} arrays of a number per channel"
     found = {x.value: x.dtype for x in topological(body.roots) if x.op == LOAD}
     if not all(d is not None and is_float(d) for d in (*found.values(), body.roots[0].dtype)):
         return "on the GPU an epilogue reads floats and gives one"

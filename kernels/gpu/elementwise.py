@@ -16,7 +16,7 @@ import numpy as np
 from ...integers import cdiv
 from ..configs import active as active_configs
 from ..configs.key import Key, key
-from ..ir.coalesce import Layout, merge
+from ..ir.coalesce import BroadcastLayout, merge
 from ..ir.expr import LOAD, Expr, loads, topological
 from ..ir.primitives import PRIMITIVES
 from ..op import Expression, Shape, Specs
@@ -97,7 +97,7 @@ def flat_key(dtype: str, elements: int, arrays: int, dense: bool) -> Key:
     return key("gpu flat", dtype, "flat" if dense else "broadcast", 16, elements=elements, arrays=arrays)
 
 
-def _offsets(layout: Layout, wide: bool) -> tuple[list[str], dict[str, int], list[str]]:
+def _offsets(layout: BroadcastLayout, wide: bool) -> tuple[list[str], dict[str, int], list[str]]:
     """Return (the offset of each operand; the sizes and the lines that compute them).
 
     An offset is "" for a single element, "base + lane" for a dense operand, else the name of a variable.

@@ -15,7 +15,7 @@ from ...dtype import float32, is_half
 from ...integers import cdiv, next_power_of_2
 from ..configs import active as active_configs
 from ..configs.key import Key, key
-from ..ir.coalesce import Layout, merge
+from ..ir.coalesce import BroadcastLayout, merge
 from ..ir.expr import BOOL, Expr, identity, load, loads, topological, typed
 from ..op import Expression, Shape, Spec, Specs
 from .body import (
@@ -113,7 +113,7 @@ def _tile(m: int, r: int, inner: bool, codegen: CodegenTarget) -> tuple[int, int
 class _Reduction:
     """Prints one reduction kernel."""
 
-    def __init__(self, e: Expression, ins: Specs, t: StoreTarget, used: Sequence[int], layout: Layout,
+    def __init__(self, e: Expression, ins: Specs, t: StoreTarget, used: Sequence[int], layout: BroadcastLayout,
                  kept: Sequence[int], reduced: Sequence[int], extent: tuple[int, int, int], inner: bool, accumulator: np.dtype):
         self.e, self.t, self.used, self.layout = e, t, used, layout
         self.kept, self.reduced, (self.m, self.r, self.steps), self.inner = kept, reduced, extent, inner

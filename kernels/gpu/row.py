@@ -14,7 +14,7 @@ from ...dtype import float32, is_half
 from ...integers import cdiv, next_power_of_2
 from ..configs import active as active_configs
 from ..configs.key import alignment, key
-from ..ir.coalesce import Layout, merge
+from ..ir.coalesce import BroadcastLayout, merge
 from ..ir.expr import REDUCE, Expr, identity, loads, topological, typed
 from ..ir.rows import padded, varying
 from ..op import Expression, Shape, Specs
@@ -53,7 +53,7 @@ class RowKernel:
         specs = [*(ins[i] for i in self.used), *(t.spec for t in targets)]
         shapes = [padded(s, max(len(full), 1)) for s in (full, *(s.shape for s in specs))]
         self.last = shapes[0][-1]
-        self.lead: Layout = merge([s[:-1] for s in shapes])
+        self.lead: BroadcastLayout = merge([s[:-1] for s in shapes])
         self.rows = self.lead.size
         self.along = [s[-1] != 1 for s in shapes]  # per operand: it has the last axis
         self.varies = varying(self.roots, dict(zip(self.used, self.along[1:])))

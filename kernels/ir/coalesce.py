@@ -11,7 +11,7 @@ from ..op import Shape
 
 
 @dataclass(frozen=True)
-class Layout:
+class BroadcastLayout:
     """The merged view of a set of operands.
 
     dims:     sizes of the merged axes; () never: a single element is (1,).
@@ -51,7 +51,7 @@ def full_shape(shapes: Sequence[Shape]) -> Shape:
     return tuple(out)
 
 
-def merge(shapes: Sequence[Shape]) -> Layout:
+def merge(shapes: Sequence[Shape]) -> BroadcastLayout:
     """Return the fewest axes over which every operand is either dense or broadcast.
 
     Neighbouring axes merge when every operand has both or neither; axes of size 1 vanish.
@@ -71,5 +71,5 @@ def merge(shapes: Sequence[Shape]) -> Layout:
             dims.append(n)
             flags.append(here)
     if not dims:
-        return Layout((1,), tuple((True,) for _ in shapes))
-    return Layout(tuple(dims), tuple(zip(*flags)) if shapes else ())
+        return BroadcastLayout((1,), tuple((True,) for _ in shapes))
+    return BroadcastLayout(tuple(dims), tuple(zip(*flags)) if shapes else ())

@@ -33,6 +33,8 @@ class FullyConnected(OperatorProperty):
 
     backward_form: ClassVar[str] = "bilinear"
     costly = True
+    epilogue_block = 64  # a product of fewer rows is slow
+    channels_last: ClassVar[bool] = True
 
     num_hidden: int
     no_bias: bool = False
