@@ -174,7 +174,7 @@ class Op:
         return "" if self.is_users else self.name
 
     # ---- parameters -------------------------------------------------------------------------------------------
-    def parse(self, given: Mapping[str, Any]) -> Params:
+    def parse(self, given: Mapping[str, object]) -> Params:
         """Parse a user's values or the strings of a symbol JSON. Raises ParameterError."""
         return parse_params(self.name, self.params, given)
 

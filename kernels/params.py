@@ -103,7 +103,7 @@ class Params(Mapping[str, Any]):
         return f"Params({', '.join(f'{k}={v!r}' for k, v in self._values.items())})"
 
 
-def parse_params(op: str, declared: Sequence[Param], given: Mapping[str, Any]) -> Params:
+def parse_params(op: str, declared: Sequence[Param], given: Mapping[str, object]) -> Params:
     """Check the given values against the declared parameters and parse them.
 
     Raises ParameterError for an unknown name, a missing value or a wrong type.
@@ -124,7 +124,7 @@ def parse_params(op: str, declared: Sequence[Param], given: Mapping[str, Any]) -
     return Params(values, tuple(d.name for d in declared if d.kind == "scalar"))
 
 
-def parse_value(op: str, d: Param, value: Any) -> Any:
+def parse_value(op: str, d: Param, value: object) -> Any:
     """Return value with the type of parameter d. Raises ParameterError that names op, parameter, value and the expected type."""
     if value is None or (isinstance(value, str) and value == "None"):
         if d.default is None or d.kind == "any":
@@ -139,7 +139,7 @@ def parse_value(op: str, d: Param, value: Any) -> Any:
     return result
 
 
-def _wrong(op: str, d: Param, value: Any) -> ParameterError:
+def _wrong(op: str, d: Param, value: object) -> ParameterError:
     return ParameterError(f"{op}: {d.name}={value!r} is not {_WANTED.get(d.kind, f'a {d.kind}')}.")
 
 
@@ -147,7 +147,7 @@ _WANTED = {"shape": "a tuple of integers", "bounds": "a tuple of integers and No
            "float": "a number", "scalar": "a number", "floats": "a tuple of numbers"}
 
 
-def format_value(value: Any) -> str:
+def format_value(value: object) -> str:
     """Return the string that MXNet writes for a parameter value in a symbol JSON."""
     if isinstance(value, np.dtype):
         return value.name

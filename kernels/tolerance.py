@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import numpy as np
+from numpy.typing import DTypeLike
 
 from ..dtype import as_dtype
 
@@ -16,12 +15,12 @@ TOLERANCE: dict[str, tuple[float, float]] = {
 }
 
 
-def tolerance(dtype: Any) -> tuple[float, float]:
+def tolerance(dtype: DTypeLike) -> tuple[float, float]:
     """(relative, absolute) for dtype; exact for integers and bool."""
     return TOLERANCE.get(as_dtype(dtype).name, (0.0, 0.0))
 
 
-def differs(got: np.ndarray, want: np.ndarray, dtype: Any, *, scale: float = 1.0) -> str:
+def differs(got: np.ndarray, want: np.ndarray, dtype: DTypeLike, *, scale: float = 1.0) -> str:
     """Return how got differs from want by more than the tolerance of dtype times scale; "" if it does not. NaN equals NaN."""
     if got.shape != want.shape:
         return f"shape {got.shape}, expected {want.shape}"

@@ -13,7 +13,7 @@ again the values that it needs. It is a composite itself, so it can be different
 from __future__ import annotations
 
 import inspect
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -55,7 +55,7 @@ class Trace:
         self.steps.append(TraceStep(op, p, tuple(a.number for a in ins), numbers))
         return [TracedValue(self, n) for n in numbers]
 
-    def call(self, op: Op, arrays: Sequence[TracedValue], params: dict[str, Any]) -> Any:
+    def call(self, op: Op, arrays: Sequence[TracedValue], params: Mapping[str, object]) -> Any:
         """Call op on values of this trace. Returns: a TracedValue, or a list of the visible ones."""
         p = op.parse(params)
         if op.auxiliaries(p) or op.num_random(p, ()):
@@ -304,7 +304,7 @@ class CompositeGradient(Composite):
         self.doc = f"The derivative of {forward.name}."
         self.params = forward.params
 
-    def parse(self, given: Any) -> Params:
+    def parse(self, given: Mapping[str, object]) -> Params:
         return self.forward.parse(given)
 
     def arguments(self, p: Params) -> tuple[str, ...]:
@@ -338,7 +338,7 @@ class DeclaredComposite(Composite):
                  outputs: tuple[str, ...] | Callable[[Params], tuple[str, ...]] = ("output",),
                  arguments: Callable[[Params], Sequence[str]] | None = None, gives: Sequence[str] | None = None,
                  complete: Callable[[Params, list[Shape | None]], Sequence[Shape | None]] | None = None,
-                 dtypes: Callable[[Params, Sequence[Any]], tuple[list[Any], list[Any]]] | None = None,
+                 dtypes: Callable[[Params, Dtypes], tuple[Dtypes, Dtypes]] | None = None,
                  check: Callable[[Params], None] | None = None, params: Sequence[Param] = (), linear: bool = False):
         super().__init__()
         self.linear = linear
@@ -348,7 +348,7 @@ class DeclaredComposite(Composite):
         self._arguments = arguments
         self.input_names, self.params = ((), tuple(params)) if params else signature_of(name, body)
 
-    def parse(self, given: Any) -> Params:
+    def parse(self, given: Mapping[str, object]) -> Params:
         p = super().parse(given)
         if self._check is not None:
             self._check(p)

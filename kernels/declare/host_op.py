@@ -10,31 +10,34 @@ from collections.abc import Sequence
 from typing import Any, ClassVar
 
 import numpy as np
+from numpy.typing import ArrayLike
 
-from ..kernel import KernelFunction
+from ..kernel import DeviceArray, KernelFunction
 from ..op import Req, Reqs, Specs
 from .operator_property import OperatorProperty, RandomNumbers, Shapes, assign, backward_needs, upcast
 
 
-def to_host(array: Any) -> np.ndarray:
+def to_host(array: DeviceArray) -> np.ndarray:
     """Return the values of a device array on the host, halves as float32. Waits for earlier work of the stream."""
     if isinstance(array, np.ndarray):
         return upcast(array)
+    tensor: Any = array
     half = array.dtype.itemsize == 2 and array.dtype.is_floating_point
-    return (array.float() if half else array).cpu().numpy()
+    return (tensor.float() if half else tensor).cpu().numpy()
 
 
-def store(array: Any, req: Req, values: Any) -> None:
+def store(array: DeviceArray, req: Req, values: ArrayLike) -> None:
     """Store values in a device array by the write request req."""
     if isinstance(array, np.ndarray) or req == Req.NULL:
         assign(array, req, values)
         return
     values = np.ascontiguousarray(values)
-    made = array.new_tensor(values.reshape(array.shape))  # in the array's own dtype, on its device
+    tensor: Any = array
+    made = tensor.new_tensor(values.reshape(array.shape))  # in the array's own dtype, on its device
     if req == Req.ADD:
-        array.add_(made)
+        tensor.add_(made)
     else:
-        array.copy_(made)
+        tensor.copy_(made)
 
 
 class HostOp(OperatorProperty):

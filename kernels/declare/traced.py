@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import Any
 
 import numpy as np
+from numpy.typing import DTypeLike
 
 from ...cache import Cache
 from ...dtype import float32, float64
@@ -127,7 +128,7 @@ class TracedOp(Op):
         return [a for a in asked if a[0].template == "cpu tile"][:1]
 
     # ---- generated source ----
-    def cpu_source(self, *shapes: Shape, dtype: Any = float32, code: str = "numpy", **params: Any) -> str:
+    def cpu_source(self, *shapes: Shape, dtype: DTypeLike = float32, code: str = "numpy", **params: Any) -> str:
         """The CPU kernel for inputs of these shapes: NumPy's tile program, which every call runs, or with code="c" the C file
         that a fused group of a bound graph may be computed by.
 
@@ -143,13 +144,13 @@ class TracedOp(Op):
             raise OperatorError(f"{self.name}: has no C kernel: {found}. It is computed with NumPy.")
         return c_program([found])
 
-    def triton_source(self, *shapes: Shape, dtype: Any = float32, **params: Any) -> str:
+    def triton_source(self, *shapes: Shape, dtype: DTypeLike = float32, **params: Any) -> str:
         """Return the Triton kernel for inputs of these shapes."""
         from ..gpu.printer import triton_source  # optional dependency
 
         return triton_source(*self._sample(shapes, dtype, params), name=self.name)
 
-    def _sample(self, shapes: Sequence[Shape], dtype: Any, params: dict[str, Any]) -> tuple:
+    def _sample(self, shapes: Sequence[Shape], dtype: DTypeLike, params: dict[str, Any]) -> tuple:
         p = self.parse(params)
         n = len(self.arguments(p)) + len(self.auxiliaries(p))
         given = list(shapes) or [(1024,)]
@@ -165,7 +166,8 @@ class GradientOp(TracedOp):
 
     broadcast = True
 
-    def __init__(self, forward: TracedOp, needs: tuple[Need, ...], gives: tuple[int, ...], make: Any):
+    def __init__(self, forward: TracedOp, needs: tuple[Need, ...], gives: tuple[int, ...],
+                 make: Callable[[Params, Sequence[Expr]], tuple[Expr, ...]]):
         super().__init__()
         self.name, self.is_users = f"_backward_{forward.name.lstrip('_')}", forward.is_users
         self.forward, self.needs, self.gives, self.make = forward, needs, gives, make

@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
+import numpy as np
+
 from ...cache import Cache
 from ...dtype import is_half
 from ..cpu.c_kernel import cpu_kernel, select_c_function
@@ -127,7 +129,7 @@ def fused_op(expression: Expression, n_inputs: int, names: Sequence[str] | None 
     return FusedOp(name, expression, n_inputs, names, ins, outs, finishes)
 
 
-def stored(root: Expr, dtype: Any) -> Expr:
+def stored(root: Expr, dtype: np.dtype) -> Expr:
     """root as it would be read back from an array of dtype: fused and unfused agree to the bit."""
     value = root if root.dtype is not None else resolve_weak_dtype(root, dtype)
     if value.dtype == dtype:

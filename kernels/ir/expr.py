@@ -178,7 +178,7 @@ def const(value: Any, dtype: np.dtype | None = None) -> Expr:
     return node(CONST, (), value, dtype)
 
 
-def as_expr(x: Any) -> Expr:
+def as_expr(x: object) -> Expr:
     if isinstance(x, Expr):
         return x
     if isinstance(x, (bool, int, float, np.number, np.bool_)):

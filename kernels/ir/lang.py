@@ -10,7 +10,7 @@ import numpy as np
 
 from ...dtype import float64
 from .. import op as _op
-from .expr import Expr, _evaluate, as_expr, cast, prim, reduce, typed
+from .expr import Expr, Operand, _evaluate, as_expr, cast, prim, reduce, typed
 from .primitives import PRIMITIVES
 
 _NUMBERS = (bool, int, float)
@@ -91,12 +91,12 @@ def relu(x: Any) -> Any:
     return maximum(x, 0) if isinstance(x, (Expr, *_NUMBERS)) else _op.builtin("relu")(x)
 
 
-def softplus(x: Any) -> Any:
+def softplus(x: Operand) -> Any:
     """log(1 + eˣ), in a form where neither tail overflows."""
     return maximum(x, 0) + log1p(exp(-abs(x)))
 
 
-def trigamma(x: Any) -> Any:
+def trigamma(x: Operand) -> Any:
     """The derivative of digamma, by its series at x + 8; below 1/2 by reflection. Abramowitz and Stegun 6.4.7, 6.4.12."""
     z = where(x < 0.5, 1 - x, x)
     total = 0
@@ -110,12 +110,12 @@ def trigamma(x: Any) -> Any:
     return where(x < 0.5, turn * turn - total, total)
 
 
-def cast_like(value: Any, x: Any) -> Any:
+def cast_like(value: Operand, x: Operand) -> Any:
     """Return value in the dtype of x."""
     return cast(as_expr(value), x.dtype) if isinstance(x, Expr) and x.dtype is not None else value
 
 
-def is_whole(*xs: Any) -> bool:
+def is_whole(*xs: Operand) -> bool:
     """Return whether the traced values among xs that have a dtype are integers. At least one has."""
     kinds = [x.dtype.kind for x in xs if isinstance(x, Expr) and x.dtype is not None]
     return bool(kinds) and all(k in "iu" for k in kinds)
@@ -126,7 +126,7 @@ def widest(x: Expr) -> Expr:
     return cast(x, np.dtype("uint64" if typed(x).kind == "u" else "int64")) if is_whole(x) else x
 
 
-def nearest(number: Any, x: Expr) -> Any:
+def nearest(number: Operand, x: Expr) -> Any:
     """Return number without its fraction, limited to the range of the integer dtype of x; NaN becomes its minimum.
 
     Return number itself if x is not an integer.
@@ -138,7 +138,7 @@ def nearest(number: Any, x: Expr) -> Any:
     return where(cast(held, float64) == trunc(given), held, end)
 
 
-def row_sum(x: Any) -> Expr:
+def row_sum(x: Operand) -> Expr:
     """Σ x over the row: the elements of the result's shape that differ in the last axis alone. Inside bodies only.
 
     A value that is constant along the row, a number or an array broadcast along it, counts once per element.
@@ -146,7 +146,7 @@ def row_sum(x: Any) -> Expr:
     return reduce("sum", as_expr(x))
 
 
-def row_max(x: Any) -> Expr:
+def row_max(x: Operand) -> Expr:
     """The largest x of the row: of the elements of the result's shape that differ in the last axis alone. Inside bodies only.
 
     The elements equal to it share its derivative.
