@@ -30,6 +30,7 @@ from ..ir.expr import (
     load,
     loads,
     node,
+    param,
     reduce,
     resolve_weak_dtype,
     substitute,
@@ -83,8 +84,7 @@ class ReductionOp(SimpleOp):
         return tuple(1 if i in folded else n for i, n in enumerate(shape))
 
     def body_parameters(self, p: Params) -> dict[str, Any]:
-        axis = {d.name for d in self._AXIS}
-        return {k: v for k, v in super().body_parameters(p).items() if k not in axis}
+        return {d.name: param(d.name) if d.kind == "scalar" else p[d.name] for d in self.params if d not in self._AXIS}
 
     def count(self, p: Params, shape: Shape) -> int:
         """Return how many elements of an array of this shape are folded into one; at least 1."""
@@ -207,8 +207,9 @@ class ReductionGradOp(TracedOp):
 
     def root(self, p: Params, dtypes: Sequence[np.dtype], count: int) -> Expr:
         """Return the derivative by one element. dtypes: of the arrays read, with folds; count: the number of folded elements."""
-        values = {**SimpleOp.body_parameters(self.forward, p), "count": count}
-        return as_expr(self.body(*(load(i, d) for i, d in enumerate(dtypes)), **{k: values[k] for k in self.keywords}))
+        kinds = {d.name: d.kind for d in self.params}
+        values = {k: count if k == "count" else param(k) if kinds.get(k) == "scalar" else p[k] for k in self.keywords}
+        return as_expr(self.body(*(load(i, d) for i, d in enumerate(dtypes)), **values))
 
     def kernel(self, p: Params, ins: Specs, outs: Specs, reqs: Reqs, target: str, train: bool = False) -> Kernel:
         (dx,) = outs
