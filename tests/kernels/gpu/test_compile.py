@@ -32,7 +32,7 @@ def jobs_of(root, shapes, out, dtype=F32, req=Req.WRITE, targets=(80, 90, 100), 
 def recorded(plan, ins, outs, target):
     """The jobs of all launches of a plan."""
     with record(target) as recorder:
-        plan.run(FakeRun(), *([FakeArray(s.shape, s.dtype) for s in specs] for specs in (ins, outs)))
+        plan.run(FakeRun(), *([FakeArray(s.shape, s.dtype) for s in specs] for specs in (ins, outs)), scalars=(1.0,) * 9)
     return [job for job, _ in recorder.launches]
 
 
@@ -145,7 +145,8 @@ def test_accesses_are_read_from_ptx():
 def primitive_jobs(dtype, target):
     jobs = []
     for name, row in PRIMITIVES.items():
-        dtypes = [np.dtype("bool") if row.rule == "where" and i == 0 else dtype for i in range(row.arity)]
+        own = np.dtype("int64") if row.rule == "whole" else dtype
+        dtypes = [np.dtype("bool") if row.rule == "where" and i == 0 else own for i in range(row.arity)]
         root = prim(name, *(load(i, d) for i, d in enumerate(dtypes)))
         ins, outs = [Spec((ODD,), d) for d in dtypes], [Spec((ODD,), root.dtype)]
         plan = plan_launches(Expression((root,)), ins, outs, [Req.WRITE], name=name, codegen=COMPILED)
