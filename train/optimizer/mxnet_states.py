@@ -6,15 +6,16 @@ can only construct what `_CONSTRUCTORS` lists. MXNet's optimizers and schedulers
 
 from __future__ import annotations
 
+import itertools
 import pickletools
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import numpy as np
 
 from ...errors import FileError
 from ...ndarray.interop.params_file import read_array
-from .states import check_key, map_tree
+from .states import Tree, check_key
 
 _IGNORED_CLASSES = ("mxnet.optimizer.", "mxnet.lr_scheduler.")
 _MARK = object()
@@ -77,7 +78,8 @@ def read_mxnet_states(data: bytes, source: str = "optimizer states") -> dict[Any
             root = root[0]
         if not isinstance(root, dict):
             raise ValueError(f"it holds a {type(root).__name__}, not a dictionary of states")
-        return {check_key(k.decode() if isinstance(k, bytes) else k): map_tree(_array, v) for k, v in root.items()}
+        parts = itertools.count(1)
+        return {check_key(k.decode() if isinstance(k, bytes) else k): _tree(v, parts, len(data)) for k, v in root.items()}
     except (ValueError, IndexError, KeyError, TypeError, AttributeError, AssertionError, FileError, RecursionError,
             OverflowError) as e:
         raise FileError(f"{source}: byte {at:,}: this is not an optimizer-state file of MXNet: {e}. "
@@ -127,22 +129,24 @@ class _Unpickled:
             self.stack[-n:] = [items]
         elif name in ("TUPLE", "LIST", "DICT"):
             items = self.to_mark()
-            push(tuple(items) if name == "TUPLE" else items if name == "LIST" else dict(zip(items[::2], items[1::2])))
+            push(tuple(items) if name == "TUPLE" else items if name == "LIST" else _dict(items))
         elif name in ("SETITEM", "SETITEMS"):
             items = self.to_mark() if name == "SETITEMS" else [pop(-2), pop()]
-            self.top(dict).update(zip(items[::2], items[1::2]))
+            self.top(dict).update(_dict(items))
         elif name in ("APPEND", "APPENDS"):
             items = self.to_mark() if name == "APPENDS" else [pop()]
             self.top(list).extend(items)
         elif name in ("GLOBAL", "STACK_GLOBAL"):
             if name == "STACK_GLOBAL":
                 attribute, module = pop(), pop()
+                if not isinstance(attribute, str) or not isinstance(module, str):
+                    raise ValueError(f"it names a class by a {type(module).__name__} and a {type(attribute).__name__}")
                 argument = f"{module} {attribute}"
             push(_global(argument))
         elif name in ("REDUCE", "NEWOBJ"):
             args, target = pop(), pop()
             if not callable(target) or not isinstance(args, tuple):
-                raise ValueError(f"it calls {target!r}")
+                raise ValueError(f"it calls a {type(target).__name__}")
             push(target(*args))
         elif name == "BUILD":
             state = pop()
@@ -187,7 +191,22 @@ def _global(name: str) -> Callable[..., Any]:
     raise ValueError(f"it names {name.replace(' ', '.')}, which state files do not use")
 
 
-def _array(leaf: Any) -> np.ndarray:
-    if isinstance(leaf, _Array) and leaf.value is not None:
-        return leaf.value
-    raise ValueError(f"a state is a {type(leaf).__name__}")
+def _dict(items: list[Any]) -> dict[Any, Any]:
+    keys = items[::2]
+    for key in keys:
+        if isinstance(key, tuple):  # its hash would visit tuples within tuples once for each mention
+            raise ValueError("a key is a tuple")
+    return dict(zip(keys, items[1::2]))
+
+
+def _tree(state: Any, parts: Iterator[int], most: int) -> Tree:
+    """Return a state with arrays as its leaves. parts counts them: tuples that share tuples may have 2**(bytes of the file)."""
+    if next(parts) > most:
+        raise ValueError(f"its states have more than {most} parts")
+    if isinstance(state, (tuple, list)):
+        return tuple(_tree(part, parts, most) for part in state)
+    if state is None:
+        return None
+    if isinstance(state, _Array) and state.value is not None:
+        return state.value
+    raise ValueError(f"a state is a {type(state).__name__}")

@@ -6,6 +6,7 @@ Oracle: a file of MXNet 1.9.1, and pickles that Python writes.
 import io
 import pickle
 import pickletools
+import time
 from pathlib import Path
 
 import numpy as np
@@ -107,6 +108,20 @@ def test_other_pickles_are_refused_and_not_run(value, reason, protocol):
     with pytest.raises(FileError, match=rf"g: byte [\d,]+: this is not an optimizer-state file of MXNet: .*{reason}"):
         read_mxnet_states(pickle.dumps(value, protocol), "g")
     assert not Evil.ran
+
+
+NESTED = b"N" + b"q\x00h\x00\x86" * 28  # b = (b, b), 28 times, is a tree of 500 million parts in 141 bytes
+
+
+@pytest.mark.parametrize("content, reason", [
+    (b"}K\x00" + NESTED + b"s", "its states have more than [0-9]+ parts"), (b"}" + NESTED + b"Ns", "a key is a tuple"),
+    (NESTED + b")R", "it calls a tuple"), (NESTED + b"\x8c\x01a\x93", "it names a class by a tuple"),
+])
+def test_tuples_that_share_tuples_are_refused_before_they_are_expanded(content, reason):
+    began = time.process_time()
+    with pytest.raises(FileError, match=reason):
+        read_mxnet_states(b"\x80\x04" + content + b".", "g")
+    assert time.process_time() - began < 1
 
 
 def test_a_file_cut_short_anywhere_is_refused():
