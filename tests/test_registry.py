@@ -9,7 +9,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 from support.operator_jobs import DTYPES, FLOATS, MORE, jobs_of, on_host, operators, specs_of, uses
-from test_every_operator import INTS, SMOOTH, TABLE, data
+from test_every_operator import SMOOTH, TABLE, Integers, data
 from tritium.errors import MXNetError
 from tritium.kernels.declare.check_op import HostRun
 from tritium.kernels.declare.reduction import ReductionOp
@@ -104,7 +104,7 @@ def proved(op):
     none = all(op.gradient_of(op.parse(params)) is None for _, params in uses(op))
     if none or derivatives or traced or op.name in {c.values[0] for c in SMOOTH}:
         found.add("gradient")
-    if traced or len(shapes) + len({str(c[0]) for c in table}) > 1:
+    if traced or len(shapes) + len({str(c.shapes) for c in table}) > 1:
         found.add("shapes")
     if traced or table or cases:
         found.add("gpu")
@@ -208,10 +208,10 @@ def test_dtypes(op, inputs, params):
 @pytest.mark.parametrize("op, inputs, params", [u for u in USES if u.values[1]])
 def test_nothing_is_computed_of_nothing(op, inputs, params):
     """Without a first row: a result, or a refusal that says so."""
-    shapes = [i[1] if i and i[0] == INTS else i for i in inputs]
+    shapes = [i.shape if isinstance(i, Integers) else i for i in inputs]
     first = shapes[0][:1]
-    empty = [(INTS, (0, *s[1:]), i[2]) if s[:1] == first and i[0] == INTS else (0, *s[1:]) if s[:1] == first else i
-             for s, i in zip(shapes, inputs)]
+    without = [(0, *s[1:]) if s[:1] == first else s for s in shapes]
+    empty = [Integers(s, i.below) if isinstance(i, Integers) else s for s, i in zip(without, inputs)]
     try:
         p = op.parse(params)
         for part, arrays, outs in both(op, p, *inputs_of(op, p, empty, "float32")):

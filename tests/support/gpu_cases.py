@@ -20,7 +20,7 @@ from tritium.kernels.ops.optimizer.mixed_precision import mixed
 from tritium.kernels.ops.tensor import triton_take
 
 from support import operator_jobs
-from support.operator_jobs import INTS, ODD
+from support.operator_jobs import ODD, Integers
 
 F32, F16 = np.dtype("float32"), np.dtype("float16")
 TARGETS = (80, 90, 100)
@@ -128,7 +128,7 @@ def update(rule, dtype=F32):
     return work
 
 
-ROWS, STEPS, LENGTHS = (4096, 1024), (128, 32, 512), (INTS, (32,), 128)
+ROWS, STEPS, LENGTHS = (4096, 1024), (128, 32, 512), Integers((32,), 128)
 #: Families whose kernels operators launch: name -> (operator, input shapes, parameters), in bfloat16 for sm_90.
 OPERATORS = {
     "flat tanh": ("tanh", [(ODD,)], {}), "flat gammaln": ("gammaln", [(ODD,)], {}), "fold rows": ("sum", [ROWS], {"axis": (1,)}),
@@ -143,13 +143,13 @@ OPERATORS = {
     "pool first": ("Pooling", [(32, 64, 56, 56)], {"kernel": (3, 3), "stride": (2, 2)}),
     "pool whole": ("Pooling", [(32, 64, 56, 56)], {"global_pool": True}),
     "copy UpSampling": ("UpSampling", [(32, 64, 56, 56)], {"scale": 2, "sample_type": "nearest", "num_args": 1}),
-    "lrn": ("LRN", [(32, 64, 56, 56)], {"nsize": 5}), "place one_hot": ("one_hot", [(INTS, (4096,), 1000)], {"depth": 1000}),
+    "lrn": ("LRN", [(32, 64, 56, 56)], {"nsize": 5}), "place one_hot": ("one_hot", [Integers((4096,), 1000)], {"depth": 1000}),
     "random Dropout": ("Dropout", [ROWS], {}), "random normal": ("_random_normal", [], {"shape": ROWS}),
     "point BilinearSampler": ("BilinearSampler", [(32, 64, 56, 56), (32, 2, 56, 56)], {}),
     "region ROIPooling": ("ROIPooling", [(2, 256, 56, 56), (64, 5)], {"pooled_size": (7, 7), "spatial_scale": 0.25}),
     "draw multinomial": ("_sample_multinomial", [(4096, 64)], {"shape": (8,)}),
-    "loss": ("SoftmaxOutput", [ROWS, (INTS, ROWS[:1], 99)], {}),
-    "index scatter_nd": ("scatter_nd", [(4096, 512), (INTS, (1, 4096), 4096)], {"shape": (4096, 512)}),
+    "loss": ("SoftmaxOutput", [ROWS, Integers(ROWS[:1], 99)], {}),
+    "index scatter_nd": ("scatter_nd", [(4096, 512), Integers((1, 4096), 4096)], {"shape": (4096, 512)}),
 }
 
 

@@ -2,7 +2,7 @@
 Triton is needed to list them."""
 
 import numpy as np
-from test_every_operator import DISTRIBUTIONS, INTS, TABLE
+from test_every_operator import DISTRIBUTIONS, TABLE, Integers
 from tritium.dtype import bfloat16
 from tritium.kernels.declare.reduction import ReductionOp
 from tritium.kernels.declare.simple_op import SimpleOp
@@ -21,7 +21,7 @@ _UPDATE = {"lrs": (0.1, 0.2), "wds": (0.0, 0.1), "num_weights": 2}
 _LAMB = {"learning_rates": (0.1, 0.2), "wds": (0.0, 0.1), "step_count": (1, 2), "num_tensors": 2}
 #: Uses of operators whose line in TABLE is empty, as (input shapes, parameters).
 MORE = {
-    "batch_take": [([(4, 5), (INTS, (4,), 5)], {})],
+    "batch_take": [([(4, 5), Integers((4,), 5)], {})],
     "IdentityAttachKLSparseReg": [([(4, 5), (5,)], {})],
     "multi_sgd_mom_update": [([WEIGHT] * 6, {**_UPDATE, "num_args": 6})],
     "multi_mp_sgd_update": [([WEIGHT] * 6, {**_UPDATE, "num_args": 6})],
@@ -62,11 +62,11 @@ def uses(op, length=ODD):
             p = op.parse(given)
             found.append(([(length,)] * (len(op.arguments(p)) + len(op.auxiliaries(p))), given))
         return found
-    return [case[:2] for case in TABLE.get(op.name, ())] or MORE.get(op.name, [])
+    return [(case.shapes, case.params) for case in TABLE.get(op.name, ())] or MORE.get(op.name, [])
 
 
 def specs_of(op, p, inputs, dtype):
-    shapes = [i[1] if i and i[0] == INTS else i for i in inputs]
+    shapes = [i.shape if isinstance(i, Integers) else i for i in inputs]
     shapes, out_shapes = op.infer_shape(p, shapes)
     first = [dtype] + [None] * (len(shapes) - 1) if shapes else []
     dtypes, out_dtypes = op.infer_dtype(p, first)

@@ -10,7 +10,7 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from support.operator_jobs import DTYPES, FLOATS, INTEGERS, INTS, TARGETS, jobs_of, operators, uses
+from support.operator_jobs import DTYPES, FLOATS, INTEGERS, TARGETS, Integers, jobs_of, operators, uses
 from tritium.errors import MXNetError
 from tritium.kernels import ops
 from tritium.kernels.gpu import codegen_checks
@@ -110,7 +110,7 @@ def test_exceptions_name_kernels_that_exist():
 # ---- bound by memory ---------------------------------------------------------------------------------------------------
 IMAGES, LAST, ROWS, STEPS = (128, 64, 56, 56), (128, 56, 56, 64), (4096, 1024), (128, 32, 512)
 CHANNELS = [(64,)] * 4
-CLASSES, LENGTHS, MANY = (INTS, (4096,), 1000), (INTS, (32,), 128), 99
+CLASSES, LENGTHS, MANY = Integers((4096,), 1000), Integers((32,), 128), 99
 #: (operator, input shapes, parameters, {kernel: how many narrower loads it may have: numbers per row, channel or place})
 WIDE = [
     ("transpose", [(64, 1024, 1024)], {"axes": (0, 2, 1)}, {}), ("SwapAxis", [(64, 1024, 1024)], {"dim1": 0, "dim2": 1}, {}),
@@ -127,10 +127,10 @@ WIDE = [
     ("broadcast_add", [ROWS, ROWS[1:]], {}, {}), ("broadcast_to", [(4096, 1)], {"shape": ROWS}, {}),
     ("broadcast_axis", [(1, 1024)], {"axis": 0, "size": 4096}, {}), ("one_hot", [CLASSES], {"depth": 1000}, {"_made": MANY}),
     ("_eye", [], {"N": 1024}, {}), ("_arange", [], {"start": 0, "stop": 1 << 20}, {}),
-    ("Embedding", [(INTS, (4096,), 50_000), (50_000, 512)], {"input_dim": 50_000, "output_dim": 512},
+    ("Embedding", [Integers((4096,), 50_000), (50_000, 512)], {"input_dim": 50_000, "output_dim": 512},
      {"_along": 4, "take_segments": 8}),
-    ("scatter_nd", [(4096, 512), (INTS, (1, 4096), 4096)], {"shape": (4096, 512)}, {"_along": 4}),
-    ("_unravel_index", [(INTS, (4096,), 4096)], {"shape": (64, 64)}, {}),
+    ("scatter_nd", [(4096, 512), Integers((1, 4096), 4096)], {"shape": (4096, 512)}, {"_along": 4}),
+    ("_unravel_index", [Integers((4096,), 4096)], {"shape": (64, 64)}, {}),
     ("SequenceMask", [STEPS, LENGTHS], {"use_sequence_length": True}, {"_mask_steps": 32}),
     ("SequenceLast", [STEPS, LENGTHS], {"use_sequence_length": True}, {"_along": 8}),
     ("SequenceReverse", [STEPS, LENGTHS], {"use_sequence_length": True}, {"_along": 8}),
