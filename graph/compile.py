@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from functools import lru_cache
 
 from ..errors import GraphError
@@ -22,9 +21,12 @@ from .program import Program, gc_paused, lower, naive_bytes
 from .symbol.node import Entry, topological
 
 
-@dataclass(frozen=True, slots=True)
-class CompileRequest:
-    """A graph to compile, and how it will run.
+@gc_paused()
+def compile_program(heads: Sequence[Entry], specs: list[list[Spec]], train: bool, grad_req: Mapping[str, str], options: Options,
+                    *, targets: tuple[str, ...] = ("cpu",), places: Mapping[str, int] | None = None, budget: int | None = None,
+                    monitored: bool = False, capacity: Sequence[int] | None = None, backward: bool = False
+                    ) -> tuple[Program, MemoryPlan]:
+    """Return the program of a graph in its final form, and its plan. Raises GraphError if it does not fit the budget.
 
     specs:      of all outputs of all nodes, in topological order.
     train:      True to train: Dropout drops, BatchNorm measures.
@@ -36,65 +38,49 @@ class CompileRequest:
     capacity:   bytes of the memory of each output; None if it is not allocated yet.
     monitored:  True to keep the outputs of all nodes apart, for a monitor.
     """
-
-    heads: Sequence[Entry]
-    specs: list[list[Spec]]
-    train: bool
-    grad_req: Mapping[str, str]
-    targets: tuple[str, ...] = ("cpu",)
-    places: Mapping[str, int] | None = None
-    budget: int | None = None
-    monitored: bool = False
-    capacity: Sequence[int] | None = None
-    backward: bool = False
-
-
-@gc_paused()
-def compile_program(request: CompileRequest, options: Options) -> tuple[Program, MemoryPlan]:
-    """Return the program in its final form, and its plan. Raises GraphError if it does not fit the budget."""
-    has_backward = request.train or request.backward
-    program = lower(request.heads, request.specs, request.train, request.places, request.targets, keep=has_backward)
-    if options.layout and not request.monitored:
+    has_backward = train or backward
+    program = lower(heads, specs, train, places, targets, keep=has_backward)
+    if options.layout and not monitored:
         program = put_channels_last(program)
-    if not request.train and not request.monitored:
+    if not train and not monitored:
         program = eliminate_identities(program)
     if has_backward:
-        program = add_gradients(program, request.grad_req)
+        program = add_gradients(program, grad_req)
     program = insert_device_copies(program)
     naive = naive_bytes(program)
-    fused = options.fuse and not request.monitored
+    fused = options.fuse and not monitored
 
     @lru_cache(maxsize=2)  # the program chosen by its cost is merged once
     def merge(candidate: Program) -> Program:
         candidate = fuse(fuse_batch_norm(candidate) if fused else candidate, fused)
         if fused:
             candidate = add_epilogues(candidate)
-        return candidate if request.monitored else eliminate_reshapes(candidate)
+        return candidate if monitored else eliminate_reshapes(candidate)
 
     def cost_of(candidate: Program) -> tuple[int, int]:
         final = merge(candidate)
         return peak_bytes(final), moved_bytes(final)
 
-    if has_backward and not request.monitored:
-        program = _rematerialized(program, request, options, cost_of)
+    if has_backward and not monitored:
+        program = _rematerialized(program, heads, options, budget, cost_of)
     program = merge(program)
-    plan = plan_memory(program, share=options.plan and not request.monitored, naive=naive, capacity=request.capacity)
+    plan = plan_memory(program, share=options.plan and not monitored, naive=naive, capacity=capacity)
     apply_inplace(program, plan)
-    if request.budget is not None and plan.planned_bytes > request.budget:
-        raise GraphError(_too_large(program, plan, request.budget))
+    if budget is not None and plan.planned_bytes > budget:
+        raise GraphError(_too_large(program, plan, budget))
     return program, plan
 
 
-def _rematerialized(program: Program, request: CompileRequest, options: Options, cost_of: CostOf) -> Program:
-    attrs = {n.name: n.attrs for n in topological(n for n, _ in request.heads) if n.op is not None}
+def _rematerialized(program: Program, heads: Sequence[Entry], options: Options, budget: int | None, cost_of: CostOf) -> Program:
+    attrs = {n.name: n.attrs for n in topological(n for n, _ in heads) if n.op is not None}
     mirrored = mirror_candidates(program, attrs, options.mirror)
     if mirrored:
         return rematerialize(program, mirrored)
     if options.recompute and options.plan:
         candidate = remat_cheap(program, cost_of)
-        if request.budget is None or cost_of(candidate)[0] <= request.budget:
+        if budget is None or cost_of(candidate)[0] <= budget:
             return candidate
-    return program if request.budget is None else remat_to_budget(program, request.budget, cost_of)[0]
+    return program if budget is None else remat_to_budget(program, budget, cost_of)[0]
 
 
 def _too_large(program: Program, plan: MemoryPlan, budget: int) -> str:

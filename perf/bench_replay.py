@@ -69,7 +69,7 @@ def planning() -> None:
         inferred = time.perf_counter() - start
         reqs = {n: "write" for n in symbol.list_arguments() if n not in ("data", "softmax_label")}
         start, processor = time.perf_counter(), time.process_time()
-        program, plan = compiling.compile_program(compiling.CompileRequest(symbol._outputs, specs, True, reqs), current())
+        program, plan = compiling.compile_program(symbol._outputs, specs, True, reqs, current())
         seconds, processor = time.perf_counter() - start, time.process_time() - processor
         common.say({"bench": "plan", "net": name, "steps": len(program.steps), "infer_s": round(inferred, 3),
                     "compile_s": round(seconds, 3), "processor_s": round(processor, 3),

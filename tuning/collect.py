@@ -17,7 +17,7 @@ import numpy as np
 from ..dtype import as_dtype
 from ..errors import GraphError, ParameterError, nearest
 from ..graph import load as load_symbol
-from ..graph.compile import CompileRequest, compile_program
+from ..graph.compile import compile_program
 from ..graph.options import current
 from ..graph.passes.fuse import fuse
 from ..graph.passes.gradient import add_gradients
@@ -126,7 +126,7 @@ def _model_calls(request: TuningRequest) -> list[_Call]:
     fed = {*request.shapes, *(n for n in arguments if n.endswith("label"))}
     wanted = {n: "null" if n in fed else "write" for n in arguments}
     if request.target == "gpu":
-        program = compile_program(CompileRequest(symbol._outputs, specs, request.train, wanted, ("gpu",)), current())[0]
+        program = compile_program(symbol._outputs, specs, request.train, wanted, current(), targets=("gpu",))[0]
     else:
         program = lower(symbol._outputs, specs, request.train)
         program = fuse(add_gradients(program, wanted) if request.train else program)

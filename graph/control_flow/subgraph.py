@@ -14,7 +14,7 @@ from ...engine import RunContext
 from ...engine.memory import storage
 from ...kernels.kernel import DeviceArray
 from ...kernels.op import Shape, Spec, Specs, compiled
-from ..compile import CompileRequest, compile_program
+from ..compile import compile_program
 from ..options import current
 from ..passes.gradient import copy_op
 from ..passes.infer import infer_dtypes, infer_shapes
@@ -111,8 +111,8 @@ class CompiledSubgraph:
     def __init__(self, sub: Subgraph, ins: Specs, target: str, train: bool, requests: Mapping[int, str] | None = None):
         specs = specs_of(sub.order, {str(i): s.shape for i, s in enumerate(ins)}, {str(i): s.dtype for i, s in enumerate(ins)})
         asked = {str(i): r for i, r in (requests or {}).items()}
-        request = CompileRequest(sub.body, specs, train, asked, (target,), backward=requests is not None)
-        self.program, self.plan = compile_program(request, current())
+        self.program, self.plan = compile_program(sub.body, specs, train, asked, current(), targets=(target,),
+                                                  backward=requests is not None)
         program, values = self.program, self.program.values
         self.heads = [values[v].spec for v in program.heads]
         self.ins = {**program.args, **program.auxes}

@@ -16,7 +16,7 @@ from ...kernels.op import Spec
 from ...ndarray import NDArray, zeros
 from ...ndarray.core.chunk import Chunk, layout_of
 from ...ndarray.dispatch.invoke import ReportOnceVar
-from ..compile import CompileRequest, compile_program
+from ..compile import compile_program
 from ..memory.plan import MemoryPlan
 from ..options import Options, current
 from ..passes.fuse import fused_operators
@@ -261,11 +261,11 @@ class Executor:
 
     def _build(self, train: bool, monitored: bool, aside: bool) -> CompiledProgram:
         binding, options = self._binding, self._binding.options
-        program, plan = compile_program(CompileRequest(
-            binding.symbol._outputs, binding.specs, train, self._grad_req, backward=aside, places=self._places,
+        program, plan = compile_program(
+            binding.symbol._outputs, binding.specs, train, self._grad_req, options, backward=aside, places=self._places,
             targets=tuple("gpu" if c.is_gpu else "cpu" for c in self._contexts), monitored=monitored,
             budget=binding.memory_budget if train or aside else None,
-            capacity=[v.spec.nbytes for v in self._head_values] if aside else self._capacity), options)
+            capacity=[v.spec.nbytes for v in self._head_values] if aside else self._capacity)
         if self._outputs is None:
             self._make_outputs([plan.capacity.get(v, program.values[v].spec.nbytes) for v in program.heads])
         for check in options.checks:
