@@ -5,10 +5,9 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
-from ...integers import cdiv
 from ...kernels.op import Req
 from ..program import OUTPUT, Program, Step
-from .packing import Piece, peak
+from .packing import Piece, aligned, peak
 
 MANY = 20_000  # values up to which several plans are tried
 _WORK = 2_000_000  # limit of the work: pieces and steps, times rounds
@@ -44,7 +43,7 @@ class OutputReuse:
             if ends and same and g not in self.at and v not in inplace.values():
                 self.at[g], inplace[o] = (o, 0), v
 
-    def place_idle(self, program: Program, spans: Mapping[int, tuple[int, int]], sizes: Sequence[int], alignment: int) -> None:
+    def place_idle(self, program: Program, spans: Mapping[int, tuple[int, int]], sizes: Sequence[int]) -> None:
         """Place pieces that lower the peak and end before an output is written."""
         first = first_writes(program, self.capacity)
         if not first or len(spans) > MANY:
@@ -59,7 +58,7 @@ class OutputReuse:
                 fits = []
                 for o, written in first.items():
                     if z < written and size <= self.capacity[o] and program.values[o].ctx == program.values[g].ctx:
-                        offset = _gap(taken.get(o, ()), size, a, z, alignment)
+                        offset = _gap(taken.get(o, ()), size, a, z)
                         if offset + size <= self.capacity[o]:
                             fits.append((self.capacity[o], o, offset))
                 if fits:
@@ -116,11 +115,11 @@ def _copies_input(program: Program, step: Step) -> bool:
     return body is not None and any(root.op == "load" for root in body.outputs)
 
 
-def _gap(taken: Sequence[Piece], size: int, first: int, last: int, alignment: int) -> int:
+def _gap(taken: Sequence[Piece], size: int, first: int, last: int) -> int:
     """Return the lowest offset with size bytes free from first to last. taken: pieces with offsets as their ids."""
     end = 0
     for low, high in sorted((at, at + n) for n, a, z, at in taken if a <= last and first <= z):
         if low - end >= size:
             return end
-        end = max(end, cdiv(high, alignment) * alignment)
+        end = max(end, aligned(high))
     return end

@@ -11,11 +11,19 @@ import random
 from collections.abc import Sequence
 from itertools import accumulate
 
+from ...integers import cdiv
+
+ALIGNMENT = 256  # bytes
 Piece = tuple[int, int, int, int]
 
 _TRY_ALL = 300_000  # pairs of pieces alive together up to which several packing orders are tried
 _TRY_ONE = 3_000_000  # up to which one is
 _RANDOM_ORDERS = 60  # at most
+
+
+def aligned(n: int) -> int:
+    """Return n, rounded up to a multiple of ALIGNMENT."""
+    return cdiv(n, ALIGNMENT) * ALIGNMENT
 
 
 def peak(items: Sequence[Piece], steps: int) -> tuple[int, int]:

@@ -11,14 +11,11 @@ from dataclasses import dataclass, field
 from itertools import accumulate
 
 from ...atomic_file import write_atomic
-from ...integers import cdiv
 from ...kernels.op import Req
 from ..program import INNER, ZERO, Program, naive_bytes
 from ..show.svg import draw_plan
 from .output_reuse import MANY, OutputReuse, allowed_inplace, larger_capacities, outputs_of
-from .packing import Piece, one_after_the_other, pack_best, peak
-
-ALIGNMENT = 256  # bytes
+from .packing import Piece, aligned, one_after_the_other, pack_best, peak
 
 
 @dataclass(slots=True)
@@ -76,7 +73,7 @@ class MemoryPlan:
         return "\n".join([head, f"{'offset':>14} {'bytes':>14}  {'steps':<13} value", *rows])
 
 
-def plan_memory(program: Program, *, share: bool = True, alignment: int = ALIGNMENT, naive: int | None = None,
+def plan_memory(program: Program, *, share: bool = True, naive: int | None = None,
                 capacity: Sequence[int] | None = None) -> MemoryPlan:
     """Plan the memory of all inner values.
 
@@ -91,13 +88,13 @@ def plan_memory(program: Program, *, share: bool = True, alignment: int = ALIGNM
     outputs |= {v: n for v, n in zip(program.heads, capacity or ()) if v in outputs}
     allowed = allowed_inplace(program) if share else []
     inplace = _inplace_pairs(allowed, live, sizes)
-    candidates = [_PlanCandidate(program, live, sizes, inplace, outputs, allowed, share, alignment)]
+    candidates = [_PlanCandidate(program, live, sizes, inplace, outputs, allowed, share)]
     if share and len(live) <= MANY:
-        apart = _set_apart(program, live, sizes, inplace, alignment)
+        apart = _set_apart(program, live, sizes, inplace)
         capacities = [outputs]
         if capacity is None and not program.train and program.n_forward == len(program.steps) and len(live) <= MANY // 4:
             capacities += larger_capacities(program, candidates[0].spans, sizes, outputs)
-        candidates += [_PlanCandidate(program, live, sizes, pairs, sized, allowed, share, alignment)
+        candidates += [_PlanCandidate(program, live, sizes, pairs, sized, allowed, share)
                   for sized in capacities for pairs in (inplace, apart) if (pairs, sized) != (inplace, outputs)]
     best = _pack_best(candidates, share)
     inside = {v: best.reuse.at[g] for v, g in enumerate(best.group) if live[v] is not None and g in best.reuse.at}
@@ -118,17 +115,17 @@ class _PlanCandidate:
     """
 
     def __init__(self, program: Program, live: Sequence[tuple[int, int] | None], sizes: Sequence[int], taken: dict[int, int],
-                 outputs: dict[int, int], allowed: Sequence[tuple[int, int, int]], share: bool, alignment: int):
+                 outputs: dict[int, int], allowed: Sequence[tuple[int, int, int]], share: bool):
         self.inplace, self.reuse = dict(taken), OutputReuse(dict(outputs))
         self.group = _groups(live, self.inplace)
         self.spans = _spans_of(live, self.group)
         if share:
             self.reuse.place_inplace(program, live, sizes, self.group, self.inplace, allowed)
-            self.reuse.place_idle(program, self.spans, sizes, alignment)
+            self.reuse.place_idle(program, self.spans, sizes)
         self.pieces: list[list[Piece]] = [[] for _ in program.targets]
         for g, (first, last) in self.spans.items():
             if g not in self.reuse.at:
-                self.pieces[program.values[g].ctx].append((_aligned(sizes[g], alignment), first, last, g))
+                self.pieces[program.values[g].ctx].append((aligned(sizes[g]), first, last, g))
         self.bounds = [peak(own, len(program.steps))[0] for own in self.pieces]
         self.at: dict[int, int] = {}
         self.arenas: list[int] = []
@@ -162,31 +159,31 @@ def _pack_best(candidates: list[_PlanCandidate], share: bool) -> _PlanCandidate:
     return best
 
 
-def _set_apart(program: Program, live: Sequence[tuple[int, int] | None], sizes: Sequence[int], inplace: dict[int, int],
-               alignment: int) -> dict[int, int]:
+def _set_apart(program: Program, live: Sequence[tuple[int, int] | None], sizes: Sequence[int], inplace: dict[int, int]
+               ) -> dict[int, int]:
     """Return inplace without the pairs whose values both fit under the peak: short lifetimes are easier to pack."""
     spans = _spans_of(live, _groups(live, inplace))
     now = [0] * (len(program.steps) + 1)
     for g, (first, last) in spans.items():
-        now[first] += _aligned(sizes[g], alignment)
-        now[last + 1] -= _aligned(sizes[g], alignment)
+        now[first] += aligned(sizes[g])
+        now[last + 1] -= aligned(sizes[g])
     now = list(accumulate(now))
     peak, kept = max(now), dict(inplace)
     for out in inplace:
-        first, size = (live[out] or (0, 0))[0], _aligned(sizes[out], alignment)
+        first, size = (live[out] or (0, 0))[0], aligned(sizes[out])
         if now[first] + size <= peak:  # only there are both alive
             now[first] += size
             del kept[out]
     return kept
 
 
-def peak_bytes(program: Program, *, alignment: int = ALIGNMENT) -> int:
+def peak_bytes(program: Program) -> int:
     """Return the lower bound of plan_memory without packing: about the bytes of the plan."""
     live = lifetimes(program)
     sizes = [v.spec.nbytes for v in program.values]
     allowed, outputs = allowed_inplace(program), outputs_of(program, sizes)
     inplace = _inplace_pairs(allowed, live, sizes)
-    candidate = _PlanCandidate(program, live, sizes, inplace, outputs, allowed, True, alignment)
+    candidate = _PlanCandidate(program, live, sizes, inplace, outputs, allowed, True)
     return candidate.bound + sum(sizes[v] for v, value in enumerate(program.values) if value.kind == ZERO)
 
 
@@ -241,7 +238,3 @@ def _inplace_pairs(allowed: Sequence[tuple[int, int, int]], live: Sequence[tuple
             taken[target] = source
             used.add((i, source))
     return taken
-
-
-def _aligned(n: int, alignment: int) -> int:
-    return cdiv(n, alignment) * alignment
