@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from dataclasses import dataclass
 
 from ...kernels.cpu.c_printer import CFunction
@@ -42,26 +41,16 @@ class KernelReport:
         return "\n".join(lines)
 
 
-@dataclass(frozen=True, slots=True)
-class Explanation:
-    """Every kernel of an executor, in order; str() is a report. Iterate for the kernels."""
+class Explanation(tuple[KernelReport, ...]):
+    """Every kernel of an executor, in order; str() is a report."""
 
-    kernels: tuple[KernelReport, ...]
-
-    def __iter__(self) -> Iterator[KernelReport]:
-        return iter(self.kernels)
-
-    def __getitem__(self, number: int) -> KernelReport:
-        return self.kernels[number]
-
-    def __len__(self) -> int:
-        return len(self.kernels)
+    __slots__ = ()
 
     def __str__(self) -> str:
-        operators = sum(len(k.operators) for k in self.kernels)
-        moved = sum(k.nbytes for k in self.kernels)
-        return "\n".join([f"{operators} operators in {len(self.kernels)} kernels, {moved:,} bytes read and written",
-                          *map(str, self.kernels)])
+        operators = sum(len(k.operators) for k in self)
+        moved = sum(k.nbytes for k in self)
+        return "\n".join([f"{operators} operators in {len(self)} kernels, {moved:,} bytes read and written",
+                          *map(str, self)])
 
 
 def explain(program: Program) -> Explanation:
@@ -82,7 +71,7 @@ def explain(program: Program) -> Explanation:
             apart = f"apart from {program.steps[j].name}: {refusal}"
         moved = sum(sizes[v] for v in (*step.inputs, *step.outputs) if v >= 0)
         kernels.append(KernelReport(i, i >= program.n_forward, step.name, step.operators, moved, apart, *_code(program, step)))
-    return Explanation(tuple(kernels))
+    return Explanation(kernels)
 
 
 def _code(program: Program, step: Step) -> tuple[str, str]:
