@@ -103,8 +103,8 @@ class MultiFactorScheduler(LRScheduler):
 class _FiniteScheduler(LRScheduler):
     """Base of schedulers that go from base_lr at the end of the warm-up to final_lr at max_update."""
 
-    def __init__(self, max_update: int, final_lr: float, base_lr: float, warmup_steps: int, warmup_begin_lr: float,
-                 warmup_mode: str):
+    def __init__(self, max_update: int, base_lr: float = 0.01, final_lr: float = 0, warmup_steps: int = 0,
+                 warmup_begin_lr: float = 0, warmup_mode: str = "linear"):
         super().__init__(base_lr, warmup_steps, warmup_begin_lr, warmup_mode)
         name = type(self).__name__
         if not isinstance(max_update, int) or max_update < 1:
@@ -129,7 +129,7 @@ class PolyScheduler(_FiniteScheduler):
 
     def __init__(self, max_update: int, base_lr: float = 0.01, pwr: float = 2, final_lr: float = 0,
                  warmup_steps: int = 0, warmup_begin_lr: float = 0, warmup_mode: str = "linear"):
-        super().__init__(max_update, final_lr, base_lr, warmup_steps, warmup_begin_lr, warmup_mode)
+        super().__init__(max_update, base_lr, final_lr, warmup_steps, warmup_begin_lr, warmup_mode)
         self.power = pwr
 
     def share_of_base_lr(self, t: float) -> float:
@@ -138,10 +138,6 @@ class PolyScheduler(_FiniteScheduler):
 
 class CosineScheduler(_FiniteScheduler):
     """Go from base_lr to final_lr along half a cosine wave, which ends at max_update."""
-
-    def __init__(self, max_update: int, base_lr: float = 0.01, final_lr: float = 0, warmup_steps: int = 0,
-                 warmup_begin_lr: float = 0, warmup_mode: str = "linear"):
-        super().__init__(max_update, final_lr, base_lr, warmup_steps, warmup_begin_lr, warmup_mode)
 
     def share_of_base_lr(self, t: float) -> float:
         return (1 + math.cos(math.pi * t)) / 2
