@@ -19,21 +19,11 @@ from ..ndarray import NDArray
 Arrays = Sequence[Sequence[Any]]  # one entry per parameter: its array on each device
 
 
-class ParamSync:
-    """Base: `push_pull(grads, weights)` updates the weights in place. A parameter whose gradients are None keeps its value."""
+class DeviceUpdate:
+    """Update each device's weights by its own gradients. The updater's key of parameter i on device k of n is i · n + k.
 
-    def push_pull(self, grads: Arrays, weights: Arrays) -> None:
-        raise NotImplementedError(f"{type(self).__name__}.push_pull")
-
-    def save_optimizer_states(self, fname: str) -> None:
-        raise NotImplementedError(f"{type(self).__name__}.save_optimizer_states")
-
-    def load_optimizer_states(self, fname: str) -> None:
-        raise NotImplementedError(f"{type(self).__name__}.load_optimizer_states")
-
-
-class DeviceUpdate(ParamSync):
-    """Update each device's weights by its own gradients. The updater's key of parameter i on device k of n is i · n + k."""
+    A parameter whose gradients are None keeps its value, here and in the other two classes.
+    """
 
     def __init__(self, updater: Any):
         self.updater = updater
@@ -67,7 +57,7 @@ class SummedUpdate(DeviceUpdate):
         super().push_pull(grads, weights)
 
 
-class StoreUpdate(ParamSync):
+class StoreUpdate:
     """Push the gradients to a store that runs the optimizer, then pull the new weights."""
 
     def __init__(self, kvstore: Any, param_names: Sequence[str]):
@@ -81,6 +71,9 @@ class StoreUpdate(ParamSync):
 
     def load_optimizer_states(self, fname: str) -> None:
         self.kvstore.load_optimizer_states(fname)
+
+
+ParamSync = DeviceUpdate | StoreUpdate
 
 
 def _learned(grads: Arrays) -> list[int]:

@@ -16,7 +16,7 @@ from ...ndarray import NDArray, array, zeros
 from .. import optimizer as opt
 from ..checkpoint import load_checkpoint, save_checkpoint
 from ..initializer import InitDesc, Uniform
-from ..kvstore_sync import ParamSync, choose_sync, create_kvstore
+from ..kvstore_sync import choose_sync, create_kvstore
 from .base_module import BaseModule
 from .executor_group import ExecutorGroup, batch_axis, copy_into, descriptions, placements, resized
 
@@ -75,7 +75,7 @@ class Module(BaseModule):
         self._params_dirty = False
         self._group: ExecutorGroup | None = None
         self._optimizer: Any = None
-        self._param_sync = ParamSync()  # init_optimizer chooses another
+        self._param_sync: Any = None  # a ParamSync, once init_optimizer has chosen one
         self._preload_opt_states: str | None = None
 
     # ---- checkpoints ----------------------------------------------------------------------------------------------
