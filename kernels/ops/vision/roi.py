@@ -1,12 +1,13 @@
-"""ROIPooling and ROIAlign: regions of any size pooled to grids of one size.
+"""ROIPooling, ROIAlign and PSROIPooling: regions of any size pooled to grids of one size.
 
 A region is [image, left, top, right, bottom], in pixels of the image; spatial_scale converts it to elements.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import Any
+import math
+from collections.abc import Iterator, Sequence
+from typing import Any, ClassVar
 
 import numpy as np
 
@@ -20,10 +21,11 @@ from ..tensor.data_movement import layout, whole
 
 
 class Regions(OperatorProperty):
-    """Base class: data [n, c, h, w] and rois [r, 5]; only data has a derivative."""
+    """Base class: data [n, c, h, w] and rois [r, numbers of a region]; only data has a derivative."""
 
     pooled_size: tuple
     spatial_scale: float
+    region: ClassVar[str] = "image, left, top, right, bottom"  # its numbers
     argument_names = ("data", "rois")
     gradient_arguments = (0,)
 
@@ -39,9 +41,10 @@ class Regions(OperatorProperty):
 
     def output_shapes(self, in_shape: KnownShapes) -> Shapes:
         data, rois = in_shape
-        if len(data) != 4 or len(rois) != 2 or rois[1] != 5:
-            raise ShapeError(f"{self.name}: data {data} must be [n, c, h, w], and rois {rois} [regions, 5]: image, left, top, "
-                             f"right, bottom.")
+        numbers = len(self.region.split(","))
+        if len(data) != 4 or len(rois) != 2 or rois[1] != numbers:
+            raise ShapeError(f"{self.name}: data {data} must be [n, c, h, w], and rois {rois} [regions, {numbers}]: "
+                             f"{self.region}.")
         y = (rois[0], self.channels(data[1]), *self.pooled_size)
         return [y] * len(self.output_names)
 
@@ -131,8 +134,70 @@ class ROIPooling(Regions):
         return kernel
 
 
+class WeightedRegions(HostOp):
+    """Base class: a bin is the sum of the elements times a weight of their row and one of their column.
+
+    groups: rows and columns of channel groups; a bin reads the group at its place. (1, 1): every bin reads all channels.
+    """
+
+    argument_names = ("data", "rois")
+    gradient_arguments = (0,)
+    backward_reads = ("dy0", "x")
+
+    @property
+    def bins(self) -> tuple[int, int]:
+        """The rows and columns of bins."""
+        raise NotImplementedError(self.name)
+
+    @property
+    def groups(self) -> tuple[int, int]:
+        raise NotImplementedError(self.name)
+
+    def _weights(self, begin: float, end: float, bins: int, size: int) -> np.ndarray:
+        """Return the weight of each element in each bin along one axis, [bins, size]."""
+        raise NotImplementedError(self.name)
+
+    def _regions(self, rois: np.ndarray, shape: Shape) -> Iterator[tuple[int, int, np.ndarray, np.ndarray]]:
+        """Yield (region, image, row weights, column weights) of the regions with a valid image index."""
+        rows, columns = self.bins
+        for r, (image, left, top, right, bottom) in enumerate(rois.astype(np.float32)):
+            if 0 <= image < shape[0]:
+                yield r, int(image), self._weights(top, bottom, rows, shape[2]), self._weights(left, right, columns, shape[3])
+
+    def _group_of_bin(self) -> tuple[np.ndarray, np.ndarray]:
+        """Return the row of groups of each row of bins, and the column of each column."""
+        rows, columns = (np.arange(n) * g // n for n, g in zip(self.bins, self.groups))
+        return rows, columns
+
+    def compute(self, *arrays: np.ndarray) -> Any:
+        data, rois = arrays
+        groups, (i, j) = self.groups, self._group_of_bin()
+        out = np.zeros((len(rois), data.shape[1] // math.prod(groups), *self.bins), data.dtype)
+        for r, image, down, across in self._regions(rois, data.shape):
+            if groups == (1, 1):
+                out[r] = down @ data[image] @ across.T
+            else:
+                planes = data[image].reshape(-1, *groups, *data.shape[2:])[:, i[:, None], j]
+                out[r] = np.einsum("ih,cijhw,jw->cij", down, planes, across, optimize=True)
+        return out
+
+    def derivative(self, dy: list[np.ndarray], x: list[np.ndarray], y: list[np.ndarray]) -> Any:
+        data, rois = x
+        groups, (i, j) = self.groups, self._group_of_bin()
+        dx = np.zeros(data.shape, data.dtype)
+        for r, image, down, across in self._regions(rois, data.shape):
+            if groups == (1, 1):
+                dx[image] += down.T @ dy[0][r] @ across
+            else:
+                made = np.einsum("ih,cij,jw->ijchw", down, dy[0][r], across, optimize=True)
+                planes = dx[image].reshape(-1, *groups, *data.shape[2:])
+                for a, b in np.ndindex(self.bins):
+                    planes[:, i[a], j[b]] += made[a, b]
+        return dx
+
+
 @register_operator("_contrib_ROIAlign")
-class ROIAlign(HostOp, Regions):
+class ROIAlign(WeightedRegions, Regions):
     """The mean of sample_ratio × sample_ratio points in each of pooled_size bins of each region, without rounding.
 
     data: [n, c, h, w]; rois: [r, 5], image first; an invalid image index gives zeros. sample_ratio <= 0: as many points as
@@ -145,17 +210,23 @@ class ROIAlign(HostOp, Regions):
     sample_ratio: int = -1
     position_sensitive: bool = False
     aligned: bool = False
-    backward_reads = ("dy0", "x0", "x1")
     own_dtypes = True
 
+    @property
+    def bins(self) -> tuple[int, int]:
+        return self.pooled_size
+
+    @property
+    def groups(self) -> tuple[int, int]:
+        return self.pooled_size if self.position_sensitive else (1, 1)
+
     def channels(self, c: int) -> int:
-        bins = self.pooled_size[0] * self.pooled_size[1]
-        if self.position_sensitive and c % bins:
-            raise ShapeError(f"{self.name}: position_sensitive needs channels in a multiple of the {bins} bins, not {c}.")
-        return c // bins if self.position_sensitive else c
+        groups = math.prod(self.groups)
+        if c % groups:
+            raise ShapeError(f"{self.name}: position_sensitive needs channels in a multiple of the {groups} bins, not {c}.")
+        return c // groups
 
     def _weights(self, begin: float, end: float, bins: int, size: int) -> np.ndarray:
-        """Return the weight of each element in each bin along one axis, [bins, size]; points outside count as zero."""
         scale, shift = np.float32(self.spatial_scale), np.float32(0.5 if self.aligned else 0)
         first = np.float32(begin) * scale - shift
         length = np.float32(end) * scale - shift - first
@@ -172,31 +243,53 @@ class ROIAlign(HostOp, Regions):
             weights = near.sum(1) / points
         return weights
 
-    def _regions(self, rois: np.ndarray, data: Shape) -> Any:
-        """Yield (region, image, row weights, column weights) of the regions with a valid image index."""
-        ph, pw = self.pooled_size
-        for r, (image, left, top, right, bottom) in enumerate(rois):
-            if 0 <= image < data[0]:
-                yield r, int(image), self._weights(top, bottom, ph, data[2]), self._weights(left, right, pw, data[3])
 
-    def compute(self, *arrays: np.ndarray) -> Any:
-        data, rois = arrays
-        out = np.zeros((len(rois), self.channels(data.shape[1]), *self.pooled_size), data.dtype)
-        for r, image, down, across in self._regions(rois, data.shape):
-            if self.position_sensitive:
-                planes = data[image].reshape(-1, *self.pooled_size, *data.shape[2:])
-                out[r] = np.einsum("ih,cijhw,jw->cij", down, planes, across, optimize=True)
-            else:
-                out[r] = down @ data[image] @ across.T
-        return out
+def _rounded(x: Any) -> Any:
+    """Round halves away from zero."""
+    return np.trunc(x + np.copysign(np.float32(0.5), x))
 
-    def derivative(self, dy: list[np.ndarray], x: list[np.ndarray], y: list[np.ndarray]) -> Any:
-        data, rois = x[0], x[1]
-        dx = np.zeros(data.shape, data.dtype)
-        for r, image, down, across in self._regions(rois, data.shape):
-            if self.position_sensitive:
-                made = np.einsum("ih,cij,jw->cijhw", down, dy[0][r], across, optimize=True)
-                dx[image] += made.reshape(data.shape[1:])
-            else:
-                dx[image] += down.T @ dy[0][r] @ across
-        return dx
+
+@register_operator("_contrib_PSROIPooling")
+class PSROIPooling(WeightedRegions):
+    """The mean of the elements in each of pooled_size × pooled_size bins of each region; bin (i, j) reads channel group (i, j).
+
+    data: [n, output_dim · group_size², h, w]; rois: [r, 5]: image, left, top, right, bottom, in pixels of the image, which
+    spatial_scale converts to elements. group_size 0: pooled_size. A bin without elements is 0. Only data has a derivative.
+    Returns: [r, output_dim, pooled_size, pooled_size]. Computed on the host. Source: Dai et al. 2016, arXiv:1605.06409.
+    """
+
+    spatial_scale: float
+    output_dim: int
+    pooled_size: int
+    group_size: int = 0
+
+    def validate(self) -> None:
+        if self.output_dim < 1 or self.pooled_size < 1 or self.group_size < 0 or self.spatial_scale <= 0:
+            raise ParameterError(f"{self.name}: output_dim={self.output_dim}, pooled_size={self.pooled_size}, "
+                                 f"spatial_scale={self.spatial_scale} must be above 0, group_size={self.group_size} at least 0.")
+
+    @property
+    def bins(self) -> tuple[int, int]:
+        return self.pooled_size, self.pooled_size
+
+    @property
+    def groups(self) -> tuple[int, int]:
+        return self.group_size or self.pooled_size, self.group_size or self.pooled_size
+
+    def output_shapes(self, in_shape: KnownShapes) -> Shapes:
+        data, rois = in_shape
+        rows, columns = self.groups
+        channels = self.output_dim * rows * columns
+        if len(data) != 4 or data[1] != channels or len(rois) != 2 or rois[1] != 5:
+            raise ShapeError(f"{self.name}: data {data} must be [n, {channels}, h, w] for output_dim={self.output_dim} and "
+                             f"{rows} × {columns} groups, and rois {rois} [regions, 5].")
+        return [(rois[0], self.output_dim, *self.bins)]
+
+    def _weights(self, begin: float, end: float, bins: int, size: int) -> np.ndarray:
+        scale = np.float32(self.spatial_scale)
+        first = _rounded(np.float32(begin)) * scale
+        last = _rounded(np.float32(end) + np.float32(1)) * scale
+        step = max(last - first, np.float32(0.1)) / np.float32(bins)
+        bin_, at = np.arange(bins, dtype=np.float32)[:, None], np.arange(size)
+        low, high = np.clip(np.floor(bin_ * step + first), 0, size), np.clip(np.ceil((bin_ + 1) * step + first), 0, size)
+        return ((at >= low) & (at < high)) / np.maximum(high - low, 1)

@@ -15,6 +15,7 @@ from ....errors import ParameterError, ShapeError
 from ...declare.host_op import HostOp
 from ...declare.operator_property import KnownShapes, Shapes
 from ...declare.property_op import register_operator
+from .roi import Regions
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,20 +57,8 @@ def _scatter(planes: np.ndarray, p: _Points, values: np.ndarray) -> None:
         np.add.at(planes, (every, at[None]), values * weight)
 
 
-class _PointRegions(HostOp):
-    """Base class with the common checks."""
-
-    rois_are = 0  # numbers per region
-    gradient_arguments = (0,)
-    backward_reads = ("dy", "x")
-
-    def _check_regions(self, rois: Any) -> None:
-        if len(rois) != 2 or rois[1] != self.rois_are:
-            raise ShapeError(f"{self.name}: rois {tuple(rois)} must be [regions, {self.rois_are}].")
-
-
 @register_operator("_contrib_RROIAlign")
-class RROIAlign(_PointRegions):
+class RROIAlign(HostOp, Regions):
     """The mean of sampling_ratio × sampling_ratio points in each of pooled_size bins of each region, which may be rotated.
 
     data: [n, c, h, w]; rois: [r, 6]: image, x and y of the centre, width, height, angle in degrees. sampling_ratio <= 0: as
@@ -77,24 +66,11 @@ class RROIAlign(_PointRegions):
     Source: Ma et al. 2018, arXiv:1703.01086.
     """
 
-    rois_are = 6
-
     pooled_size: tuple
     spatial_scale: float
     sampling_ratio: int = -1
-    argument_names = ("data", "rois")
-
-    def validate(self) -> None:
-        if len(self.pooled_size) != 2 or min(self.pooled_size) < 1 or self.spatial_scale <= 0:
-            raise ParameterError(f"{self.name}: pooled_size={self.pooled_size} must be (height, width), both at least 1, and "
-                                 f"spatial_scale={self.spatial_scale} above 0.")
-
-    def output_shapes(self, in_shape: KnownShapes) -> Shapes:
-        data, rois = in_shape
-        self._check_regions(rois)
-        if len(data) != 4:
-            raise ShapeError(f"{self.name}: data {data} must be [n, c, h, w].")
-        return [(rois[0], data[1], *self.pooled_size)]
+    region = "image, x, y, width, height, angle"
+    backward_reads = ("dy", "x")
 
     def _regions(self, rois: np.ndarray, shape: Any) -> Iterator[tuple[int, int, _Points]]:
         """Yield (region, image, points [height, width, samples]) of the regions with a valid image index."""
@@ -131,7 +107,7 @@ class RROIAlign(_PointRegions):
 
 
 @register_operator("_contrib_DeformablePSROIPooling")
-class DeformablePSROIPooling(_PointRegions):
+class DeformablePSROIPooling(HostOp):
     """PSROIPooling with displaced bins: by trans · trans_std · the size of the region.
 
     data: [n, output_dim · group_size², h, w]; rois: [r, 5]: image, left, top, right, bottom; trans: [r, 2 · classes, part_size,
@@ -139,8 +115,6 @@ class DeformablePSROIPooling(_PointRegions):
     is the mean of sample_per_part × sample_per_part points of its channel group. part_size 0: pooled_size.
     Returns: [r, output_dim, pooled_size, pooled_size]. Computed on the host. Source: Dai et al. 2017, arXiv:1703.06211.
     """
-
-    rois_are = 5
 
     spatial_scale: float
     output_dim: int
@@ -150,6 +124,7 @@ class DeformablePSROIPooling(_PointRegions):
     sample_per_part: int = 1
     trans_std: float = 0.0
     no_trans: bool = False
+    backward_reads = ("dy", "x")
 
     def validate(self) -> None:
         least = min(self.output_dim, self.group_size, self.pooled_size, self.sample_per_part)
@@ -172,11 +147,10 @@ class DeformablePSROIPooling(_PointRegions):
 
     def output_shapes(self, in_shape: KnownShapes) -> Shapes:
         data, rois, *trans = in_shape
-        self._check_regions(rois)
         channels, parts = self.output_dim * self.group_size**2, self.parts
-        if len(data) != 4 or data[1] != channels:
+        if len(data) != 4 or data[1] != channels or len(rois) != 2 or rois[1] != 5:
             raise ShapeError(f"{self.name}: data {data} must be [n, {channels}, h, w] for output_dim={self.output_dim} and "
-                             f"group_size={self.group_size}.")
+                             f"group_size={self.group_size}, and rois {rois} [regions, 5].")
         if trans:
             (t,) = trans
             if len(t) != 4 or t[0] != rois[0] or t[1] % 2 or not t[1] or self.output_dim % (t[1] // 2) or t[2:] != (parts, parts):
@@ -210,7 +184,7 @@ class DeformablePSROIPooling(_PointRegions):
     def _channels(self) -> np.ndarray:
         """Return the channel of each bin, [output_dim, bins, bins, 1, 1]."""
         g = self.group_size
-        of = np.minimum(np.arange(self.pooled_size) * g // self.pooled_size, g - 1)
+        of = np.arange(self.pooled_size) * g // self.pooled_size
         return ((np.arange(self.output_dim)[:, None, None] * g + of[:, None]) * g + of)[..., None, None]
 
     def compute(self, *arrays: np.ndarray) -> Any:
