@@ -81,6 +81,8 @@ class BaseRNNCell:
         """
         if self._modified:
             raise MXNetError(f"{type(self).__name__}.begin_state: the cell is part of a modifier cell. Call begin_state of that.")
+        if self._cells:
+            return [state for cell in self._cells for state in cell.begin_state(func, **kwargs)]
         states = []
         for info in self.state_info:
             self._init_counter += 1
@@ -199,15 +201,15 @@ class RNNCell(BaseRNNCell):
     def state_info(self) -> list[dict[str, Any]]:
         return [{"shape": (0, self._num_hidden), "__layout__": "NC"} for _ in range(self._num_states)]
 
-    def _both(self, inputs: Symbol, state: Symbol, name: str, gates: int) -> tuple[Symbol, Symbol]:
+    def _both(self, inputs: Symbol, state: Symbol, name: str) -> tuple[Symbol, Symbol]:
         """Return the contributions of the input and of the state to the gates."""
-        n = self._num_hidden * gates
+        n = self._num_hidden * len(self._gate_names)
         return (symbol.FullyConnected(inputs, self._iW, self._iB, num_hidden=n, name=f"{name}i2h"),
                 symbol.FullyConnected(state, self._hW, self._hB, num_hidden=n, name=f"{name}h2h"))
 
     def __call__(self, inputs: Symbol, states: States) -> tuple[Symbol, States]:
         name = self._step_name()
-        i2h, h2h = self._both(inputs, states[0], name, 1)
+        i2h, h2h = self._both(inputs, states[0], name)
         output = self._activation(i2h + h2h, self._activation_name, name=f"{name}out")
         return output, [output]
 
@@ -227,7 +229,7 @@ class LSTMCell(RNNCell):
 
     def __call__(self, inputs: Symbol, states: States) -> tuple[Symbol, States]:
         name = self._step_name()
-        i2h, h2h = self._both(inputs, states[0], name, 4)
+        i2h, h2h = self._both(inputs, states[0], name)
         parts = symbol.SliceChannel(i2h + h2h, num_outputs=4, name=f"{name}slice")
         kinds: Any = (("i", "sigmoid"), ("f", "sigmoid"), ("c", self._activation_name), ("o", "sigmoid"))
         enter, keep, new, out = (self._activation(parts[j], k, name=f"{name}{n}") for j, (n, k) in enumerate(kinds))
@@ -248,7 +250,7 @@ class GRUCell(RNNCell):
     def __call__(self, inputs: Symbol, states: States) -> tuple[Symbol, States]:
         name = self._step_name()
         old = states[0]
-        i2h, h2h = self._both(inputs, old, f"{name}{self._part}", 3)
+        i2h, h2h = self._both(inputs, old, f"{name}{self._part}")
         part = f"{name}_"
         i2h_r, i2h_z, i2h = symbol.SliceChannel(i2h, num_outputs=3, name=f"{part}i2h_slice")
         h2h_r, h2h_z, h2h = symbol.SliceChannel(h2h, num_outputs=3, name=f"{part}h2h_slice")

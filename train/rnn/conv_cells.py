@@ -47,8 +47,8 @@ class BaseConvRNNCell(RNNCell):
     def state_info(self) -> list[dict[str, Any]]:
         return [{"shape": self._state, "__layout__": self._layout} for _ in range(self._num_states)]
 
-    def _both(self, inputs: Symbol, state: Symbol, name: str, gates: int) -> tuple[Symbol, Symbol]:
-        n = self._num_hidden * gates
+    def _both(self, inputs: Symbol, state: Symbol, name: str) -> tuple[Symbol, Symbol]:
+        n = self._num_hidden * len(self._gate_names)
         return (symbol.Convolution(inputs, self._iW, self._iB, num_filter=n, name=f"{name}i2h", **self._i2h),
                 symbol.Convolution(state, self._hW, self._hB, num_filter=n, name=f"{name}h2h", **self._h2h))
 

@@ -37,11 +37,6 @@ class CellGroup(BaseRNNCell):
     def state_info(self) -> list[dict[str, Any]]:
         return [info for c in self._cells for info in c.state_info]
 
-    def begin_state(self, func: Any = None, **kwargs: Any) -> States:
-        if self._modified:
-            raise MXNetError(f"{type(self).__name__}.begin_state: the cell is part of a modifier cell. Call begin_state of that.")
-        return [s for c in self._cells for s in c.begin_state(func, **kwargs)]
-
 
 class SequentialRNNCell(CellGroup):
     """A stack of cells; `add` them from the bottom up."""
@@ -161,20 +156,22 @@ class ZoneoutCell(ModifierCell):
         return self._previous, after
 
 
+def _residual(output: Symbol, inputs: Symbol) -> Symbol:
+    return symbol.elemwise_add(output, inputs, name=f"{output.name}_plus_residual")
+
+
 class ResidualCell(ModifierCell):
     """Add the input to the output. Source: Wu et al. 2016, arXiv:1609.08144."""
 
     def __call__(self, inputs: Symbol, states: States) -> tuple[Symbol, States]:
         output, after = self.base_cell(inputs, states)
-        return symbol.elemwise_add(output, inputs, name=f"{output.name}_plus_residual"), after
+        return _residual(output, inputs), after
 
     def _unroll(self, length: int, inputs: Any, states: States, layout: str, merge_outputs: bool | None) -> tuple[Any, States]:
         outputs, states = self.base_cell.unroll(length, inputs, states, layout, merge_outputs)
         if isinstance(outputs, Symbol):
-            inputs = joined_inputs(length, inputs, layout)
-            return symbol.elemwise_add(outputs, inputs, name=f"{outputs.name}_plus_residual"), states
-        steps = split_inputs(length, inputs, layout)
-        return [symbol.elemwise_add(o, i, name=f"{o.name}_plus_residual") for o, i in zip(outputs, steps)], states
+            return _residual(outputs, joined_inputs(length, inputs, layout)), states
+        return [_residual(o, i) for o, i in zip(outputs, split_inputs(length, inputs, layout))], states
 
 
 class FusedRNNCell(BaseRNNCell):
