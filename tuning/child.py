@@ -12,6 +12,7 @@ import os
 import sys
 import time
 from collections.abc import Callable, Mapping
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -154,27 +155,25 @@ def rooflines(run: RunContext, dtypes: list[str]) -> dict[str, float]:
     """Measure this machine's "bytes_per_s" (read and written, by a large copy) and "flops DTYPE" (of a large product)."""
     limits = {}
     if run.stream is None:
+        def seconds(work: Callable[..., object], parts: int, *arrays: np.ndarray) -> float:
+            pieces = list(zip(*(np.split(a, parts) for a in arrays)))
+            return best_of(lambda: run.parallel(lambda i: work(*pieces[i]), parts))
+
         a, b = np.ones(16 << 20, np.float32), np.zeros(16 << 20, np.float32)
-
-        def copy(parts: int) -> Callable[[], Any]:
-            step = a.size // parts
-            return lambda: run.parallel(lambda i: np.copyto(b[i * step:(i + 1) * step], a[i * step:(i + 1) * step]), parts)
-
-        limits["bytes_per_s"] = 2 * a.nbytes / min(best_of(copy(p)) for p in (1, 2, 16))
+        limits["bytes_per_s"] = 2 * a.nbytes / min(seconds(np.copyto, p, b, a) for p in (1, 2, 16))
         n = 1024
         for name in sorted({"float64" if d == "float64" else "float32" for d in dtypes}):
             x, y, z = (np.ones((n, n), name) for _ in range(3))
-
-            def multiply(parts: int, x: Any = x, y: Any = y, z: Any = z) -> Callable[[], Any]:
-                rows = n // parts
-                return lambda: run.parallel(
-                    lambda i: np.matmul(x[i * rows:(i + 1) * rows], y, out=z[i * rows:(i + 1) * rows]), parts)
-
-            limits[f"flops {name}"] = 2.0 * n**3 / min(best_of(multiply(p)) for p in (1, 2, 4, 8))
+            multiply = partial(_multiply, y)
+            limits[f"flops {name}"] = 2.0 * n**3 / min(seconds(multiply, p, x, z) for p in (1, 2, 4, 8))
         return limits
     a, b = (run.workspace((1 << 28,), np.dtype("uint8")) for _ in range(2))
     limits["bytes_per_s"] = 2 * (1 << 28) / best_of(lambda: (b.copy_(a), run.stream.synchronize()))
     return limits
+
+
+def _multiply(y: np.ndarray, x: np.ndarray, out: np.ndarray) -> None:
+    np.matmul(x, y, out=out)
 
 
 def best_of(work: Callable[[], object], rounds: int = 10, enough: float = 0.3) -> float:

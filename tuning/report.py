@@ -10,8 +10,8 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from ..atomic_file import write_atomic
-from ..kernels.configs.key import Config
-from ..kernels.configs.store import TuningDevice, pick
+from ..kernels.configs.store import Row, TuningDevice, pick
+from .collect import WorkloadItem
 from .session import TaskRun, default_and_best, show, time_text
 
 _WIDTH, _HEIGHT = 760, 400
@@ -20,26 +20,21 @@ _LEFT, _RIGHT, _TOP, _BOTTOM = 90, 20, 20, 50
 
 @dataclass(frozen=True)
 class MeasuredTask:
-    """A timed task. default_s, tuned_s: seconds of one run; roofline_s: the least that the measured rooflines allow."""
+    """A timed task, and the result that would be used.
 
-    name: str
-    template: str
-    bucket: str
-    dtype: str
-    count: int
+    default_s, tuned_s: seconds of one run; roofline_s: the least that the measured rooflines allow.
+    """
+
+    item: WorkloadItem
+    best: Row
     default_s: float
     tuned_s: float
-    spread_s: float
     roofline_s: float | None
-    flops: float
-    nbytes: int
-    config: Config
-    is_default: bool
 
     @property
     def lost_s(self) -> float:
         """Seconds per step above the roofline, with the configuration that would be used."""
-        return self.count * max(0.0, self.tuned_s - (self.roofline_s or 0.0)) if self.roofline_s is not None else 0.0
+        return self.item.count * max(0.0, self.tuned_s - self.roofline_s) if self.roofline_s is not None else 0.0
 
 
 def measured(parts: Sequence[TaskRun], rooflines: Mapping[str, float]) -> list[MeasuredTask]:
@@ -50,10 +45,8 @@ def measured(parts: Sequence[TaskRun], rooflines: Mapping[str, float]) -> list[M
         if times is None or best is None:
             continue
         task = p.item.task
-        tasks.append(MeasuredTask(p.item.name, task.key.template, task.key.bucket, task.key.dtype, p.item.count, *times,
-                              best.spread_s or 0.0, roofline_s(task.flops, task.nbytes, task.key.dtype, rooflines), task.flops,
-                              task.nbytes, best.settings, best.is_default))
-    return sorted(tasks, key=lambda m: (-m.lost_s, -m.tuned_s * m.count))
+        tasks.append(MeasuredTask(p.item, best, *times, roofline_s(task.flops, task.nbytes, task.key.dtype, rooflines)))
+    return sorted(tasks, key=lambda m: (-m.lost_s, -m.tuned_s * m.item.count))
 
 
 def roofline_s(flops: float, nbytes: int, dtype: str, rooflines: Mapping[str, float]) -> float | None:
@@ -88,7 +81,7 @@ def _page(found: Sequence[MeasuredTask], tasks: int, device: TuningDevice, roofl
 
 
 def _summary(found: Sequence[MeasuredTask], tasks: int) -> str:
-    default, tuned = sum(m.count * m.default_s for m in found), sum(m.count * m.tuned_s for m in found)
+    default, tuned = sum(m.item.count * m.default_s for m in found), sum(m.item.count * m.tuned_s for m in found)
     lost = sum(m.lost_s for m in found)
     more = f", of which {lost * 1e3:,.2f} ms lie above the rooflines" if any(m.roofline_s is not None for m in found) else ""
     return (f"<p><b>{len(found)}</b> of {tasks} tunable kernels were timed. In one step they take <b>{default * 1e3:,.2f} ms</b> "
@@ -140,7 +133,8 @@ def _picture(found: Sequence[MeasuredTask], rooflines: Mapping[str, float]) -> s
     peaks = {n.removeprefix("flops "): v for n, v in rooflines.items() if n.startswith("flops ")}
     if not bandwidth:
         return "<p class=none>The limits of this device were not measured, so the plot is missing.</p>"
-    points = [(m.flops / m.nbytes, m.flops / m.tuned_s, m.flops / m.default_s, m) for m in found if m.nbytes and m.flops]
+    points = [(task.flops / task.nbytes, task.flops / m.tuned_s, task.flops / m.default_s, m) for m in found
+              if (task := m.item.task).nbytes and task.flops]
     xs = [p[0] for p in points] + [v / bandwidth for v in peaks.values()]
     ys = [v for p in points for v in p[1:3]] + list(peaks.values())
     plot = _Plot(math.floor(math.log10(min(xs)) - 0.2), math.ceil(math.log10(max(xs)) + 0.2),
@@ -156,11 +150,11 @@ def _picture(found: Sequence[MeasuredTask], rooflines: Mapping[str, float]) -> s
         plot.line("roof", peak / bandwidth, peak, right, peak)
         plot.text(plot.x(right), plot.y(peak) - 5, f"{name} product: {_flops(peak)} (measured)", "end", "label")
     for intensity, tuned, default, m in points:
-        if not m.is_default:
+        if not m.best.is_default:
             plot.line("gain", intensity, default, intensity, tuned)
             plot.dot("before", intensity, default, 3)
         plot.dot("point", intensity, tuned, 4.5,
-                 f"{m.name}: {time_text(m.default_s)} with default blocks, {time_text(m.tuned_s)} tuned")
+                 f"{m.item.name}: {time_text(m.default_s)} with default blocks, {time_text(m.tuned_s)} tuned")
     return plot.svg() + ("<p class=note>Filled: with the configuration that would be used. Hollow: with default blocks, where "
                          "they differ. Point at a dot for its name.</p>")
 
@@ -183,9 +177,10 @@ def _table(found: Sequence[MeasuredTask]) -> str:
     for m in found:
         share = f"{m.roofline_s / m.tuned_s:.0%}" if m.roofline_s else "–"
         lost = f"{m.lost_s * 1e3:,.3f}" if m.roofline_s is not None else "–"
-        config = "default" if m.is_default else e(show(m.config))
-        rows.append(f"<tr><td>{e(m.name)}<br><small>{e(m.template)} {e(m.dtype)} {e(m.bucket)}</small><td>{m.count}"
-                    f"<td>{time_text(m.default_s)}<td>{time_text(m.tuned_s)}<br><small>± {time_text(m.spread_s)}</small>"
+        config, key = "default" if m.best.is_default else e(show(m.best.settings)), m.item.task.key
+        rows.append(f"<tr><td>{e(m.item.name)}<br><small>{e(f'{key.template} {key.dtype} {key.bucket}')}</small>"
+                    f"<td>{m.item.count}<td>{time_text(m.default_s)}"
+                    f"<td>{time_text(m.tuned_s)}<br><small>± {time_text(m.best.spread_s or 0.0)}</small>"
                     f"<td>{m.default_s / m.tuned_s:.2f} ×<td>{share}<td>{lost}<td class=config>{config}</tr>")
     columns = ("kernel", "runs per step", "default", "tuned", "gain", "of the roofline", "lost per step, ms", "configuration")
     head = "".join(f"<th>{c}" for c in columns)

@@ -86,7 +86,9 @@ def successive_halving(configs: Sequence[Config], measure: Callable[[Config], fl
                     if clock() >= until and candidate.seconds:
                         return _sorted(candidates)
                     try:
-                        _time(candidate, measure)
+                        candidate.seconds.append(measure(candidate.config))
+                    except Failed as e:
+                        candidate.failed = str(e)
                     except OutOfTime:
                         return _sorted(candidates)
                     on_timing(candidate)
@@ -100,13 +102,6 @@ def successive_halving(configs: Sequence[Config], measure: Callable[[Config], fl
             break
         leader, before = best, best.median
     return _sorted(candidates)
-
-
-def _time(candidate: Candidate, measure: Callable[[Config], float]) -> None:
-    try:
-        candidate.seconds.append(measure(candidate.config))
-    except Failed as e:
-        candidate.failed = str(e)
 
 
 def _survivors(alive: Sequence[Candidate], n: int) -> list[Candidate]:

@@ -194,7 +194,7 @@ def test_the_report_has_the_worst_first_and_nothing_from_elsewhere(store, tmp_pa
     parts, _ = run(store, FakeRunner(), cases=[("dot", "256x256x256"), ("dot", "512x512x512")])
     found = measured(parts, store.rooflines(HERE.name))
     assert [m.lost_s for m in found] == sorted((m.lost_s for m in found), reverse=True)
-    assert found[0].name.startswith("dot 256"), "0.5 s each, and the smaller product should take least"
+    assert found[0].item.name.startswith("dot 256"), "0.5 s each, and the smaller product should take least"
     assert write_report(tmp_path / "r.html", parts, HERE, store.rooflines(HERE.name), "dot <&>") == 2
     text = (tmp_path / "r.html").read_text()
     assert "<svg" in text and "dot &lt;&amp;&gt;" in text and "(measured)" in text and "lost per step" in text
