@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import threading
 from collections.abc import Callable
 from typing import Any, TypeVar
 
@@ -14,3 +15,15 @@ def in_forked_child(reset: _F) -> _F:
     if hasattr(os, "register_at_fork"):
         os.register_at_fork(after_in_child=reset)
     return reset
+
+
+def lock_free_in_child() -> Any:
+    """Return a new RLock that a forked child finds free, unless the thread that forked holds it."""
+    lock: Any = threading.RLock()
+
+    @in_forked_child
+    def _reset() -> None:
+        if not lock._is_owned():
+            lock._at_fork_reinit()
+
+    return lock

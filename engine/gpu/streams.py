@@ -8,11 +8,10 @@ The same code runs on the interpreted GPU, whose streams only record (`cuda.log`
 
 from __future__ import annotations
 
-import threading
 from collections.abc import Iterator
 from typing import Any
 
-from ...fork import in_forked_child
+from ...fork import lock_free_in_child
 from ..deps import Task, Var
 from . import cuda
 
@@ -27,13 +26,7 @@ class PendingEvents:
         self.readers: dict[Any, Any] = {}
 
 
-_lock = threading.RLock()
-
-
-@in_forked_child
-def _renew_lock() -> None:
-    global _lock
-    _lock = threading.RLock()
+_lock = lock_free_in_child()
 
 
 def before(task: Task, stream: Any) -> None:

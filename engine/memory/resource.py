@@ -9,13 +9,12 @@ from __future__ import annotations
 
 import itertools
 import math
-import threading
 from typing import Any, NamedTuple
 
 from ...context import Context, current_context
 from ...dtype import as_dtype
 from ...errors import EngineError
-from ...fork import in_forked_child
+from ...fork import lock_free_in_child
 from ..deps import Var
 from ..gpu import cuda
 from . import storage
@@ -52,7 +51,7 @@ class _Slot:
         self.block: storage.Block | None = None
 
 
-_lock = threading.RLock()  # re-entered when the garbage collector drops an array inside
+_lock = lock_free_in_child()  # re-entered when the garbage collector drops an array inside
 _shared = _Stream(0)
 _own: dict[Context, _Stream] = {}
 _slots: dict[tuple[Context, int], _Slot] = {}
@@ -113,9 +112,3 @@ def release_workspaces(ctx: Context) -> None:
     with _lock:
         for key in [k for k in _slots if k[0] == ctx]:
             del _slots[key]
-
-
-@in_forked_child
-def _renew_lock() -> None:
-    global _lock
-    _lock = threading.RLock()

@@ -12,7 +12,6 @@ from __future__ import annotations
 
 import math
 import os
-import threading
 from collections import defaultdict, deque
 from collections.abc import Callable
 from types import SimpleNamespace
@@ -23,7 +22,7 @@ import numpy as np
 from ...context import Context, missing_gpu
 from ...dtype import as_dtype
 from ...errors import EngineError, OutOfMemoryError
-from ...fork import in_forked_child
+from ...fork import lock_free_in_child
 from ..gpu import cuda
 from ..interrupts import ki_protected
 from .allowance import allowed
@@ -370,14 +369,6 @@ def _new_pool(ctx: Context) -> Any:
     return _HostPool(ctx, _limit(most), most)
 
 
-@in_forked_child
-def _renew_lock() -> None:
-    global _lock
-    _lock = threading.RLock()
-    for pool in _host_pools():
-        pool.lock = _lock
-
-
 _pools: dict[tuple[str, int], Any] = {}
 _all = SimpleNamespace(kept=0)  # bytes that wait in all host pools; as an attribute of their class it would be slow to change
-_lock = threading.RLock()
+_lock = lock_free_in_child()

@@ -19,13 +19,12 @@ import shutil
 import signal
 import subprocess
 import tempfile
-import threading
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from pathlib import Path
 
 from ...errors import ParameterError
-from ...fork import in_forked_child
+from ...fork import lock_free_in_child
 from ..cache_dir import cache_dir, save
 from .c_printer import CFunction, program
 
@@ -59,17 +58,11 @@ class Loaded:
     short: Call
 
 
-_lock = threading.Lock()
+_lock = lock_free_in_child()
 _wanted: dict[str, CFunction] = {}
 _loaded: dict[str, Loaded | None] = {}  # None: it could not be compiled
 _warned: set[str] = set()
 _hung: set[tuple[str, ...]] = set()  # commands that did not end in time
-
-
-@in_forked_child
-def _renew_lock() -> None:
-    global _lock
-    _lock = threading.Lock()
 
 
 def mode() -> str:

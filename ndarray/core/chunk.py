@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import threading
 import weakref
 from collections.abc import Sequence
 from typing import Any
@@ -15,7 +14,7 @@ from ...engine.gpu import streams
 from ...engine.interrupts import ki_protected
 from ...engine.memory import storage
 from ...errors import ShapeError
-from ...fork import in_forked_child
+from ...fork import lock_free_in_child
 from ...kernels.op import Spec
 
 ShapeLike = int | Sequence[int]  # of an array: its sizes, or the size of its one axis
@@ -96,7 +95,7 @@ class Layout:
         return f"Layout({self.shape}, {self.dtype}, {self.ctx})"
 
 
-making = threading.RLock()  # held for the few instructions that publish a new layout, or the chunk of an array
+making = lock_free_in_child()  # held for the few instructions that publish a new layout, or the chunk of an array
 #: Weak, because a program with ever new shapes must not grow for ever.
 _layouts: weakref.WeakValueDictionary[tuple, Layout] = weakref.WeakValueDictionary()
 
@@ -117,9 +116,3 @@ def layout_of(shape: tuple[int, ...], dtype: np.dtype, ctx: Context, mask: bool 
             if layout is None:
                 layout = _layouts[key] = new
     return layout
-
-
-@in_forked_child
-def _renew_lock() -> None:
-    global making
-    making = threading.RLock()
