@@ -8,11 +8,11 @@ from typing import Any, Literal
 import numpy as np
 
 from ....errors import ParameterError, ShapeError
-from ...declare.operator_property import Shapes, assign, gpu_module
+from ...declare.operator_property import Shapes, gpu_module
 from ...declare.property_op import register_operator
 from ...kernel import KernelFunction
 from ...op import Req, Reqs, Shape, Specs, is_known
-from ..tensor.data_movement import Move, layout, move_kernel, whole
+from ..tensor.data_movement import Move, move_kernel, whole
 from .resize import Resampled, Taps, taps_at
 
 
@@ -79,29 +79,17 @@ class Pad(Resampled):
     def forward_kernel(self, ins: Specs, outs: Specs, reqs: Reqs, target: str, train: bool) -> KernelFunction:
         if self.mode != "constant":
             return super().forward_kernel(ins, outs, reqs, target, train)
-        value, y = self.constant_value, outs[0]
-        move = self._window([ins[0].shape])
-        put = move_kernel([move], ins, outs, [Req.WRITE], target)
-        if target == "gpu":
-            fill = gpu_module("tensor.triton_copy").fill
-            dense = layout(y.shape, whole)
-            add = gpu_module("tensor.triton_copy").plan(dense, dense, True)
-
-            def kernel_gpu(run: Any, inputs: Sequence[Any], outputs: Sequence[Any]) -> None:
-                made = run.workspace(y.shape, y.dtype) if reqs[0] == Req.ADD else outputs[0]
-                fill(run, made, value)
-                put(run, inputs, [made])
-                if reqs[0] == Req.ADD:
-                    add(run, made, outputs[0])
-
-            return kernel_gpu
+        value, y, adds = self.constant_value, outs[0], reqs[0] == Req.ADD
+        put = move_kernel([self._window([ins[0].shape])], ins, outs, [Req.WRITE], target)
+        add = move_kernel([Move(0, whole, 0, whole)], outs, outs, reqs, target)
+        fill = gpu_module("tensor.triton_copy").fill if target == "gpu" else lambda run, array, value: array.fill(value)
 
         def kernel(run: Any, inputs: Sequence[Any], outputs: Sequence[Any]) -> None:
-            made = np.empty_like(outputs[0]) if reqs[0] == Req.ADD else outputs[0]
-            made.fill(value)
+            made = run.workspace(y.shape, y.dtype) if adds else outputs[0]
+            fill(run, made, value)
             put(run, inputs, [made])
-            if reqs[0] == Req.ADD:
-                assign(outputs[0], Req.ADD, made)
+            if adds:
+                add(run, [made], outputs)
 
         return kernel
 
