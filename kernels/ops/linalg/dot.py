@@ -17,7 +17,7 @@ from ...declare.operator_property import OperatorProperty, Shapes
 from ...declare.property_op import register_operator
 from ...kernel import KernelFunction
 from ...op import NumpyFunction, Product, Req, Reqs, Shape, Spec, Specs
-from .gemm import Matrix, matrix, product, tuning_keys
+from .gemm import Matrix, in_turn, matrix, product, tuning_keys
 
 SMALL = 1 << 16  # multiplications, a microsecond of BLAS; below, making views and pieces costs more than the product
 
@@ -65,13 +65,8 @@ class MatrixProduct(OperatorProperty):
             steps.append(product(dy, _turn(b), da, reqs[0], target))
         if reqs[1] != Req.NULL:
             steps.append(product(_turn(a), dy, db, reqs[1], target))
-
-        def kernel(run: Any, inputs: Sequence[Any], outputs: Sequence[Any]) -> None:
-            arrays = [*inputs, *outputs]
-            for step in steps:
-                step(run, arrays)
-
-        return kernel
+        compute = in_turn(steps)
+        return lambda run, inputs, outputs: compute(run, [*inputs, *outputs])
 
 
 def _turn(m: Matrix) -> Matrix:

@@ -59,17 +59,21 @@ def gemm(a: np.ndarray, b: np.ndarray, out: np.ndarray, add: bool = False) -> Bo
     return lambda run: active_configs.limited(run.parallel, threads)(lambda i: calls[i](), len(calls))
 
 
+def in_turn(steps: Sequence[Callable[..., Any]]) -> Callable[..., None]:
+    """Return a function that calls each of steps with its arguments."""
+
+    def call(*args: Any) -> None:
+        for step in steps:
+            step(*args)
+
+    return call
+
+
 def together(products: Sequence[tuple[np.ndarray, np.ndarray, np.ndarray, bool]]) -> BoundKernel:
     """Return a function that computes several independent products, (a, b, out, add) each, and waits for all of them once."""
     made = [] if any(is_half(p[0].dtype) for p in products) else [_pieces(*p) for p in products]
     if not any(len(calls) > 1 for calls, _ in made):
-        ones = [gemm(*p) for p in products]
-
-        def in_turn(run: Any) -> None:
-            for one in ones:
-                one(run)
-
-        return in_turn
+        return in_turn([gemm(*p) for p in products])
     calls = [call for some, _ in made for call in some]
     threads = 0 if any(t == 0 for _, t in made) else max(t for _, t in made)
     return lambda run: active_configs.limited(run.parallel, threads)(lambda i: calls[i](), len(calls))

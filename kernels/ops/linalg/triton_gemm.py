@@ -22,7 +22,6 @@ from ...gpu.launch import launch, wide_float
 from ...gpu.target import block_for, compute_capability, interpreting, multiprocessors, tile_size
 from ...kernel import DeviceArray, Run
 from ...op import Shape
-from ..tensor.triton_reduce import sum_into
 from . import triton_gemm_kernels as kernels
 
 PRECISIONS = ("ieee", "tf32", "tf32x3")
@@ -179,8 +178,3 @@ def _launch_gemv(run: Run, a: DeviceArray, b: DeviceArray, c: DeviceArray, bias:
     launch(with_epilogue(kernels.gemv, epilogue), (cdiv(rows, bm),), matrix, vector, c, c if bias is None else bias, *others,
            rows // unit, k // unit, ld // unit, x_step, y_step, **{**options, "UNIT": unit}, TA=turned,
            ROW_BIAS=not column, BM=bm, BK=bk, stream=run.stream)
-
-
-def sum_rows(run: Run, a: DeviceArray, out: DeviceArray, m: int, n: int, *, add: bool = False) -> None:
-    """out [n] = (or +=) the sum over rows of a [m, n], always in the same order."""
-    sum_into(run, a, (m, n), (1, n), out, add=add)

@@ -15,7 +15,7 @@ from ...declare.operator_property import OperatorProperty, Shapes, assign, gpu_m
 from ...declare.property_op import register_operator
 from ...kernel import BoundKernel, Kernel, KernelFunction
 from ...op import Product, Req, Reqs, Shape, Spec, Specs, merge_shapes
-from ..linalg.gemm import gemm, matrix, product, sum_rows, together, tuning_keys, view
+from ..linalg.gemm import gemm, in_turn, matrix, product, sum_rows, together, tuning_keys, view
 
 if TYPE_CHECKING:
     from ...gpu.epilogue import Epilogue
@@ -133,15 +133,10 @@ class FullyConnected(OperatorProperty):
         if target == "gpu":
             steps: list[Any] = [product(*p, target) for p in products]
             if bias:
-                gemm = gpu_module("linalg.triton_gemm")
-                steps.insert(0, lambda run, arrays: gemm.sum_rows(run, arrays[0], arrays[5], n, h, add=reqs[2] == Req.ADD))
-
-            def kernel(run: Any, inputs: Sequence[Any], outputs: Sequence[Any]) -> None:
-                arrays = [*inputs, *outputs]
-                for step in steps:
-                    step(run, arrays)
-
-            return kernel
+                sum_into, add = gpu_module("tensor.triton_reduce").sum_into, reqs[2] == Req.ADD
+                steps.insert(0, lambda run, arrays: sum_into(run, arrays[0], (n, h), (1, h), arrays[5], add=add))
+            compute = in_turn(steps)
+            return lambda run, inputs, outputs: compute(run, [*inputs, *outputs])
 
         def bind(inputs: Sequence[Any], outputs: Sequence[Any]) -> BoundKernel:
             arrays = [*inputs, *outputs]
@@ -151,12 +146,7 @@ class FullyConnected(OperatorProperty):
             if bias:
                 dy = arrays[0].reshape(n, h)
                 calls.insert(0, lambda run: sum_rows(dy, arrays[5], reqs[2]))
-
-            def call(run: Any) -> None:
-                for one in calls:
-                    one(run)
-
-            return call
+            return in_turn(calls)
 
         return Kernel(bind=bind)
 
