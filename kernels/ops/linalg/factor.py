@@ -209,10 +209,9 @@ class Inverse(Factor):
 class Determined(Factor):
     """Base class of operators that return one number for each matrix."""
 
-    def one(self, x: Shape) -> Shape:
-        """Return the shape of one number for each matrix."""
-        self.square(x)
-        return x[:-2] or (1,)
+    def output_shapes(self, in_shape: KnownShapes) -> Shapes:
+        self.square(in_shape[0])
+        return [in_shape[0][:-2] or (1,)] * len(self.output_names)
 
     def by_inverse(self, dy: np.ndarray, a: np.ndarray) -> np.ndarray:
         """Return dy · A⁻ᵀ, zero where A is singular."""
@@ -226,11 +225,8 @@ class Det(Determined):
     output_names = ("output0",)
     backward_reads = ("dy", "x", "y")
 
-    def output_shapes(self, in_shape: KnownShapes) -> Shapes:
-        return [self.one(in_shape[0])]
-
     def compute(self, *arrays: np.ndarray) -> Any:
-        return np.reshape(np.linalg.det(arrays[0]), self.one(arrays[0].shape))
+        return np.atleast_1d(np.linalg.det(arrays[0]))
 
     def derivative(self, dy: list[np.ndarray], x: list[np.ndarray], y: list[np.ndarray]) -> Any:
         return self.by_inverse(dy[0] * y[0], x[0])
@@ -246,13 +242,8 @@ class Slogdet(Determined):
     output_names = ("output0", "output1")
     backward_reads = ("dy1", "x0")
 
-    def output_shapes(self, in_shape: KnownShapes) -> Shapes:
-        return [self.one(in_shape[0])] * 2
-
     def compute(self, *arrays: np.ndarray) -> Any:
-        sign, log = np.linalg.slogdet(arrays[0])
-        shape = self.one(arrays[0].shape)
-        return np.reshape(sign, shape), np.reshape(log, shape)
+        return np.atleast_1d(*np.linalg.slogdet(arrays[0]))
 
     def derivative(self, dy: list[np.ndarray], x: list[np.ndarray], y: list[np.ndarray]) -> Any:
         return self.by_inverse(dy[1], x[0])
