@@ -50,7 +50,8 @@ class _Profiler:
         self.recorder = Recorder()
         self.began = time.perf_counter_ns()
         self.engine: Engine | None = None
-        self.dumper: _Dumper | None = None
+        self.dumper: threading.Thread | None = None
+        self.stop_dumping = threading.Event()
 
     def connect(self) -> None:
         """Connect the recorder to the engine, or disconnect it, depending on state and pause."""
@@ -113,11 +114,12 @@ def set_state(state: str | int = "stop", profile_process: str = "worker", *, eng
         p.connect()
         if not p.running:
             p.engine = None
-        if p.dumper is not None:
-            p.dumper.stop()
-            p.dumper = None
+        p.stop_dumping.set()
         if p.running and (p.config["continuous_dump"] or p.config["contiguous_dump"]):
-            p.dumper = _Dumper(float(p.config["dump_period"]))
+            p.stop_dumping = threading.Event()
+            p.dumper = threading.Thread(target=_keep_dumping, args=(float(p.config["dump_period"]), p.stop_dumping),
+                                        name="tritium-profiler", daemon=True)
+            p.dumper.start()
 
 
 def state() -> str:
@@ -206,18 +208,7 @@ def scope(name: str = "<unk>:", append_mode: bool = True) -> Iterator[None]:
 profiler_set_config, profiler_set_state, dump_profile = set_config, set_state, dump
 
 
-class _Dumper(threading.Thread):
-    """Writes the file every period seconds while the profiler runs."""
-
-    def __init__(self, period: float):
-        super().__init__(name="tritium-profiler", daemon=True)
-        self._period, self._ended = period, threading.Event()
-        self.start()
-
-    def run(self) -> None:
-        while not self._ended.wait(self._period):
-            dump(finished=False)
-
-    def stop(self) -> None:
-        """Tell it to end. It may still be writing."""
-        self._ended.set()
+def _keep_dumping(period: float, stop: threading.Event) -> None:
+    """Write the file every period seconds until stop is set."""
+    while not stop.wait(period):
+        dump(finished=False)
