@@ -49,9 +49,9 @@ def document(recorder: Recorder, operations: Sequence[Operation], began: int, ap
         event = {"name": name, "cat": category, "ph": phase, "pid": os.getpid(), "tid": threads.of(thread),
                  "ts": (at - began) / 1000}
         if phase == "i":
-            event["s"] = (details or {}).get("scope", "p")
+            event["s"] = details["scope"]
         elif phase in "be":
-            event["id"] = (details or {}).get("id", 0)
+            event["id"] = details["id"]
         elif phase == "C":
             event["args"] = details
         events.append(event)

@@ -18,11 +18,6 @@ _ids = itertools.count(1)
 active_recorder: Recorder | None = None
 
 
-def _mark(phase: str, category: str, name: str, arguments: dict[str, Any] | None = None) -> None:
-    if active_recorder is not None:
-        active_recorder.mark(phase, category, name, arguments)
-
-
 class Domain:
     """A group of objects; the category in the trace."""
 
@@ -45,27 +40,39 @@ class Domain:
         return Marker(self, name)
 
 
-class _Interval:
-    """From start() to stop(), which may be on different threads, or a `with` block."""
+class _Marked:
+    """Base class: it is recorded by its name in a domain, or among its kind if it has none."""
 
-    kind: ClassVar[str]  # in messages
+    kind: ClassVar[str] = ""
 
     def __init__(self, domain: Domain | None, name: str):
         self.domain, self.name = domain, name
-        self._id: int | None = None
+
+    def __str__(self) -> str:
+        return self.name
+
+    def _mark(self, phase: str, details: dict[str, Any]) -> None:
+        if active_recorder is not None:
+            active_recorder.mark(phase, str(self.domain or self.kind.lower()), self.name, details)
+
+
+class _Interval(_Marked):
+    """From start() to stop(), which may be on different threads, or a `with` block."""
+
+    _id: int | None = None
 
     def start(self) -> None:
         """Begin now. Raises EngineError if it was started before."""
         if self._id is not None:
             raise EngineError(f"profiler: {self.kind} {self.name!r} was started twice. Call stop() between.")
         self._id = next(_ids)
-        self._mark("b")
+        self._mark("b", {"id": self._id})
 
     def stop(self) -> None:
         """End now. Raises EngineError if it was not started."""
         if self._id is None:
             raise EngineError(f"profiler: {self.kind} {self.name!r} was not started.")
-        self._mark("e")
+        self._mark("e", {"id": self._id})
         self._id = None
 
     def __enter__(self) -> Any:
@@ -74,12 +81,6 @@ class _Interval:
 
     def __exit__(self, *exc: object) -> None:
         self.stop()
-
-    def __str__(self) -> str:
-        return self.name
-
-    def _mark(self, phase: str) -> None:
-        _mark(phase, str(self.domain or self.kind.lower()), self.name, {"id": self._id})
 
 
 class UserTask(_Interval):
@@ -103,17 +104,18 @@ class Event(_Interval):
         super().__init__(None, name)
 
 
-class Counter:
+class Counter(_Marked):
     """A number over time. `counter += 1` works."""
 
     def __init__(self, domain: Domain, name: str, value: float | None = None):
-        self.domain, self.name, self.value = domain, name, 0 if value is None else value
+        super().__init__(domain, name)
+        self.value: float = 0
         if value is not None:
             self.set_value(value)
 
     def set_value(self, value: float) -> None:
         self.value = value
-        _mark("C", self.domain.name, self.name, {self.name: value})
+        self._mark("C", {self.name: value})
 
     def increment(self, delta: float = 1) -> None:
         self.set_value(self.value + delta)
@@ -129,21 +131,15 @@ class Counter:
         self.decrement(delta)
         return self
 
-    def __str__(self) -> str:
-        return self.name
-
 
 _SCOPES = {"process": "p", "thread": "t", "global": "g", "task": "t", "marker": "t"}
 
 
-class Marker:
+class Marker(_Marked):
     """A moment in time."""
-
-    def __init__(self, domain: Domain, name: str):
-        self.domain, self.name = domain, name
 
     def mark(self, scope: str = "process") -> None:
         """Record that it is now. scope: length of the line in the trace: "global", "process" or "thread"."""
         if scope not in _SCOPES:
             raise EngineError(f"profiler.Marker: unknown scope {scope!r}. Known: {', '.join(_SCOPES)}.")
-        _mark("i", self.domain.name, self.name, {"scope": _SCOPES[scope]})
+        self._mark("i", {"scope": _SCOPES[scope]})

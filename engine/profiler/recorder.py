@@ -36,7 +36,7 @@ class Recorder:
         self.ran: list[Any] = []
         self.waits: list[tuple[int, int, int, Var | None]] = []
         self.memory: list[tuple[int, Context, int, int]] = []
-        self.marks: list[tuple[str, str, str, int, int, dict[str, Any] | None]] = []
+        self.marks: list[tuple[str, str, str, int, int, dict[str, Any]]] = []
 
     def pushed(self, task: Task, submit: Callable[[Task], Any]) -> None:
         """Submit task, and note on it the pushing thread and the time. In a scope its name gets the scope's prefix."""
@@ -62,7 +62,7 @@ class Recorder:
         """Note the bytes that ctx holds now."""
         self._keep(self.memory, (perf_counter_ns(), ctx, in_use, pooled))
 
-    def mark(self, phase: str, category: str, name: str, arguments: dict[str, Any] | None = None) -> None:
+    def mark(self, phase: str, category: str, name: str, arguments: dict[str, Any]) -> None:
         """Note an event of a user-made object, now, on the calling thread."""
         self._keep(self.marks, (phase, category, name, get_ident(), perf_counter_ns(), arguments))
 
