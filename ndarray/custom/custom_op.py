@@ -149,12 +149,27 @@ class CustomOpType:
         self._operators: dict[tuple[Any, int], tuple[Any, Any, weakref.ref | None]] = {}
 
     def ask(self, question: Callable[[], Any], name: str) -> Any:
-        """Return question(). Its error keeps its traceback, and its message gets the names of the operator and the method."""
+        """Return question(). Its error keeps its traceback; its message, or a note, names the operator and the method."""
         try:
             return question()
         except Exception as e:
-            _name(e, f"{self.op_type}: {name}")
+            plain = type(e).__str__ in (BaseException.__str__, KeyError.__str__)
+            if plain and len(e.args) == 1 and isinstance(e.args[0], str):
+                e.args = (f"Custom: {self.op_type}: {name}: {e.args[0]}",)
+            else:
+                e.add_note(f"in Custom: {self.op_type}: {name}")
             raise
+
+    def run(self, method: str, ctx: Context, train: bool, arrays: Sequence[Any], body: Callable[[], Any]) -> None:
+        """Run the body of a method in this thread, and wait for the tasks that it pushed on its arrays."""
+
+        def complete() -> None:
+            with ctx, _Scope(False, train):
+                body()
+            for a in arrays:
+                engine.current().wait_for_var(a.chunk.var)
+
+        self.ask(complete, method)
 
     def operator(self, handle: Any, ctx: Context, ins: Specs | None) -> CustomOp:
         """Return the operator of a handle. ins: forward's inputs; None in backward, which uses the operator of forward."""
@@ -224,16 +239,15 @@ class _Custom(Op):
 
     def infer_shape(self, p: Params, inputs: Shapes, outputs: Shapes | None = None) -> tuple[Shapes, Shapes]:
         use, n = self.use(p), len(self.use(p).arguments)
-        unknown = [list(inputs), [*[None] * len(use.outputs), (1,)]]
+        unknown: tuple[Shapes, Shapes] = list(inputs), [*[None] * len(use.outputs), (1,)]
         open_ = [s is None or -1 in s for s in inputs[:n]]
         if n and all(open_):
-            return unknown[0], unknown[1]
+            return unknown
         try:
-            answer = use.prop.infer_shape([[] if s is None else list(s) for s in inputs[:n]])
-        except Exception as e:
+            answer = use.ask(lambda: use.prop.infer_shape([list(s or ()) for s in inputs[:n]]), "infer_shape")
+        except Exception:
             if any(open_):  # it may need shapes that are not known yet
-                return unknown[0], unknown[1]
-            _name(e, f"{use.op_type}: infer_shape")
+                return unknown
             raise
         ins, outs, states = _three(use, answer, "infer_shape")
         names = (*use.arguments, *use.states)
@@ -268,7 +282,7 @@ class _Custom(Op):
             operator = use.operator(handle, run.ctx, ins[:n])
             arrays = [_array(a, s, run.ctx) for a, s in zip(inputs, ins)]
             results = [_array(a, s, run.ctx) for a, s in zip(outputs[:m], outs)]
-            _run(use, "forward", run.ctx, train, [*arrays, *results], lambda: operator.forward(
+            use.run("forward", run.ctx, train, [*arrays, *results], lambda: operator.forward(
                 train, words, arrays[:n], results, arrays[n:]))
             if outputs[m] is not None:
                 outputs[m][...] = 0
@@ -317,7 +331,7 @@ class _CustomBackward(Op):
                     a[...] = 0
                 grads.append(_array(a, s, run.ctx))
             everything = [*(a for group in groups.values() for a in group if a is not None), *states, *grads]
-            _run(use, "backward", run.ctx, train, everything, lambda: operator.backward(
+            use.run("backward", run.ctx, train, everything, lambda: operator.backward(
                 words, groups["dy"], groups["x"], groups["y"], grads, states))
 
         return kernel
@@ -333,27 +347,6 @@ def _array(array: Any, spec: Spec, ctx: Any) -> Any:
     else:
         memory = array.reshape(-1).view(storage.alloc(0, ctx).memory.dtype)
     return ArrayCore.array_class(layout, array, Chunk(storage.Block(memory, spec.nbytes, ctx), Var(), ctx))
-
-
-def _run(use: CustomOpType, method: str, ctx: Any, train: bool, arrays: Sequence[Any], body: Callable[[], Any]) -> None:
-    """Run the user's body in this thread, and wait for the tasks that it pushed on its arrays."""
-    try:
-        with ctx, _Scope(False, train):
-            body()
-        for a in arrays:
-            engine.current().wait_for_var(a.chunk.var)
-    except Exception as e:
-        _name(e, f"{use.op_type}: {method}")
-        raise
-
-
-def _name(error: Exception, where: str) -> None:
-    """Put `Custom: op_type: method` before the error's message, or into a note."""
-    plain = type(error).__str__ in (BaseException.__str__, KeyError.__str__)
-    if plain and len(error.args) == 1 and isinstance(error.args[0], str):
-        error.args = (f"Custom: {where}: {error.args[0]}",)
-    else:
-        error.add_note(f"in Custom: {where}")
 
 
 def _three(use: CustomOpType, answer: Any, name: str) -> tuple[list[Any], list[Any], list[Any]]:
