@@ -199,7 +199,7 @@ class Pooling(Spatial):
         if kind == "avg":
             dy = dy / counts
         if kind in ("avg", "sum"):
-            for _, w in _offsets(g):
+            for _, w in offsets(g):
                 spread[w] += dy
         else:
             assert x is not None and y is not None
@@ -208,7 +208,7 @@ class Pooling(Spatial):
             if kind == "max":
                 left = np.ones(dy.shape, bool)
                 apart = all(s >= k for s, k in zip(g.stride, g.kernel))  # windows do not overlap
-                for _, w in _offsets(g):
+                for _, w in offsets(g):
                     here = padded[w] == y
                     here &= left
                     left ^= here
@@ -220,7 +220,7 @@ class Pooling(Spatial):
                 p: int = self.p_value  # type: ignore[assignment]
                 with np.errstate(divide="ignore", invalid="ignore"):
                     scaled = np.where(y > 0, dy / y ** (p - 1), 0)
-                for _, w in _offsets(g):
+                for _, w in offsets(g):
                     spread[w] += scaled * np.sign(padded[w]) * np.abs(padded[w]) ** (p - 1)
         return spread[(..., *(slice(p, p + s) for p, s in zip(g.pad, g.spatial)))]
 
@@ -273,7 +273,7 @@ def _pad(g: PoolingGeometry, x: np.ndarray, dtype: np.dtype, fill: Any) -> np.nd
     return padded
 
 
-def _offsets(g: PoolingGeometry) -> list[tuple[Shape, tuple]]:
+def offsets(g: PoolingGeometry) -> list[tuple[Shape, tuple]]:
     """Return each index within a window, and the view of the padded input at that index of all windows."""
     return [(at, (..., *(slice(i, i + (o - 1) * s + 1, s) for i, o, s in zip(at, g.out, g.stride))))
             for at in product(*map(range, g.kernel))]
