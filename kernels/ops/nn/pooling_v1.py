@@ -42,8 +42,9 @@ class PoolingV1(HostOp):
 
     def geometry(self, shape: Shape) -> PoolingGeometry:
         """Return all sizes of one call, which are those of Pooling."""
-        return Pooling(kernel=self.kernel, global_pool=self.global_pool, pooling_convention=self.pooling_convention,
-                       stride=self.stride, pad=self.pad).geometry(shape)
+        like: Any = Pooling(kernel=self.kernel, global_pool=self.global_pool, pooling_convention=self.pooling_convention,
+                            stride=self.stride, pad=self.pad)
+        return like.geometry(shape)
 
     def output_shapes(self, in_shape: KnownShapes) -> Shapes:
         x = in_shape[0]
