@@ -49,13 +49,12 @@ class ControlFlow(Op):
 
     # ---- wiring: which input of the node is input i of a subgraph -----------------------------------------------------
     def wiring(self, p: Params) -> tuple[tuple[int, ...], ...]:
-        """For each subgraph, return the node's input that feeds each of its inputs."""
-        raise NotImplementedError(self.name)
+        """For each subgraph, return the node's input that feeds each of its inputs: its parameter `..._input_locs`."""
+        return tuple(p[d.name] for d in self.params if d.name.endswith("_input_locs"))
 
     def moved(self, p: Params, new_at: Sequence[int]) -> dict[str, list[int]]:
         """Return the positions after input i of the node has moved to new_at[i]."""
-        keys = [d.name for d in self.params if d.name.endswith("_input_locs")]
-        return {k: [new_at[i] for i in p[k]] for k in keys}
+        return {d.name: [new_at[i] for i in p[d.name]] for d in self.params if d.name.endswith("_input_locs")}
 
     def carried(self, p: Params) -> tuple[int, ...]:
         """Return the node's inputs with the initial states of the loop, in the order of the states."""
@@ -168,8 +167,8 @@ def advance(random: tuple[int, int] | None, n: int) -> tuple[int, int] | None:
     return None if random is None else (random[0], random[1] + n)
 
 
-class BackwardSubgraph:
-    """A compiled subgraph that is differentiated round by round, and the destinations of its derivatives.
+class BackwardSubgraph(CompiledSubgraph):
+    """A subgraph that is differentiated round by round, and the destinations of its derivatives.
 
     Derivatives by states pass from round to round; those by rows of the data go to rows; the others add up.
     """
@@ -187,21 +186,20 @@ class BackwardSubgraph:
                 continue
             self.requests[i] = "write" if w in carried or (w in rows and req != Req.ADD) else "add"
             self.home[i] = w
-        self.rows, self.specs, self.reqs = rows, specs, reqs
-        self.compiled = CompiledSubgraph(sub, specs, target, train, self.requests)
+        self.rows, self.specs = rows, specs
+        super().__init__(sub, specs, target, train, self.requests)
 
 
-class BoundBackward:
+class BoundBackward(BoundSubgraph):
     """A backward subgraph with memory for its values.
 
     inputs: the node's. grads: the node's derivatives by input; None if they are not wanted.
     """
 
     def __init__(self, back: BackwardSubgraph, run: RunContext, inputs: Sequence[DeviceArray], grads: Mapping[int, DeviceArray]):
-        self.back, self.run, self.grads = back, run, grads
-        self.bound = BoundSubgraph(back.compiled, run)
-        compiled = back.compiled
-        self.heads = [run.workspace(s.shape, s.dtype) for s in compiled.heads]
+        super().__init__(back, run)
+        self.back, self.grads = back, grads
+        self.heads = [run.workspace(s.shape, s.dtype) for s in back.heads]
         self.inputs = [inputs[w] for w in back.wires]
         for i in back.states:  # a round that is run again must not change the states again
             own = run.workspace(back.specs[i].shape, back.specs[i].dtype)
@@ -220,7 +218,7 @@ class BoundBackward:
 
         Returns: the derivatives by the states before it; None for a state without one.
         """
-        back, compiled = self.back, self.back.compiled
+        back = self.back
         inputs = list(self.inputs)
         for i, w in enumerate(back.wires):
             if w in back.rows:
@@ -228,7 +226,7 @@ class BoundBackward:
         for at, state in zip(self.place, states):
             if at >= 0:
                 inputs[at] = state
-        self.bound.forward(inputs, self.heads, random)
+        self.forward(inputs, self.heads, random)
         targets: dict[int, Any] = {}
         for i, w in back.home.items():
             if w in back.carried:
@@ -237,8 +235,8 @@ class BoundBackward:
                 targets[i] = row(self.grads[w], t, back.specs[i].shape)
             else:
                 targets[i] = self.grads[w]
-        self.bound.backward(head_grads, targets)
-        for i in compiled.zero:
+        self.backward(head_grads, targets)
+        for i in back.zero:
             if back.requests[i] == "write":
                 targets[i][...] = 0
         return [targets.get(at) for at in self.place]

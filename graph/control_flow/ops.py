@@ -87,7 +87,7 @@ class Foreach(ControlFlow):
         x = ins[p.num_outputs:p.num_outputs + self.n_inputs(p)]
         back = BackwardSubgraph(p.subgraphs[0], self.wiring(p)[0], self._one_row(p, x), dict(enumerate(reqs)), target, train,
                                 range(len(p.in_data_locs)), self.carried(p))
-        return _backward_loop(self, p, x, reqs, back, lambda keep: x[0].shape[0], back.compiled.draws, 0)
+        return _backward_loop(self, p, x, reqs, back, lambda keep: x[0].shape[0], back.draws, 0)
 
 
 class WhileLoop(ControlFlow):
@@ -114,9 +114,6 @@ class WhileLoop(ControlFlow):
             raise GraphError(f"{self.name}: {n} inputs and {p.num_outputs} outputs do not fit subgraphs with "
                              f"{len(test.inputs)} and {len(body.inputs)} inputs and {len(body.heads)} results.")
         return p
-
-    def wiring(self, p: Params) -> tuple[tuple[int, ...], ...]:
-        return p.cond_input_locs, p.func_input_locs
 
     def carried(self, p: Params) -> tuple[int, ...]:
         return tuple(p.func_input_locs[at] for at in p.func_var_locs)
@@ -146,7 +143,7 @@ class WhileLoop(ControlFlow):
         specs = [x[w] for w in p.func_input_locs]
         back = BackwardSubgraph(p.subgraphs[1], p.func_input_locs, specs, dict(enumerate(reqs)), target, train, (),
                                 self.carried(p))
-        return _backward_loop(self, p, x, reqs, back, lambda keep: int(keep["count"][0]), test.draws + back.compiled.draws,
+        return _backward_loop(self, p, x, reqs, back, lambda keep: int(keep["count"][0]), test.draws + back.draws,
                               test.draws)
 
 
@@ -207,7 +204,7 @@ def _backward_loop(op: ControlFlow, p: Params, x: Specs, reqs: Reqs, back: Backw
     x:         specs of the loop's inputs. n_rounds: the number of rounds, from the hidden outputs.
     per_round: random numbers of one round; those of the body begin at first.
     """
-    shown, n, heads, names = p.num_outputs, p.num_out_data, back.compiled.heads, op.kept(p)
+    shown, n, heads, names = p.num_outputs, p.num_out_data, back.heads, op.kept(p)
 
     def kernel(run: RunContext, inputs: Sequence[Any], outputs: Sequence[Any]) -> None:
         dys, keep = inputs[:shown], dict(zip(names, inputs[shown + len(x):]))
@@ -240,15 +237,12 @@ class Cond(ControlFlow):
 
     def parse(self, given: Mapping[str, object]) -> Params:
         p = super().parse(given)
-        locs = (p.cond_input_locs, p.then_input_locs, p.else_input_locs)
+        locs = self.wiring(p)
         self.check(p, 3, [(part, p.num_args - 3) for part in locs])
         if any(len(sub.inputs) != len(part) for sub, part in zip(p.subgraphs, locs)) or len(p.subgraphs[0].heads) != 1 \
                 or any(len(sub.heads) != p.num_outputs for sub in p.subgraphs[1:]):
             raise GraphError(f"{self.name}: {p.num_args - 3} inputs and {p.num_outputs} outputs do not fit its subgraphs.")
         return p
-
-    def wiring(self, p: Params) -> tuple[tuple[int, ...], ...]:
-        return p.cond_input_locs, p.then_input_locs, p.else_input_locs
 
     def infer_shape(self, p: Params, inputs: Shapes, outputs: Shapes | None = None) -> tuple[Shapes, Shapes]:
         shapes, found = list(inputs), list(outputs or [None] * p.num_outputs)[:p.num_outputs]
