@@ -97,10 +97,13 @@ def bind(symbol: Symbol, ctx: ContextLike, args: Arrays, args_grad: Arrays | Non
                                f"Copy it with as_in_context({node_ctx[name]}).")
     specs = specs_of(order, {n: a.shape for n, a in arrays.items()}, {n: as_dtype(a.dtype) for n, a in arrays.items()})
     spec = _variable_specs(order, specs)
-    for name, array in arrays.items():
-        _check("bind", name, array, spec[name])
     for name, array in grads.items():
-        _check("bind: args_grad", name, array, spec[name])
+        want = spec[name]
+        if array.shape != want.shape:
+            raise ShapeError(f"bind: args_grad: {name} is {describe(array)}, the graph wants {describe(want)}.")
+        if np.dtype(array.dtype) != want.dtype:
+            raise DTypeError(f"bind: args_grad: {name} is {describe(array)}, the graph wants {want.dtype}. "
+                             f"Convert it with astype.")
     grads = {n: a for n, a in grads.items() if reqs[n] != "null"}
     return Executor(Binding(symbol, specs, ctx, node_ctx, own_args, grads, auxes, reqs), shared_exec)
 
@@ -185,27 +188,18 @@ def _requests(caller: str, grad_req: GradReq, arguments: Sequence[str]) -> dict[
 def _by_name(what: str, arrays: Arrays | None, names: Sequence[str], *, required: bool) -> dict[str, NDArray]:
     if arrays is None:
         arrays = {}
-    if isinstance(arrays, Mapping):
-        missing = [n for n in names if arrays.get(n) is None]
-        if missing and required:
-            raise GraphError(f"{what}: {missing[0]!r} is missing.{nearest(missing[0], arrays)} "
-                             f"Given: {', '.join(arrays) or 'nothing'}; needed: {', '.join(names)}.")
-        found = {n: a for n in names if (a := arrays.get(n)) is not None}
-    else:
+    if not isinstance(arrays, Mapping):
         arrays = list(arrays)
         if len(arrays) != len(names):
             raise GraphError(f"{what}: {len(arrays)} arrays for {len(names)} names: {', '.join(names)}.")
-        found = {n: a for n, a in zip(names, arrays) if a is not None}
-        if required and len(found) != len(names):
-            raise GraphError(f"{what}: {next(n for n in names if n not in found)!r} is None.")
+        arrays = dict(zip(names, arrays))
+    given = {n: a for n, a in arrays.items() if a is not None}
+    missing = [n for n in names if n not in given]
+    if missing and required:
+        raise GraphError(f"{what}: {missing[0]!r} is missing.{nearest(missing[0], given)} "
+                         f"Given: {', '.join(given) or 'nothing'}; needed: {', '.join(names)}.")
+    found = {n: given[n] for n in names if n in given}
     for n, a in found.items():
         if not isinstance(a, NDArray):
             raise GraphError(f"{what}: {n} is {type(a).__name__}, not an NDArray. Wrap it with mx.nd.array(...).")
     return found
-
-
-def _check(what: str, name: str, array: NDArray, want: Spec) -> None:
-    if array.shape != want.shape:
-        raise ShapeError(f"{what}: {name} is {describe(array)}, the graph wants {describe(want)}.")
-    if np.dtype(array.dtype) != want.dtype:
-        raise DTypeError(f"{what}: {name} is {describe(array)}, the graph wants {want.dtype}. Convert it with astype.")
