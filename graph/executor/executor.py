@@ -33,27 +33,22 @@ Array = NDArray | np.ndarray
 
 
 class Arena:
-    """The memory that executors share and run in one at a time; a larger chunk replaces it when needed.
+    """The memory that executors share and run in one at a time, on each context; a larger chunk replaces it when needed.
 
-    holds: the compiled program whose forward pass left its values in the arena.
+    ctx: the context of its executors. holds: the compiled program whose forward pass left its values in the arena.
     """
 
     def __init__(self, ctx: Context):
         self.ctx = ctx
-        self.chunk: Chunk | None = None
-        self.others: dict[Context, Arena] = {}
+        self.chunks: dict[Context, Chunk] = {}
         self.holds: CompiledProgram | None = None
 
-    def take(self, nbytes: int) -> Chunk:
-        """Return a chunk of at least nbytes."""
-        if self.chunk is None or self.chunk.block.nbytes < nbytes:
+    def take(self, ctx: Context, nbytes: int) -> Chunk:
+        """Return a chunk of at least nbytes on a context."""
+        if ctx not in self.chunks or self.chunks[ctx].block.nbytes < nbytes:
             var = ReportOnceVar()
-            self.chunk = Chunk(storage.alloc(max(nbytes, 1), self.ctx, var), var, self.ctx)
-        return self.chunk
-
-    def on(self, ctx: Context) -> Arena:
-        """Return the arena of another context that belongs to this one; for its own context itself."""
-        return self if ctx == self.ctx else self.others.setdefault(ctx, Arena(ctx))
+            self.chunks[ctx] = Chunk(storage.alloc(max(nbytes, 1), ctx, var), var, ctx)
+        return self.chunks[ctx]
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -270,7 +265,7 @@ class Executor:
             self._make_outputs([plan.capacity.get(v, program.values[v].spec.nbytes) for v in program.heads])
         for check in options.checks:
             check(program, plan)
-        chunks = [self.arena.on(c).take(n) for c, n in zip(self._contexts, plan.arenas)]
+        chunks = [self.arena.take(c, n) for c, n in zip(self._contexts, plan.arenas)]
         arrays = self._arrays(program, plan, chunks, aside)
         bulk = 1 if monitored else options.bulk_train if train or aside else options.bulk_infer
         forward, backward = cut(program, arrays, self._contexts, chunks, str(binding.symbol.name or "graph"), bulk,
