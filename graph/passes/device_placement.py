@@ -72,18 +72,15 @@ def insert_device_copies(program: Program) -> Program:
                     before.append(copy_across(v, copies[v, step.ctx]))
                 inputs[k] = copies[v, step.ctx]
         for k, (v, req) in enumerate(zip(step.outputs, step.reqs)):
-            if v >= 0 and program.values[v].ctx != step.ctx:
-                outputs[k] = new.add_value(program.values[v].spec, INNER, f"{program.values[v].name}_from_{step.ctx}", step.ctx)
-                reqs[k] = Req.WRITE
-                after.append((outputs[k], v, req))
-        replaced = [*before, replace(step, inputs=tuple(inputs), outputs=tuple(outputs), reqs=tuple(reqs))]
-        for source, v, req in after:
             value = program.values[v]
-            if req == Req.ADD:
-                arrived = new.add_value(value.spec, INNER, f"{value.name}_arrived", value.ctx)
-                replaced += [copy_across(source, arrived), copy_step(f"{value.name}_add", arrived, v, value.ctx, Req.ADD)]
-            else:
-                replaced.append(copy_across(source, v))
-        return replaced
+            if v >= 0 and value.ctx != step.ctx:
+                outputs[k] = new.add_value(value.spec, INNER, f"{value.name}_from_{step.ctx}", step.ctx)
+                reqs[k] = Req.WRITE
+                if req == Req.ADD:
+                    arrived = new.add_value(value.spec, INNER, f"{value.name}_arrived", value.ctx)
+                    after += [copy_across(outputs[k], arrived), copy_step(f"{value.name}_add", arrived, v, value.ctx, Req.ADD)]
+                else:
+                    after.append(copy_across(outputs[k], v))
+        return [*before, replace(step, inputs=tuple(inputs), outputs=tuple(outputs), reqs=tuple(reqs)), *after]
 
     return new.rewrite(emit)
