@@ -106,7 +106,9 @@ def _read_graph(where: str, graph: Any, version: int, depth: int) -> list[Entry]
     nodes: list[Node] = []
     for i, raw in enumerate(graph["nodes"]):
         nodes.append(_read_node(where, i, raw, nodes, version, depth))
-    _check_rows(where, graph, nodes)
+    listed = graph.get("arg_nodes")
+    if listed is not None and not (isinstance(listed, list) and all(type(i) is int and 0 <= i < len(nodes) for i in listed)):
+        raise FileError(f"{where}: 'arg_nodes' is not a list of node numbers.")
     heads = [_entry(where, "heads", raw, nodes) for raw in graph["heads"]]
     if not heads:
         raise not_a_symbol(where, "'heads' is empty")
@@ -206,11 +208,3 @@ def _entry(here: str, what: str, raw: Any, before: Sequence[Node]) -> Entry:
     if not 0 <= index < before[at].n_outputs():
         raise FileError(f"{here}: {what} reads output {index} of {before[at].name!r}, which has {before[at].n_outputs()}.")
     return before[at], index
-
-
-def _check_rows(where: str, graph: dict[str, Any], nodes: Sequence[Node]) -> None:
-    listed = graph.get("arg_nodes")
-    if listed is None:
-        return
-    if not isinstance(listed, list) or not all(type(i) is int and 0 <= i < len(nodes) for i in listed):
-        raise FileError(f"{where}: 'arg_nodes' is not a list of node numbers.")

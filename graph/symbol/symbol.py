@@ -205,20 +205,12 @@ class Symbol:
 
         name: the name of the copy's node.
         """
-        if args and kwargs:
-            raise GraphError("Symbol: compose by position or by keyword, not both.")
-        states, order = self.list_arguments(), self._order()
-        if len(args) > len(states):
-            raise GraphError(f"Symbol: {len(args)} symbols for {len(states)} arguments: {', '.join(states)}.")
-        given = dict(zip(states, args)) if args else kwargs
-        by_name = {n.name: n for n in order if n.op is None}
+        given = self._by_name("Symbol", args, kwargs)
+        by_name = {n.name: n for n in self._order() if n.op is None}
         replace: dict[int, Entry] = {}
         for key, symbol in given.items():
             if not isinstance(symbol, Symbol):
                 raise GraphError(f"Symbol: {key}={symbol!r} is not a Symbol; only symbols can be composed.")
-            if key not in by_name:
-                raise GraphError(f"Symbol: no argument is called {key!r}.{nearest(key, by_name)} "
-                                 f"Arguments: {', '.join(by_name)}.")
             replace[id(by_name[key])] = symbol._single(key)
         heads, made = copy_graph(self._outputs, replace)
         if name:
@@ -264,7 +256,7 @@ class Symbol:
 
     def _inferred(self, word: str, args: tuple, kwargs: dict, partial: bool = False) -> tuple[Any, Any, Any]:
         """Infer shapes or types and spell them as MXNet does. word: "shape" or "type"."""
-        known, order = self._known(f"infer_{word}", args, kwargs), self._order()
+        known, order = self._by_name(f"infer_{word}", args, kwargs), self._order()
         if word == "shape":
             found = infer_shapes(order, {k: _as_shape(k, v) for k, v in known.items()})
         else:
@@ -281,9 +273,10 @@ class Symbol:
             return None, None, None
         return [spell(of[id(n)][0]) for n in arguments], [spell(v) for v in outputs], [spell(of[id(n)][0]) for n in states]
 
-    def _known(self, what: str, args: tuple, kwargs: dict) -> dict[str, Any]:
+    def _by_name(self, what: str, args: tuple, kwargs: dict) -> dict[str, Any]:
+        """Return the values of a call by argument: those given by keyword, or by position."""
         if args and kwargs:
-            raise GraphError(f"{what}: give shapes or types by position or by keyword, not both.")
+            raise GraphError(f"{what}: give arguments by position or by keyword, not both.")
         arguments = self.list_arguments()
         if len(args) > len(arguments):
             raise GraphError(f"{what}: {len(args)} values for {len(arguments)} arguments: {', '.join(arguments)}.")
