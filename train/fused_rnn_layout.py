@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
+from itertools import product
 
 from ..errors import ParameterError
 
@@ -45,13 +46,10 @@ class FusedRNNLayout:
             raise ParameterError(f"FusedRNNCell: {size} parameters do not fit {self.num_layers} layers of {h} {self.mode} cells.")
         places: list[tuple[str, int, tuple[int, ...]]] = []
         offset = 0
-        for kind in ("weight", "bias"):
-            for layer in range(self.num_layers):
-                for direction in self.directions:
-                    for group in ("i2h", "h2h"):
-                        width = (features if layer == 0 else h * d) if group == "i2h" else h
-                        shape = (h, width) if kind == "weight" else (h,)
-                        for gate in self.gates:
-                            places.append((f"{prefix}{direction}{layer}_{group}{gate}_{kind}", offset, shape))
-                            offset += math.prod(shape)
+        for kind, layer, direction, group, gate in product(("weight", "bias"), range(self.num_layers), self.directions,
+                                                           ("i2h", "h2h"), self.gates):
+            width = (features if layer == 0 else h * d) if group == "i2h" else h
+            shape = (h, width) if kind == "weight" else (h,)
+            places.append((f"{prefix}{direction}{layer}_{group}{gate}_{kind}", offset, shape))
+            offset += math.prod(shape)
         return places

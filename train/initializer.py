@@ -13,7 +13,7 @@ from typing import Any
 
 import numpy as np
 
-from ..errors import ParameterError, ShapeError
+from ..errors import ParameterError, ShapeError, check_choice
 from ..ndarray import NDArray, load
 from ..ndarray.functions import random
 from .fused_rnn_layout import FusedRNNLayout
@@ -191,10 +191,8 @@ class Xavier(Initializer):
 
     def __init__(self, rnd_type: str = "uniform", factor_type: str = "avg", magnitude: float = 3):
         super().__init__(rnd_type=rnd_type, factor_type=factor_type, magnitude=magnitude)
-        if rnd_type not in ("uniform", "gaussian"):
-            raise ParameterError(f"{type(self).__name__}: rnd_type={rnd_type!r} is not one of uniform, gaussian.")
-        if factor_type not in ("in", "out", "avg"):
-            raise ParameterError(f"{type(self).__name__}: factor_type={factor_type!r} is not one of in, out, avg.")
+        check_choice(type(self).__name__, "rnd_type", rnd_type, ("uniform", "gaussian"))
+        check_choice(type(self).__name__, "factor_type", factor_type, ("in", "out", "avg"))
         self.rnd_type, self.factor_type, self.magnitude = rnd_type, factor_type, float(magnitude)
 
     def _init_weight(self, name: str, arr: NDArray) -> None:
@@ -229,8 +227,7 @@ class Orthogonal(Initializer):
 
     def __init__(self, scale: float = 1.414, rand_type: str = "uniform"):
         super().__init__(scale=scale, rand_type=rand_type)
-        if rand_type not in ("uniform", "normal"):
-            raise ParameterError(f"Orthogonal: rand_type={rand_type!r} is not one of uniform, normal.")
+        check_choice("Orthogonal", "rand_type", rand_type, ("uniform", "normal"))
         self.scale, self.rand_type = scale, rand_type
 
     def _init_weight(self, name: str, arr: NDArray) -> None:

@@ -102,7 +102,7 @@ def test_a_users_initializer_is_found_by_name():
         (lambda: init.create("xavir"), "initializer.create: no initializer is called 'xavir'. Did you mean 'xavier'"),
         (lambda: init.create('["zero"]'), r"is not of the form \[.name., {settings}\]"),
         (lambda: init.create('["zero", {"x": 1}]'), "is not of the form"),
-        (lambda: init.Xavier(rnd_type="even"), "Xavier: rnd_type='even' is not one of uniform, gaussian."),
+        (lambda: init.Xavier(rnd_type="even"), "Xavier: rnd_type='even' is not one of 'uniform', 'gaussian'."),
         (lambda: init.Xavier()(init.InitDesc("q_weight"), mx.nd.zeros(3)), r"Xavier: 'q_weight' has shape \(3,\), at least two"),
         (lambda: init.Zero()(init.InitDesc("odd"), mx.nd.zeros(3)), "Zero: the name 'odd' does not end in weight, bias"),
         (lambda: init.Mixed(["a"], [init.Zero()])("b", mx.nd.zeros(3)), "Mixed: no pattern matches 'b': a."),

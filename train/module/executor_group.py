@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from itertools import accumulate, pairwise
 from typing import Any
 
 import numpy as np
@@ -24,14 +25,10 @@ def split_batch(batch_size: int, work: Sequence[float]) -> list[slice]:
     total = sum(work)
     counts = [round(batch_size * w / total) for w in work]
     counts[-1] += max(0, batch_size - sum(counts))
-    slices, begin = [], 0
-    for n in counts:
-        end = min(begin + n, batch_size)
-        if begin >= end:
-            raise ShapeError(f"Module: a batch of {batch_size} cannot be split over {len(work)} contexts: one slice would "
-                             f"be empty. Use a larger batch or fewer contexts.")
-        slices.append(slice(begin, end))
-        begin = end
+    slices = [slice(begin, min(end, batch_size)) for begin, end in pairwise(accumulate(counts, initial=0))]
+    if any(s.start >= s.stop for s in slices):
+        raise ShapeError(f"Module: a batch of {batch_size} cannot be split over {len(work)} contexts: one slice would be empty. "
+                         f"Use a larger batch or fewer contexts.")
     return slices
 
 
@@ -59,8 +56,7 @@ def placements(group2ctxs: Any, count: int) -> list[dict[str, Context]]:
     group2ctxs:  None, a list of {group: context}, or a dictionary from group to one context or a list of them.
     Raises ParameterError for a list of another length, or a value that is not a Context.
     """
-    if group2ctxs is None:
-        return [{} for _ in range(count)]
+    group2ctxs = {} if group2ctxs is None else group2ctxs
     if isinstance(group2ctxs, Mapping):
         lists: dict[str, list[Any]] = {}
         for name, value in group2ctxs.items():
