@@ -80,7 +80,7 @@ def _rematerialized(program: Program, heads: Sequence[Entry], options: Options, 
         candidate = remat_cheap(program, cost_of)
         if budget is None or cost_of(candidate)[0] <= budget:
             return candidate
-    return program if budget is None else remat_to_budget(program, budget, cost_of)[0]
+    return program if budget is None else remat_to_budget(program, budget, cost_of)
 
 
 def _too_large(program: Program, plan: MemoryPlan, budget: int) -> str:

@@ -222,23 +222,16 @@ def _refusal(program: Program, step: Step, body: Body, group: _Group, joined: Se
     if any(v in group.writes and group.writes[v] != writers[v] for v in step.inputs):
         return "what it reads is the sum of several results"
     for k, v in enumerate(step.outputs):
-        if v in group.writes and (body.folds(k) or not _starts_inside(program, group, v)):
-            return "it adds to a result of another kernel"
+        if v in group.writes:
+            first = next(r for i in group.steps for o, r in zip(program.steps[i].outputs, program.steps[i].reqs) if o == v)
+            if body.folds(k) or first == Req.ADD:
+                return "it adds to a result of another kernel"
     target = program.targets[step.ctx]
     n_inputs = len(set(step.inputs).union(*[g.inputs for g in members]))
     n_steps = 1 + sum([len(g.steps) for g in members])
     if n_inputs > MAX_INPUTS[target] or n_steps > MAX_STEPS[target]:
         return f"together they would have {n_inputs} inputs and {n_steps} operators, too many for one kernel"
     return ""
-
-
-def _starts_inside(program: Program, group: _Group, v: int) -> bool:
-    """Return whether the group holds the step that writes v first, not adding to it."""
-    for i in group.steps:
-        for o, r in zip(program.steps[i].outputs, program.steps[i].reqs):
-            if o == v:
-                return r != Req.ADD
-    return False
 
 
 def _merge(program: Program, group: _Group, bodies: Sequence[Body | Refusal], reads: Counter, refusals: dict[int, dict[int, str]]

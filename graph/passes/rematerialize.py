@@ -191,16 +191,16 @@ def remat_cheap(program: Program, cost_of: CostOf) -> Program:
     return program
 
 
-def remat_to_budget(program: Program, budget: int, cost_of: CostOf) -> tuple[Program, int]:
-    """Return the program that moves the fewest bytes among those whose peak fits budget (bytes), and its peak.
+def remat_to_budget(program: Program, budget: int, cost_of: CostOf) -> Program:
+    """Return the program that moves the fewest bytes among those whose peak fits budget (bytes).
 
     If none fits, it is the program with the lowest peak.
     """
     smallest, lowest_peak = program, cost_of(program)[0]
     if lowest_peak <= budget:
-        return smallest, lowest_peak
+        return program
     heavy = [i for i in range(program.n_forward) if repeatable(program, i)]
-    fitting: tuple[int, Program, int] | None = None
+    fitting: tuple[int, Program] | None = None
     root = max(1, round(math.sqrt(len(heavy))))  # so many checkpoints take the least memory
     shares = sorted({max(1, root * k // 4) for k in (2, 3, 4, 6, 8, 12, 16)} | {1, 2})
     for share in (None, *shares):  # first the cheap values alone
@@ -210,10 +210,10 @@ def remat_to_budget(program: Program, budget: int, cost_of: CostOf) -> tuple[Pro
         if new_peak < lowest_peak:
             smallest, lowest_peak = candidate, new_peak
         if new_peak <= budget and (fitting is None or moved < fitting[0]):
-            fitting = (moved, candidate, new_peak)
+            fitting = (moved, candidate)
             if share is None:
                 break
-    return fitting[1:] if fitting is not None else (smallest, lowest_peak)
+    return smallest if fitting is None else fitting[1]
 
 
 def checkpoints(program: Program, heavy: Sequence[int], parts: int) -> set[int]:
