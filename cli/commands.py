@@ -7,6 +7,7 @@ import json
 import re
 import runpy
 import sys
+from contextlib import nullcontext
 from pathlib import Path
 
 import click
@@ -100,7 +101,8 @@ def train(device: Context, network: str, epochs: int, batch_size: int, seed: int
         engine.profiler.set_config(filename=str(profile), profile_all=True)
         engine.profiler.set_state("run")
     try:
-        with EpochDisplay(console, epochs, cdiv(1437, batch_size)) as display:
+        display = EpochDisplay(console, epochs, cdiv(1437, batch_size))
+        with display.bar or nullcontext():
             report = train_digits(network, device, epochs=epochs, batch_size=batch_size, seed=seed, out=out,
                                   after_batch=display.batch, after_epoch=display.epoch)
     except MXNetError as e:
@@ -156,15 +158,6 @@ class EpochDisplay:
                                       TimeElapsedColumn(), TextColumn("{task.fields[note]}"), console=console,
                                       transient=True)
             self.task = bar.add_task(f"epoch 1/{epochs}", total=epochs * batches, note="")
-
-    def __enter__(self) -> EpochDisplay:
-        if self.bar:
-            self.bar.start()
-        return self
-
-    def __exit__(self, *exc: object) -> None:
-        if self.bar:
-            self.bar.stop()
 
     def batch(self, epoch: int, batch: int, metrics: dict[str, float]) -> None:
         """Show that a batch is done. epoch and batch count from 0."""

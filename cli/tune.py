@@ -8,6 +8,7 @@ import re
 import sys
 import time
 from collections import Counter
+from contextlib import nullcontext
 from pathlib import Path
 from typing import Any
 
@@ -178,8 +179,9 @@ def _run(console: Console, store: Store, began: float, *, resume: bool, model: P
         return summary
     if parts:
         number = store.begin({"request": dataclasses.asdict(request), "offline": offline})
-        with TuningDisplay(console, options["budget"], began) as display:
-            run = TuningRun(parts, device, store, summary, display)
+        display = TuningDisplay(console, options["budget"], began)
+        run = TuningRun(parts, device, store, summary, display)
+        with display.bar or nullcontext():
             try:
                 if offline:
                     run.compile(sm, until, options["jobs"])
@@ -288,15 +290,6 @@ class TuningDisplay(ProgressListener):
             self.bar = Progress(TextColumn("{task.description}"), BarColumn(bar_width=24), MofNCompleteColumn(),
                                 TextColumn("{task.fields[left]} left"), TextColumn("{task.fields[note]}", style="dim"),
                                 console=console, transient=True)
-
-    def __enter__(self) -> TuningDisplay:
-        if self.bar:
-            self.bar.start()
-        return self
-
-    def __exit__(self, *exc: object) -> None:
-        if self.bar:
-            self.bar.stop()
 
     def begin(self, total: int, unit: str) -> None:
         self.total = total
