@@ -7,8 +7,8 @@ Scratch memory is one block for each context and slot, which grows to the larges
 
 from __future__ import annotations
 
-import itertools
 import math
+from collections import deque
 from typing import Any, NamedTuple
 
 from ...context import Context, current_context
@@ -54,8 +54,7 @@ class _Slot:
 _lock = lock_free_in_child()  # re-entered when the garbage collector drops an array inside
 _shared = _Stream(0)
 _own: dict[Context, _Stream] = {}
-_slots: dict[tuple[Context, int], _Slot] = {}
-_turn: dict[Context, Any] = {}  # counts that choose the next slot
+_slots: dict[Context, deque[_Slot]] = {}  # the next one first
 
 
 def seed(n: int, ctx: Context | str = "all") -> None:
@@ -96,9 +95,9 @@ def get_workspace(shape: tuple[int, ...], dtype: Any, ctx: Context) -> Workspace
     dtype = as_dtype(dtype)
     nbytes = math.prod(shape) * dtype.itemsize
     with _lock:
-        turn = _turn.setdefault(ctx, itertools.count())
-        key = (ctx, next(turn) % SLOTS)
-        slot = _slots.get(key) or _slots.setdefault(key, _Slot())
+        slots = _slots.setdefault(ctx, deque(_Slot() for _ in range(SLOTS)))
+        slot = slots[0]
+        slots.rotate(-1)
         if slot.block is None or slot.block.nbytes < nbytes:
             block = storage.alloc(nbytes, ctx, slot.var)
             if ctx.is_gpu:
@@ -110,5 +109,4 @@ def get_workspace(shape: tuple[int, ...], dtype: Any, ctx: Context) -> Workspace
 def release_workspaces(ctx: Context) -> None:
     """Release ctx's scratch blocks. The next request allocates new ones."""
     with _lock:
-        for key in [k for k in _slots if k[0] == ctx]:
-            del _slots[key]
+        _slots.pop(ctx, None)
