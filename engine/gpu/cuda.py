@@ -158,14 +158,9 @@ def from_host(tensor: Any, values: np.ndarray) -> None:
         tensor.record_stream(s)
 
 
-def free_bytes(device_id: int) -> int | None:
-    """Return the bytes that the device has left; None when interpreted."""
-    return _need(device_id).cuda.mem_get_info(device_id)[0] if is_real() else None
-
-
-def total_bytes(device_id: int) -> int:
-    """Return the memory of a real device in bytes."""
-    return _need(device_id).cuda.mem_get_info(device_id)[1]
+def free_and_total(device_id: int) -> tuple[int, int]:
+    """Return the bytes that a real device has left, and all of its memory."""
+    return _need(device_id).cuda.mem_get_info(device_id)
 
 
 def memory(device_id: int) -> tuple[int, int, int]:

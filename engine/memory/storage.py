@@ -294,13 +294,13 @@ class _DevicePool:
     """A real GPU: torch's caching allocator is the pool."""
 
     def __init__(self, ctx: Context):
-        self.ctx, self.most = ctx, cuda.total_bytes(ctx.device_id)
+        self.ctx, self.most = ctx, cuda.free_and_total(ctx.device_id)[1]
 
     def take(self, nbytes: int) -> Any:
         try:
             return cuda.alloc(nbytes, self.ctx.device_id)
         except MemoryError as e:
-            raise out_of_memory(self.ctx, nbytes, self.stats(), cuda.free_bytes(self.ctx.device_id)) from e
+            raise out_of_memory(self.ctx, nbytes, self.stats(), cuda.free_and_total(self.ctx.device_id)[0]) from e
 
     def stats(self) -> Stats:
         return Stats(*cuda.memory(self.ctx.device_id))
