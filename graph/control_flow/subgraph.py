@@ -5,7 +5,7 @@ The kernel of the node that contains the subgraph runs it.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -37,7 +37,7 @@ class Subgraph:
     draws:    whether something in it draws random numbers.
     """
 
-    __slots__ = ("_dtypes", "_hash", "_key", "_shapes", "body", "draws", "heads", "inputs", "order", "states")
+    __slots__ = ("_found", "_hash", "_key", "body", "draws", "heads", "inputs", "order", "states")
 
     def __init__(self, heads: Sequence[Entry]):
         self.heads = tuple(heads)
@@ -62,8 +62,7 @@ class Subgraph:
                             tuple((at[id(b)], k) for b, k in n.inputs)) for n in self.order),
                      tuple((at[id(n)], k) for n, k in self.body))
         self._hash = hash(self._key)
-        self._shapes: dict[tuple, tuple[list[Shape | None], list[Shape | None]]] = {}
-        self._dtypes: dict[tuple, tuple[list[np.dtype | None], list[np.dtype | None]]] = {}
+        self._found: dict[tuple, tuple[list[Any], list[Any]]] = {}
 
     def __hash__(self) -> int:
         return self._hash
@@ -76,22 +75,20 @@ class Subgraph:
 
     def shapes(self, inputs: Sequence[Shape | None]) -> tuple[list[Shape | None], list[Shape | None]]:
         """Infer (input shapes, head shapes) from the known input shapes. Raises ShapeError."""
-        key = tuple(inputs)
-        if key not in self._shapes:
-            self._shapes[key] = self._read(infer_shapes(self.order, {str(i): s for i, s in enumerate(inputs)}))
-        return self._shapes[key]
+        return self._inferred(infer_shapes, inputs)
 
     def dtypes(self, inputs: Sequence[np.dtype | None]) -> tuple[list[np.dtype | None], list[np.dtype | None]]:
         """Infer (input dtypes, head dtypes) from the known input dtypes. Raises DTypeError."""
-        key = tuple(d if d is None else d.str for d in inputs)
-        if key not in self._dtypes:
-            self._dtypes[key] = self._read(infer_dtypes(self.order, {str(i): d for i, d in enumerate(inputs)}))
-        return self._dtypes[key]
+        return self._inferred(infer_dtypes, inputs)
 
-    def _read(self, found: list[list[Any]]) -> tuple[list[Any], list[Any]]:
-        of = {id(n): values for n, values in zip(self.order, found)}
-        ins = {n.name: of[id(n)][0] for n in self.order if n.op is None}
-        return [ins[str(i)] for i in range(len(self.inputs))], [of[id(n)][i] for n, i in self.body]
+    def _inferred(self, infer: Callable[..., list[list[Any]]], inputs: Sequence[Any]) -> tuple[list[Any], list[Any]]:
+        key = infer, *map(str, inputs)  # as text, because np.dtype("float64") == None is true
+        if key not in self._found:
+            found = infer(self.order, {str(i): known for i, known in enumerate(inputs)})
+            of = {id(n): values for n, values in zip(self.order, found)}
+            ins = {n.name: of[id(n)][0] for n in self.order if n.op is None}
+            self._found[key] = [ins[str(i)] for i in range(len(self.inputs))], [of[id(n)][i] for n, i in self.body]
+        return self._found[key]
 
 
 def _attributes(node: Node) -> tuple[tuple[str, str], ...]:

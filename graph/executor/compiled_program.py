@@ -13,6 +13,7 @@ from ...engine.gpu import cuda
 from ...kernels.cpu.c_compile import compile_wanted
 from ...ndarray import NDArray
 from ...ndarray.core.chunk import Chunk
+from ...ndarray.dispatch.invoke import ReportOnceVar
 from ..memory.plan import MemoryPlan
 from ..passes.device_placement import CrossDeviceCopyOp
 from ..program import Program, Step
@@ -52,7 +53,9 @@ def cut(program: Program, arrays: Mapping[int, NDArray], contexts: Sequence[Cont
     forward, backward = cut_pass(program.forward, "forward"), cut_pass(program.backward, "backward")
     for ctx in contexts:
         for before, after in pairwise([s for s in (*forward, *backward) if s.ctx == ctx]):
-            before.run_before(after)
+            order = ReportOnceVar()  # so that the engine runs one before the other even if they share no array
+            before.mutable.append(order)
+            after.const.append(order)
     return forward, backward
 
 

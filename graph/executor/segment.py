@@ -16,7 +16,6 @@ from ...kernels.op import Spec, compiled
 from ...ndarray import NDArray
 from ...ndarray.core.chunk import layout_of
 from ...ndarray.dispatch.copy import host, store_host
-from ...ndarray.dispatch.invoke import ReportOnceVar
 from ..program import Program, Step
 
 #: A segment runs in the thread that pushes it if its shortest run took at most so many nanoseconds. Waking a worker and
@@ -72,12 +71,6 @@ class Segment:
             self.produced += [(program.values[v].name, arrays[v]) for v in step.outputs if v >= 0]
         self.mutable = list(mutable)
         self.const = [v for v in const if v not in mutable]
-
-    def run_before(self, later: Segment) -> None:
-        """Let the engine run this segment before a later one, even if they share no array."""
-        order = ReportOnceVar()
-        self.mutable.append(order)
-        later.const.append(order)
 
     def run(self, rc: Run, draws: Mapping[int, tuple[int, int]] | None = None) -> None:
         """Run the kernels."""
