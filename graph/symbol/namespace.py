@@ -140,18 +140,15 @@ def _filled(name: str, shape: ShapeLike, dtype: DTypeLike, kwargs: dict[str, Any
 
 def _either(both: str, scalar: str, reverse: str, numbers: Callable[[Any, Any], Any]) -> Callable[[Any, Any], Any]:
     def call(left: Any, right: Any) -> Any:
-        if isinstance(left, Symbol) and isinstance(right, Symbol):
-            made = create(ops.builtin(both), (left, right), {})
-        elif isinstance(left, Symbol) and isinstance(right, Number):
-            made = create(ops.builtin(scalar), (left,), {"scalar": right}, hint=scalar.replace("_scalar", "scalar"))
-        elif isinstance(right, Symbol) and isinstance(left, Number):
-            made = create(ops.builtin(reverse), (right,), {"scalar": left}, hint=reverse.replace("_scalar", "scalar"))
-        elif isinstance(left, Number) and isinstance(right, Number):
-            made = numbers(left, right)
-        else:
+        if isinstance(left, Number) and isinstance(right, Number):
+            return numbers(left, right)
+        one, other, name = (left, right, scalar) if isinstance(left, Symbol) else (right, left, reverse)
+        if not isinstance(one, Symbol) or not isinstance(other, (Symbol, *Number)):
             raise GraphError(f"{both.lstrip('_')}: one side must be a Symbol, the other a Symbol or a number: "
                              f"{type(left).__name__}, {type(right).__name__}.")
-        return made
+        if isinstance(other, Symbol):
+            return create(ops.builtin(both), (one, other), {})
+        return create(ops.builtin(name), (one,), {"scalar": other}, hint=name.replace("_scalar", "scalar"))
 
     call.__name__ = both.lstrip("_")
     call.__doc__ = f"{both.lstrip('_')} of symbols or numbers, element by element."
