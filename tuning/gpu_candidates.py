@@ -21,7 +21,9 @@ MIN_OCCUPANCY = 1 / 16  # of a multiprocessor's warps: below it nothing hides th
 
 def jobs_of(task: TuningTask, config: Config, target: int) -> list[CompileJob]:
     """Return the compile jobs of task with config, for a compute capability (times ten)."""
-    return [_with(job, config) for job in recorded(task, config, target)]
+    options = {n: config[n] for n in _OPTIONS if n in config}
+    return [replace(job, constexprs={n: config.get(n, v) for n, v in job.constexprs.items()}, **options)
+            for job in recorded(task, config, target)]
 
 
 def recorded(task: TuningTask, config: Config, target: int) -> list[CompileJob]:
@@ -39,11 +41,6 @@ def uses_config(task: TuningTask, config: Config, target: int) -> bool:
                and all(getattr(j, n) == config[n] for n in _OPTIONS if n in config) for j in jobs)
 
 
-def _with(job: CompileJob, config: Config) -> CompileJob:
-    constexprs = {**job.constexprs, **{n: v for n, v in config.items() if n in job.constexprs}}
-    return replace(job, constexprs=constexprs, **{n: config[n] for n in _OPTIONS if n in config})
-
-
 def compile_jobs(jobs: Sequence[CompileJob], *, timeout: float, workers: int | None = None, until: float = math.inf
                  ) -> Iterator[tuple[int, CompiledKernel | str]]:
     """Yield (position, kernel or the compiler's message) of every job as it is done. timeout: seconds for each.
@@ -55,7 +52,7 @@ def compile_jobs(jobs: Sequence[CompileJob], *, timeout: float, workers: int | N
 
 
 def evaluate_build(task: TuningTask, kernels: Iterable[CompiledKernel], like: Sequence[CompiledKernel] = ()
-          ) -> tuple[str, dict[str, Any]]:
+                   ) -> tuple[str, dict[str, Any]]:
     """Return (the fault of a configuration's kernels, or ""; the worst of their figures).
 
     like: the default's kernels. A property that they lack is not required of others.

@@ -99,7 +99,7 @@ class RROIAlign(HostOp, Regions):
 
     def derivative(self, dy: list[np.ndarray], x: list[np.ndarray], y: list[np.ndarray]) -> Any:
         data, rois = x
-        dx = np.zeros((*data.shape[:2], data.shape[2] * data.shape[3]), data.dtype)
+        dx = np.zeros_like(_flat(data))
         for r, image, points in self._regions(rois, data.shape):
             samples = points.down.shape[-2] * points.down.shape[-1]
             _scatter(dx[image], points, dy[0][r][..., None, None] / samples)
