@@ -4,29 +4,25 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from typing import Any, ClassVar
+from typing import Any
 
 import numpy as np
 
 from ....dtype import is_half
 from ....errors import ShapeError
-from ...configs.key import Config, Key
 from ...cpu.errstate import no_fp_warnings
 from ...declare.composite import TracedValue, ops, vjp_rule
-from ...declare.operator_property import OperatorProperty, Shapes
+from ...declare.operator_property import Shapes
 from ...declare.property_op import register_operator
 from ...kernel import KernelFunction
 from ...op import NumpyFunction, Product, Req, Reqs, Shape, Spec, Specs
-from .gemm import Matrix, in_turn, matrix, product, tuning_keys
+from .gemm import Matrix, Products, in_turn, matrix, product
 
 SMALL = 1 << 16  # multiplications, a microsecond of BLAS; below, making views and pieces costs more than the product
 
 
-class MatrixProduct(OperatorProperty):
+class MatrixProduct(Products):
     """Base class: a product of two arrays, each of which may be transposed."""
-
-    backward_form: ClassVar[str] = "bilinear"
-    costly = True
 
     transpose_a: bool = False
     transpose_b: bool = False
@@ -46,10 +42,6 @@ class MatrixProduct(OperatorProperty):
     def products(self, shapes: Sequence[Shape]) -> tuple[Product, ...]:
         batch, m, n, k = self.sizes(*shapes[:2])
         return (batch, m, n, k), (batch, m, k, n), (batch, k, n, m)
-
-    def tuning_keys(self, products: Sequence[Product], ins: Specs, reqs: tuple[Req, ...], *, backward: bool
-                    ) -> list[tuple[Key, Config, tuple[Req, ...]]]:
-        return tuning_keys(products, ins[0].dtype, reqs)
 
     def forward_kernel(self, ins: Specs, outs: Specs, reqs: Reqs, target: str, train: bool) -> KernelFunction:
         sizes = self.sizes(ins[0].shape, ins[1].shape)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Sequence
 from functools import partial
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 
@@ -14,9 +14,9 @@ from ....integers import cdiv
 from ...configs import active as active_configs
 from ...configs.key import Config, Key, key
 from ...cpu.sum_tree import total
-from ...declare.operator_property import assign, gpu_module, upcast
+from ...declare.operator_property import OperatorProperty, assign, gpu_module, upcast
 from ...kernel import BoundKernel
-from ...op import Product, Req, Reqs, Shape, only
+from ...op import Product, Req, Shape, Specs, only
 
 # A product with a quarter of this many multiplications is cut into two pieces, larger ones into more, as the square root of their
 # size: BLAS packs one operand again for each piece, and 1024 cubed costs 5 % more in 4 pieces, 15 % in 8, 75 % in 64. The number
@@ -35,10 +35,17 @@ def gemm_key(batch: int, m: int, n: int, k: int, dtype: np.dtype) -> Key:
 MIN_PIECE = 1 << 20  # multiplications: smaller pieces are never tried
 
 
-def tuning_keys(products: Sequence[Product], dtype: np.dtype, reqs: Reqs) -> list[tuple[Key, Config, tuple[Req, ...]]]:
-    """Return Op.tuning_keys of a layer whose outputs are these products: those that are wanted and large enough to cut."""
-    return [(gemm_key(*sizes, dtype), DEFAULT, only(reqs, i)) for i, sizes in enumerate(products)
-            if reqs[i] != Req.NULL and math.prod(sizes[1:]) >= 2 * MIN_PIECE]
+class Products(OperatorProperty):
+    """Base class: a layer whose output and derivatives are matrix products."""
+
+    backward_form: ClassVar[str] = "bilinear"
+    costly = True
+
+    def tuning_keys(self, products: Sequence[Product], ins: Specs, reqs: tuple[Req, ...], *, backward: bool
+                    ) -> list[tuple[Key, Config, tuple[Req, ...]]]:
+        """Return the keys of the products that are wanted and large enough to cut."""
+        return [(gemm_key(*sizes, ins[0].dtype), DEFAULT, only(reqs, i)) for i, sizes in enumerate(products)
+                if reqs[i] != Req.NULL and math.prod(sizes[1:]) >= 2 * MIN_PIECE]
 
 
 def cut(work: int, piece: int) -> int:

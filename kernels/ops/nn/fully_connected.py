@@ -10,19 +10,18 @@ import numpy as np
 
 from ....dtype import is_half
 from ....errors import ParameterError, ShapeError
-from ...configs.key import Config, Key
-from ...declare.operator_property import OperatorProperty, Shapes, assign, gpu_module, upcast
+from ...declare.operator_property import Shapes, assign, gpu_module, upcast
 from ...declare.property_op import register_operator
 from ...kernel import BoundKernel, Kernel, KernelFunction
 from ...op import Product, Req, Reqs, Shape, Spec, Specs, merge_shapes
-from ..linalg.gemm import gemm, in_turn, matrix, product, sum_rows, together, tuning_keys, view
+from ..linalg.gemm import Products, gemm, in_turn, matrix, product, sum_rows, together, view
 
 if TYPE_CHECKING:
     from ...gpu.epilogue import Epilogue
 
 
 @register_operator("FullyConnected")
-class FullyConnected(OperatorProperty):
+class FullyConnected(Products):
     """y = x · weightᵀ + bias.
 
     data:    [n, ...], seen as [n, k]; with flatten=False [..., k].
@@ -31,8 +30,6 @@ class FullyConnected(OperatorProperty):
     Half precision is summed in float32, with the bias, and rounded once.
     """
 
-    backward_form: ClassVar[str] = "bilinear"
-    costly = True
     epilogue_block = 64  # a product of fewer rows is slow
     channels_last: ClassVar[bool] = True
 
@@ -86,10 +83,6 @@ class FullyConnected(OperatorProperty):
     def products(self, shapes: Sequence[Shape]) -> tuple[Product, ...]:
         (n, k), h = self._sizes(shapes[0]), self.num_hidden
         return (1, n, h, k), (1, n, k, h), (1, h, k, n)
-
-    def tuning_keys(self, products: Sequence[Product], ins: Specs, reqs: tuple[Req, ...], *, backward: bool
-                    ) -> list[tuple[Key, Config, tuple[Req, ...]]]:
-        return tuning_keys(products, ins[0].dtype, reqs)
 
     def forward_kernel(self, ins: Specs, outs: Specs, reqs: Reqs, target: str, train: bool) -> KernelFunction:
         (n, k), h, bias, req = self._sizes(ins[0].shape), self.num_hidden, not self.no_bias, reqs[0]
