@@ -150,6 +150,7 @@ class Op:
     doc: str = ""
     params: tuple[Param, ...] = ()
     input_names: tuple[str, ...] = ()
+    output_names: tuple[str, ...] = ("output",)
     nonblocking = False  # True if kernels only compute (neither push nor wait nor call a user): small ones may run at once
     is_reshape = False  # True if the one output is the first input's bytes under another shape
     drops_hidden_at_inference = False  # True if outside training the hidden outputs may be left out (request NULL)
@@ -166,6 +167,8 @@ class Op:
     epilogue_block = 0
     batched: tuple[int, ...] = (0,)  # the inputs with a sample per row, where epilogue_block is not 0
     prefers_channels_last = False  # True if on a GPU its input is worth transposing to channels last
+    linear = False  # True if it is linear in the inputs that have a derivative: then its derivative is its transpose
+    capturable = False  # True if each run only computes or launches the same; user code may do anything
     is_users = False  # True for a user's operator: its name says nothing about what it computes
 
     @property
@@ -192,7 +195,7 @@ class Op:
         return True
 
     def outputs(self, p: Params) -> tuple[str, ...]:
-        return ("output",)
+        return self.output_names
 
     def visible_outputs(self, p: Params) -> int:
         """Return how many of the outputs a user sees; the rest are kept for backward."""
@@ -228,8 +231,8 @@ class Op:
         return ()
 
     def is_linear(self, p: Params) -> bool:
-        """Return whether the operator is linear in the inputs that have a derivative: then its derivative is its transpose."""
-        return False
+        """Return `linear`, where it depends on parameters."""
+        return self.linear
 
     def is_identity_at_inference(self, p: Params) -> bool:
         """Return whether the first output equals the first input outside training."""
@@ -238,10 +241,6 @@ class Op:
     def num_random(self, p: Params, outs: Specs) -> int:
         """Return how many random numbers one run takes. If it is more than 0, kernels get `random=(seed, offset)`."""
         return 0
-
-    def capturable(self, p: Params) -> bool:
-        """Return whether each run only computes or launches the same. False by default: user code may do anything."""
-        return False
 
     # ---- rewriting ----------------------------------------------------------------------------------------------
     def with_channels_last(self, p: Params) -> Params | None:

@@ -50,7 +50,7 @@ class Segment:
         self.produced: list[tuple[str, NDArray]] = []
         self.read: list[tuple[str, NDArray]] = []
         self.name, self.ctx, self.failed = name, ctx, False
-        self.computes_only = not ctx.is_gpu and all(s.op.capturable(s.params) for s in steps)
+        self.computes_only = not ctx.is_gpu and all(s.op.capturable for s in steps)
         self.shortest: float = math.inf
         mutable: dict[Any, None] = {arena_var: None}
         const: dict[Any, None] = {}

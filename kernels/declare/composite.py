@@ -357,9 +357,6 @@ class DeclaredComposite(Composite):
     def arguments(self, p: Params) -> tuple[str, ...]:
         return self.input_names if self._arguments is None else tuple(self._arguments(p))
 
-    def is_linear(self, p: Params) -> bool:
-        return self.linear
-
     def outputs(self, p: Params) -> tuple[str, ...]:
         return self._outputs(p) if callable(self._outputs) else self._outputs
 

@@ -13,6 +13,8 @@ from ..params import Param, Params
 class DispatchOp(Op):
     """Delegate every question about a use to the operator that `choose(p)` names, which reads its own parameters from p."""
 
+    capturable = True  # as all that are chosen from
+
     def __init__(self, name: str, doc: str, params: Sequence[Param], choose: Callable[[Params], Op], aliases: Sequence[str] = ()):
         self.name, self.aliases, self.doc = name, tuple(aliases), inspect.cleandoc(doc)
         self.params, self.choose = tuple(params), choose
@@ -23,5 +25,5 @@ def _delegated(method: str) -> Callable[..., Any]:
 
 
 for _method in ("arguments", "auxiliaries", "outputs", "visible_outputs", "infer_shape", "infer_dtype", "gradient_of", "inplace",
-                "is_linear", "num_random", "capturable", "expression", "fusible_body", "kernel"):
+                "num_random", "expression", "fusible_body", "kernel"):
     setattr(DispatchOp, _method, _delegated(_method))

@@ -31,6 +31,7 @@ class PropertyOp(Op):
         self.name, self.aliases, self.cls = name, tuple(aliases), cls
         self.is_reshape, self.drops_hidden_at_inference = cls.is_reshape, cls.drops_hidden_at_inference
         self.nonblocking = cls.forward_kernel is not OperatorProperty.forward_kernel  # a user's forward may do anything
+        self.capturable = self.nonblocking and not cls.on_host
         self.costly, self.prefers_channels_last, self.final_part = cls.costly, cls.prefers_channels_last, cls.final_part
         self.state_formula, self.tail, self.epilogue_block = cls.state_formula, cls.tail, cls.epilogue_block
         self.doc = inspect.cleandoc(cls.__doc__ or "")
@@ -109,9 +110,6 @@ class PropertyOp(Op):
     def num_random(self, p: Params, outs: Specs) -> int:
         return self.property(p).num_random(outs)
 
-    def capturable(self, p: Params) -> bool:
-        return self.nonblocking and not self.cls.on_host
-
     def with_channels_last(self, p: Params) -> Params | None:
         changes = self.property(p).with_channels_last()
         return None if changes is None else self.parse({**p, **changes})
@@ -142,10 +140,7 @@ class BackwardOp(Op):
         self.doc = f"Derivative of {forward.name}."
         self.is_users, self.tail, self.epilogue_block = forward.is_users, forward.tail, forward.epilogue_block
         self.params = forward.params
-
-    def capturable(self, p: Params) -> bool:
-        cls = self.forward.cls
-        return not cls.on_host and cls.backward_kernel is not OperatorProperty.backward_kernel
+        self.capturable = not forward.cls.on_host and forward.cls.backward_kernel is not OperatorProperty.backward_kernel
 
     def parse(self, given: Mapping[str, object]) -> Params:
         return self.forward.parse(given)

@@ -33,16 +33,13 @@ class TracedOp(Op):
     Subclasses give `trace`.
     """
 
-    nonblocking = True
+    nonblocking = capturable = True
     broadcast = False  # False: all inputs have one shape. True: they broadcast, NumPy's rule
     combine = "add"
 
     def __init__(self) -> None:
         self._expressions: Cache[tuple, Expression] = Cache()
         self._gradients: Cache[tuple, Gradient | None] = Cache()
-
-    def capturable(self, p: Params) -> bool:
-        return True
 
     def trace(self, p: Params, inputs: Sequence[Expr]) -> tuple[Expr, ...]:
         """Return the outputs as expressions of the inputs, states' new values last."""

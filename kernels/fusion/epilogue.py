@@ -70,13 +70,8 @@ class EpilogueOp(Op):
         self.head, self.head_params, self.body, self.wiring = head, params, body, wiring
         n = 1 + max((*wiring.head, *wiring.epilogue))
         self.input_names = tuple(f"x{i}" for i in range(n))
-        self._names = tuple(f"output{i}" for i in range(wiring.n_outputs + len(body.outs)))
-
-    def outputs(self, p: Params) -> tuple[str, ...]:
-        return self._names
-
-    def capturable(self, p: Params) -> bool:
-        return self.head.capturable(self.head_params)
+        self.output_names = tuple(f"output{i}" for i in range(wiring.n_outputs + len(body.outs)))
+        self.capturable = head.capturable
 
     def inplace(self, p: Params) -> tuple[tuple[int, int], ...]:
         """Return the (input, output) pairs that may share memory: inputs of one row per sample are read before their block is

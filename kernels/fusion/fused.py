@@ -34,15 +34,12 @@ class FusedOp(TracedOp):
         self.name, self.roots = name, expression.outputs
         self.combine = expression.combine
         self.input_names = tuple(f"x{i}" for i in range(n_inputs))
-        self._output_names = tuple(output_names)
+        self.output_names = tuple(output_names)
         self.ins, self.outs = ins, outs
         full = full_shape(ins) if ins is not None else None
         self._inplace = tuple(
-            (i, o) for i in range(n_inputs) for o in range(len(self._output_names))
+            (i, o) for i in range(n_inputs) for o in range(len(self.output_names))
             if (ins is None or ins[i] == full) and (outs is None or outs[o] == full))
-
-    def outputs(self, p: Params) -> tuple[str, ...]:
-        return self._output_names
 
     def fusible_body(self, p: Params, ins: Specs, outs: Specs) -> Body | Refusal:
         return Refusal(f"{self.name} ends in a reduction") if self.finished else super().fusible_body(p, ins, outs)

@@ -60,9 +60,7 @@ class NormTailOp(Op):
         self.name = f"{self._prefix}BatchNorm+{'add+' if plus else ''}relu"
 
     _prefix = ""
-
-    def capturable(self, p: Params) -> bool:
-        return True
+    capturable = True
 
     @staticmethod
     def _norm(p: Params, x: Spec, train: bool) -> tuple[Any, Rows, bool]:
@@ -76,14 +74,13 @@ class NormTailOp(Op):
 class NormTail(NormTailOp):
     """relu(BatchNorm(data) + other), or without other; then mean and 1 / √(var + eps), as in BatchNorm."""
 
+    output_names = ("output", "mean", "var")
+
     def arguments(self, p: Params) -> tuple[str, ...]:
         return ("data", "gamma", "beta", *(("other",) if self.plus else ()))
 
     def auxiliaries(self, p: Params) -> tuple[str, ...]:
         return ("moving_mean", "moving_var")
-
-    def outputs(self, p: Params) -> tuple[str, ...]:
-        return ("output", "mean", "var")
 
     def inplace(self, p: Params) -> tuple[tuple[int, int], ...]:
         return ((0, 0), (3, 0)) if self.plus else ((0, 0),)  # the sums are computed first, then each element by itself

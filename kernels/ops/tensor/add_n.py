@@ -22,6 +22,7 @@ class AddN(TracedOp):
     name, aliases = "add_n", ("ElementWiseSum",)
     doc = "The sum of num_args arrays of one shape and dtype, added from the first to the last."
     params = (Param("num_args", "int", doc="how many arrays"),)
+    linear = True
 
     def parse(self, given):
         p = super().parse(given)
@@ -34,9 +35,6 @@ class AddN(TracedOp):
 
     def trace(self, p: Params, inputs: Sequence[Expr]) -> tuple[Expr, ...]:
         return (reduce(lambda a, b: a + b, inputs),)
-
-    def is_linear(self, p: Params) -> bool:
-        return True
 
     def make_gradient(self, p: Params) -> Gradient | None:
         """Return dy for each input: one kernel stores it num_args times."""

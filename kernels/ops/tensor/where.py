@@ -51,6 +51,7 @@ class WhereOp(_ByRow, SimpleOp):
     """The operator `where`."""
 
     condition = 0
+    linear = True
 
     def infer_shape(self, p: Params, inputs: Shapes, outputs: Shapes | None = None) -> tuple[Shapes, Shapes]:
         c, x, y = inputs
@@ -71,9 +72,6 @@ class WhereOp(_ByRow, SimpleOp):
         condition = row_view(ins[0].shape, len(outs[0].shape))
         return Formula(e.outputs, (condition, ins[1].shape, ins[2].shape), (outs[0].shape,))
 
-    def is_linear(self, p: Params) -> bool:
-        return True
-
     def make_gradient(self, p: Params) -> Gradient | None:
         return Gradient(_BACKWARD, (("dy", 0), ("x", 0)), (1, 2))
 
@@ -82,9 +80,7 @@ class _WhereBackward(_ByRow):
     """The derivatives by x and y: dy where the element was selected, zero elsewhere."""
 
     name, broadcast, input_names, condition = "_backward_where", True, ("dy", "condition"), 1
-
-    def outputs(self, p: Params) -> tuple[str, ...]:
-        return ("dx", "dy")
+    output_names = ("dx", "dy")
 
     def infer_shape(self, p: Params, inputs: Shapes, outputs: Shapes | None = None) -> tuple[Shapes, Shapes]:
         given = list(outputs or (None, None))
