@@ -221,27 +221,15 @@ def _sequence(v: Any) -> list[Any]:
     return list(v) if isinstance(v, (list, tuple)) else [v]
 
 
-def _parse_shape(v: Any) -> tuple[int, ...]:
-    return tuple(_parse_int(e) for e in _sequence(v))
-
-
-def _parse_bounds(v: Any) -> tuple[int | None, ...]:
-    return tuple(None if e is None else _parse_int(e) for e in _sequence(v))
-
-
-def _parse_floats(v: Any) -> tuple[float, ...]:
-    return tuple(_parse_float(e) for e in _sequence(v))
-
-
 _PARSERS = {
     "int": _parse_int,
     "float": _parse_float,
     "scalar": _parse_scalar,
     "bool": _parse_bool,
     "str": _parse_str,
-    "shape": _parse_shape,
-    "bounds": _parse_bounds,
-    "floats": _parse_floats,
-    "dtype": lambda v: as_dtype(v),
+    "shape": lambda v: tuple(_parse_int(e) for e in _sequence(v)),
+    "bounds": lambda v: tuple(None if e is None else _parse_int(e) for e in _sequence(v)),
+    "floats": lambda v: tuple(_parse_float(e) for e in _sequence(v)),
+    "dtype": as_dtype,
     "any": lambda v: tuple(v) if isinstance(v, list) else v,
 }

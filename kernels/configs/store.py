@@ -19,7 +19,7 @@ from dataclasses import asdict, dataclass, fields
 from functools import cache
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
-from typing import Any
+from typing import Any, get_args, get_type_hints
 
 from ...atomic_file import open_regular, write_atomic
 from ...errors import FileError, ParameterError
@@ -82,8 +82,7 @@ class Row:
 
 KEY = ("device", "cc", "driver", "compiler", "source", "template", "dtype", "layout", "align", "bucket", "config")
 _NAMES = [f.name for f in fields(Row)]
-_TYPES = {"align": int, "is_default": bool, "repeats": int, "registers": int, "shared": int, "spills": int,
-          "median_s": float, "spread_s": float, "estimate_s": float, "occupancy": float}
+_TYPES = {n: get_args(hint) or (hint,) for n, hint in get_type_hints(Row).items()}  # column -> the types it may have
 
 
 def spell(config: Mapping[str, int]) -> str:
@@ -287,11 +286,8 @@ def _checked(given: Any) -> Row:
     if not isinstance(given, dict) or set(given) != set(_NAMES):
         raise ValueError("its names are not those of a result")
     for n, v in given.items():
-        want = _TYPES.get(n, str)
-        optional = n in _TYPES and n not in ("align", "is_default", "repeats")
-        good = (v is None and optional) or (type(v) is want or (want is float and type(v) is int))
-        if not good:
-            raise ValueError(f"{n} is {v!r}, not {want.__name__}")
+        if type(v) not in _TYPES[n] and not (float in _TYPES[n] and type(v) is int):
+            raise ValueError(f"{n} is {v!r}, not {_TYPES[n][0].__name__}")
     config = json.loads(given["config"])
     if not isinstance(config, dict) or not all(isinstance(n, str) and type(v) is int for n, v in config.items()):
         raise ValueError(f"config {given['config'][:80]!r} does not map names to integers")

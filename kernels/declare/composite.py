@@ -314,13 +314,11 @@ class CompositeGradient(Composite):
         names = self.forward.arguments(p)
         return tuple(f"{names[i]}_grad" for i in self.forward.differentiable(p))
 
-    def infer_shape(self, p: Params, inputs: Shapes, outputs: Shapes | None = None) -> tuple[Shapes, Shapes]:
+    def _infer(self, p: Params, inputs: Sequence[Any], outputs: Sequence[Any] | None = None) -> tuple[list[Any], list[Any]]:
         m = len(self.forward.outputs(p))
         return list(inputs), [inputs[m + i] for i in self.forward.differentiable(p)]
 
-    def infer_dtype(self, p: Params, inputs: Dtypes, outputs: Dtypes | None = None) -> tuple[Dtypes, Dtypes]:
-        m = len(self.forward.outputs(p))
-        return list(inputs), [inputs[m + i] for i in self.forward.differentiable(p)]
+    infer_shape = infer_dtype = _infer
 
     def results(self, p: Params, parts: Sequence[TracedValue]) -> list[TracedValue]:
         m = len(self.forward.outputs(p))

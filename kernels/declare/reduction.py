@@ -207,9 +207,8 @@ class ReductionGradOp(TracedOp):
 
     def root(self, p: Params, dtypes: Sequence[np.dtype], count: int) -> Expr:
         """Return the derivative by one element. dtypes: of the arrays read, with folds; count: the number of folded elements."""
-        kinds = {d.name: d.kind for d in self.params}
-        values = {k: count if k == "count" else param(k) if kinds.get(k) == "scalar" else p[k] for k in self.keywords}
-        return as_expr(self.body(*(load(i, d) for i, d in enumerate(dtypes)), **values))
+        values = {**p, **self.forward.body_parameters(p), "count": count}
+        return as_expr(self.body(*(load(i, d) for i, d in enumerate(dtypes)), **{k: values[k] for k in self.keywords}))
 
     def kernel(self, p: Params, ins: Specs, outs: Specs, reqs: Reqs, target: str, train: bool = False) -> Kernel:
         (dx,) = outs

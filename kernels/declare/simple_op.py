@@ -135,8 +135,8 @@ class SimpleOp(TracedOp):
         n, needs = len(self.arguments(p)), self._needs(arrays)
 
         def make(q: Params, inputs: Sequence[Expr]) -> tuple[Expr, ...]:
-            kinds = {d.name: d.kind for d in self.params}
-            result = _as_tuple(body(*inputs, **{k: param(k) if kinds.get(k) == "scalar" else q[k] for k in keywords}))
+            values = {**q, **self.body_parameters(q)}
+            result = _as_tuple(body(*inputs, **{k: values[k] for k in keywords}))
             if len(result) != n:
                 raise OperatorError(f"{self.name}: the gradient returned {len(result)} values, not one for each of "
                                     f"{', '.join(self.arguments(q))}.")

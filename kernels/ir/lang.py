@@ -16,7 +16,10 @@ from .primitives import PRIMITIVES
 _NUMBERS = (bool, int, float)
 
 
-def _function(primitive: str, name: str) -> Callable[..., Any]:
+def _function(primitive: str, operator: str = "") -> Callable[..., Any]:
+    """Return the function of a primitive. operator: the operator of the same formula; "" for the one of that name."""
+    name = operator or primitive
+
     def f(*args: Any) -> Any:
         for a in args:
             if isinstance(a, Expr):
@@ -30,39 +33,14 @@ def _function(primitive: str, name: str) -> Callable[..., Any]:
     return f
 
 
-exp = _function("exp", "exp")
-exp2 = _function("exp2", "exp2")
-expm1 = _function("expm1", "expm1")
-log = _function("log", "log")
-log2 = _function("log2", "log2")
-log10 = _function("log10", "log10")
-log1p = _function("log1p", "log1p")
-sqrt = _function("sqrt", "sqrt")
-rsqrt = _function("rsqrt", "rsqrt")
-cbrt = _function("cbrt", "cbrt")
-square = _function("square", "square")
-reciprocal = _function("reciprocal", "reciprocal")
-sin = _function("sin", "sin")
-cos = _function("cos", "cos")
-tan = _function("tan", "tan")
-arcsin = _function("arcsin", "arcsin")
-arccos = _function("arccos", "arccos")
-arctan = _function("arctan", "arctan")
-arctan2 = _function("arctan2", "arctan2")
-sinh = _function("sinh", "sinh")
-cosh = _function("cosh", "cosh")
-tanh = _function("tanh", "tanh")
-arcsinh = _function("arcsinh", "arcsinh")
-arccosh = _function("arccosh", "arccosh")
-arctanh = _function("arctanh", "arctanh")
-erf = _function("erf", "erf")
-erfinv = _function("erfinv", "erfinv")
-gamma = _function("gamma", "gamma")
-gammaln = _function("gammaln", "gammaln")
-digamma = _function("digamma", "digamma")
-floor = _function("floor", "floor")
-ceil = _function("ceil", "ceil")
-trunc = _function("trunc", "trunc")
+exp, exp2, expm1 = map(_function, ("exp", "exp2", "expm1"))
+log, log2, log10, log1p = map(_function, ("log", "log2", "log10", "log1p"))
+sqrt, rsqrt, cbrt, square, reciprocal = map(_function, ("sqrt", "rsqrt", "cbrt", "square", "reciprocal"))
+sin, cos, tan = map(_function, ("sin", "cos", "tan"))
+arcsin, arccos, arctan, arctan2 = map(_function, ("arcsin", "arccos", "arctan", "arctan2"))
+sinh, cosh, tanh, arcsinh, arccosh, arctanh = map(_function, ("sinh", "cosh", "tanh", "arcsinh", "arccosh", "arctanh"))
+erf, erfinv, gamma, gammaln, digamma = map(_function, ("erf", "erfinv", "gamma", "gammaln", "digamma"))
+floor, ceil, trunc, where = map(_function, ("floor", "ceil", "trunc", "where"))
 power = _function("pow", "broadcast_power")
 hypot = _function("hypot", "broadcast_hypot")
 maximum = _function("maximum", "broadcast_maximum")
@@ -70,7 +48,6 @@ minimum = _function("minimum", "broadcast_minimum")
 mod = _function("mod", "broadcast_mod")
 quotient = _function("quotient", "broadcast_div")
 whole_pow = _function("whole_pow", "broadcast_power")
-where = _function("where", "where")
 logical_not = _function("not", "logical_not")
 
 
