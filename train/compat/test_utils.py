@@ -372,13 +372,10 @@ def retry(n: int) -> Any:
     def decorate(test: Any) -> Any:
         @wraps(test)
         def run(*args: Any, **kwargs: Any) -> Any:
-            for left in range(n - 1, -1, -1):
-                try:
+            for _ in range(n - 1):
+                with contextlib.suppress(AssertionError):
                     return test(*args, **kwargs)
-                except AssertionError:
-                    if not left:
-                        raise
-            return None
+            return test(*args, **kwargs)
 
         return run
 
