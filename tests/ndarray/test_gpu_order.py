@@ -31,7 +31,6 @@ def devices(monkeypatch):
     monkeypatch.setattr(cuda, "GPU_MODE", "cuda")
     monkeypatch.setattr(storage, "_pools", {})
     monkeypatch.setattr(resource, "_slots", {})
-    monkeypatch.setattr(resource, "_turn", {})
     before = mx.engine.current()
 
     def stop():
