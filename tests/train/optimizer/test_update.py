@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 import tritium as mx
 from tritium.engine import ThreadedEngine, current, set_current
-from tritium.kernels.cpu import c_compile
+from tritium.kernels.cpu import c_compile, c_kernel
 from tritium.train import optimizer
 from tritium.train.optimizer import lr_scheduler, update
 from tritium.train.optimizer.update import ParamUpdate, apply
