@@ -6,6 +6,7 @@ from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Any, Protocol
 
+import numpy as np
 from numpy.typing import DTypeLike
 
 
@@ -28,6 +29,19 @@ class Run(Protocol):
     def stream(self) -> Any: ...
     def parallel(self, fn: Callable[[int], Any], n: int) -> None: ...
     def workspace(self, shape: tuple[int, ...], dtype: DTypeLike) -> Any: ...
+
+
+class HostRun:
+    """The run context of a kernel outside the engine, or inside a block of an epilogue: one thread, new scratch memory."""
+
+    stream = None
+
+    def parallel(self, fn: Callable[[int], Any], n: int) -> None:
+        for i in range(n):
+            fn(i)
+
+    def workspace(self, shape: tuple[int, ...], dtype: DTypeLike) -> np.ndarray:
+        return np.empty(shape, dtype)
 
 
 #: function(run, inputs, outputs) computes the outputs. It takes `scalars=` if its operator has run-time scalars, and

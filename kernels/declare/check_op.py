@@ -12,24 +12,12 @@ from ...context import GPU_MODE
 from ...dtype import DTYPES
 from ...errors import ContextError
 from ..ir.expr import formulas
+from ..kernel import HostRun
 from ..op import Op, Req, Reqs, Spec, compiled
 from ..params import Params
 from ..tolerance import differs
 
 SHAPES: tuple[tuple[int, ...], ...] = ((), (0,), (1,), (7,), (3, 5), (2, 129))
-
-
-class HostRun:
-    """The run context of a kernel outside the engine: one thread, new scratch memory."""
-
-    stream = None
-
-    def parallel(self, fn: Callable[[int], Any], n: int) -> None:
-        for i in range(n):
-            fn(i)
-
-    def workspace(self, shape: tuple[int, ...], dtype: DTypeLike) -> np.ndarray:
-        return np.empty(shape, dtype)
 
 
 def run_cpu(op: Op, p: Params, inputs: Sequence[np.ndarray], reqs: Reqs | None = None,

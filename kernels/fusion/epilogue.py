@@ -19,8 +19,8 @@ from ..declare.property_op import PropertyOp
 from ..gpu.epilogue import Epilogue
 from ..ir.body import Body
 from ..ir.expr import LOAD, topological
-from ..kernel import BoundKernel, Kernel
-from ..op import Expression, Op, Req, Reqs, Shape, Spec, Specs, compiled
+from ..kernel import BoundKernel, HostRun, Kernel
+from ..op import Expression, Op, Req, Reqs, Spec, Specs, compiled
 from ..params import Params
 from .fused import FusedOp, fused_op
 
@@ -39,22 +39,6 @@ class Wiring:
     head: tuple[int, ...]
     epilogue: tuple[int, ...]
     n_outputs: int
-
-
-class _Serial:
-    """A run context for the work inside one block: `parallel` runs serially."""
-
-    __slots__ = ("_run", "ctx", "stream")
-
-    def __init__(self, run: Any):
-        self._run, self.ctx, self.stream = run, getattr(run, "ctx", None), getattr(run, "stream", None)
-
-    def parallel(self, fn: Any, n: int) -> None:
-        for i in range(n):
-            fn(i)
-
-    def workspace(self, shape: Shape, dtype: Any) -> Any:
-        return np.empty(shape, dtype)
 
 
 class EpilogueOp(Op):
@@ -131,7 +115,7 @@ class EpilogueOp(Op):
                 rest(run, [inputs[i] for i in wiring.head], [None, *outputs[1:n_head]])
             epilogues = shaped(outputs[n_head:])
             sources = [None if i < 0 else inputs[i].reshape(view) for i, view in zip(wiring.epilogue, views)]
-            inner = run if len(starts) == 1 else _Serial(run)
+            inner = run if len(starts) == 1 else HostRun()
 
             def block(k: int) -> None:
                 a = starts[k]
