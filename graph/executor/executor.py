@@ -238,7 +238,9 @@ class Executor:
         Raises ShapeError if an array that was not named changes shape (unless partial_shaping), or grows (unless
         allow_up_sizing).
         """
-        return self._symbol._rebind(self, partial_shaping, allow_up_sizing, kwargs)
+        from .bind import rebind  # it makes executors, so it imports this module
+
+        return rebind(self._symbol, self, partial_shaping, allow_up_sizing, kwargs)
 
     # ---- compiling ----------------------------------------------------------------------------------------------------
     def _main(self) -> CompiledProgram:

@@ -265,7 +265,10 @@ def _merge(program: Program, group: _Group, bodies: Sequence[Body | Refusal], re
                 continue
             dtype = program.values[v].spec.dtype
             if req == Req.ADD and v in inner:
-                inner[v] = stored(_accumulated(inner[v], root), dtype)
+                so_far = inner[v]  # added to in float32 where the buffer is half precision
+                if so_far.dtype is not None and ex.is_half(so_far.dtype):
+                    so_far = ex.cast(so_far, ex.float32)
+                inner[v] = stored(so_far + root, dtype)
             else:
                 inner[v] = root if body.folds(k) else stored(root, dtype)  # folds are rounded once, at the end
                 if body.folds(k) and body.finish is not None:
@@ -308,12 +311,6 @@ def _connected(body: Body, inputs: Sequence[Expr], orders: dict[int, list[Expr]]
         else:
             new[id(x)] = x
     return [new[id(r)] for r in body.roots]
-
-
-def _accumulated(so_far: Expr, more: Expr) -> Expr:
-    """so_far + more, in float32 where the buffer is half precision."""
-    raw = ex.cast(so_far, ex.float32) if so_far.dtype is not None and ex.is_half(so_far.dtype) else so_far
-    return raw + more
 
 
 def _operator(roots: tuple[Expr, ...], n_inputs: int, views: tuple[Shape, ...] | None, combine: str, name: str,

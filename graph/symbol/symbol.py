@@ -328,9 +328,6 @@ class Symbol:
 
     _bind = bind
 
-    def _rebind(self, old: Executor, partial: bool, grow: bool, shapes: Mapping[str, Sequence[int]]) -> Executor:
-        return binding.rebind(self, old, partial, grow, shapes)
-
     def eval(self, ctx: ContextLike = None, **kwargs: NDArray) -> list[NDArray]:
         """Compute the outputs for the given arrays."""
         return binding.bind(self, ctx, kwargs, None, "null", None, None).forward()
