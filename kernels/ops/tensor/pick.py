@@ -60,7 +60,7 @@ def put_kernel(lines: tuple[int, int, int, int, int], how: str, req: Req, target
         def kernel_gpu(run: Any, inputs: Sequence[Any], outputs: Sequence[Any]) -> None:
             if req != Req.ADD:
                 fill(run, outputs[0], 0)
-            module.put(run, lines, *inputs, outputs[0], how, add=req == Req.ADD)
+            module.pick(run, lines, *inputs, outputs[0], how, put=True, add=req == Req.ADD)
 
         return kernel_gpu
 

@@ -100,8 +100,13 @@ def columns_of(lines: tuple[int, int, int]) -> tuple[int, tuple[int, int, int], 
     return cdiv(outer * inner, columns), (outer, n // unit, 1) if flat else (outer, n, inner // unit), fixed
 
 
-def _launch(run: Run, lines: Lines, x: DeviceArray, index: DeviceArray, y: DeviceArray, how: str, *, add: bool, put: bool = False,
-            shared: bool = False) -> None:
+def pick(run: Run, lines: Lines, x: DeviceArray, index: DeviceArray, y: DeviceArray, how: str, *, add: bool, put: bool = False,
+         shared: bool = False) -> None:
+    """y [outer, m, groups, rest] = (or +=) x [outer, n, groups, rest] at index [outer, m, groups] along n.
+
+    put: y [outer, n, groups, rest] at index = (or +=) x [outer, m, groups, rest]; indices within a line are distinct.
+    shared: index [m] holds for all lines.
+    """
     outer, n, m, groups, rest = lines
     rows, unit, block = outer * m * groups, math.gcd(rest, 16), block_for(outer * m * groups * rest)
     bc = min(next_power_of_2(rest), block)
@@ -110,21 +115,11 @@ def _launch(run: Run, lines: Lines, x: DeviceArray, index: DeviceArray, y: Devic
            UNIT=unit, HOW=how, SHARED=shared, PUT=put, ADD=add, WIDE=accumulator(y), BR=br, BC=bc)
 
 
-def pick(run: Run, lines: Lines, x: DeviceArray, index: DeviceArray, y: DeviceArray, how: str, *, add: bool) -> None:
-    """y [outer, m, groups, rest] = (or +=) x [outer, n, groups, rest] at index [outer, m, groups] along n."""
-    _launch(run, lines, x, index, y, how, add=add)
-
-
 def take(run: Run, rows: tuple[int, int, int], k: int, x: DeviceArray, index: DeviceArray, y: DeviceArray, *, wrap: bool,
          add: bool) -> None:
     """y [outer, k, inner] = (or +=) x [outer, n, inner] at the k indices."""
     outer, n, inner = rows
-    _launch(run, (outer, n, k, 1, inner), x, index, y, "wrap" if wrap else "clip", add=add, shared=True)
-
-
-def put(run: Run, lines: Lines, x: DeviceArray, index: DeviceArray, y: DeviceArray, how: str, *, add: bool) -> None:
-    """y [outer, n, groups, rest] at index = (or +=) x [outer, m, groups, rest]. Indices within a line are distinct."""
-    _launch(run, lines, x, index, y, how, put=True, add=add)
+    pick(run, (outer, n, k, 1, inner), x, index, y, "wrap" if wrap else "clip", add=add, shared=True)
 
 
 def mask_steps(run: Run, lines: tuple[int, int, int, int], x: DeviceArray, lengths: DeviceArray, y: DeviceArray, value: float, *,
