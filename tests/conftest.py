@@ -47,7 +47,7 @@ def rng(request):
 
 @pytest.fixture(autouse=True)
 def _the_same_numbers_in_any_order(request):
-    """What a test draws without a seed of its own must not depend on which tests ran before it in this process."""
+    """Seed every generator by the test's name: random numbers do not depend on the tests that ran before in this process."""
     seed = zlib.crc32(request.node.name.encode())
     random.seed(seed)
     np.random.seed(seed)

@@ -1,4 +1,4 @@
-"""What `tritium doctor` calls tested is what these tests run with; CI runs them in two environments (see the Makefile)."""
+"""`tritium doctor` names the tested versions: those that these tests run with, in two environments (see the Makefile)."""
 
 import platform
 from pathlib import Path

@@ -1,4 +1,4 @@
-"""What users call their operators: the framework's names stay its own, and what it calls is not looked up by name."""
+"""Names of users' operators: they cannot replace the framework's, and its own calls do not look operators up by name."""
 
 import numpy as np
 import pytest
@@ -11,7 +11,7 @@ from tritium.ndarray.custom import custom_op as operator
 
 @pytest.fixture
 def names():
-    """What operators were called before, and after."""
+    """Restore the registered names of operators after the test."""
     tables = registry._registry, registry._declared_in
     before = [dict(t) for t in tables]
     yield

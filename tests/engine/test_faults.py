@@ -237,19 +237,19 @@ def test_stop_waits_for_tasks_that_no_thread_has_begun(monkeypatch):
 
 
 # ---- misuse -----------------------------------------------------------------------------------------------------------
-def test_overlapping_lists_name_operator_and_var(engine):
-    a, b = engine.new_variable(), engine.new_variable()
-    nothing = lambda run: None
-    with pytest.raises(EngineError, match=r"^mix: a var is both read and mutated: mutable_vars\[1\] is const_vars\[0\]"):
-        engine.push_sync(nothing, cpu(), [a], [b, a], name="mix")
-    with pytest.raises(EngineError, match=r"^mix: a var is listed twice: const_vars\[0\] is const_vars\[2\]"):
-        engine.push_async(nothing, cpu(), [a, b, a], [], name="mix")
-    with pytest.raises(EngineError, match=r"^mix: a var is listed twice: mutable_vars\[0\] is mutable_vars\[1\]"):
-        engine.new_operator(nothing, [], [a, a], name="mix")
-    with pytest.raises(EngineError, match=r"^mix: str is not a var\. Use new_variable\(\)\."):
-        engine.push_sync(nothing, cpu(), ["a"], [], name="mix")
-    with pytest.raises(EngineError, match=r"^mix: unknown prop 'fast'\. Known: None, normal, inline"):
-        engine.push_sync(nothing, cpu(), [], [], name="mix", prop="fast")
+@pytest.mark.parametrize("push, message", [
+    (lambda e, a, b: e.push_sync(print, cpu(), [a], [b, a], name="mix"),
+     r"a var is both read and mutated: mutable_vars\[1\] is const_vars\[0\]"),
+    (lambda e, a, b: e.push_async(print, cpu(), [a, b, a], [], name="mix"),
+     r"a var is listed twice: const_vars\[0\] is const_vars\[2\]"),
+    (lambda e, a, b: e.new_operator(print, [], [a, a], name="mix"),
+     r"a var is listed twice: mutable_vars\[0\] is mutable_vars\[1\]"),
+    (lambda e, a, b: e.push_sync(print, cpu(), ["a"], [], name="mix"), r"str is not a var\. Use new_variable\(\)\."),
+    (lambda e, a, b: e.push_sync(print, cpu(), [], [], name="mix", prop="fast"),
+     r"unknown prop 'fast'\. Known: None, normal, inline")])
+def test_bad_lists_name_operator_and_var(push, message, engine):
+    with pytest.raises(EngineError, match=f"^mix: {message}"):
+        push(engine, engine.new_variable(), engine.new_variable())
     engine.wait_for_all()
 
 

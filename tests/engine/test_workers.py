@@ -11,7 +11,7 @@ from tritium.engine.worker_pool import WorkerPool
 
 
 def in_a_thread(fn, seconds=250):
-    """Whether fn, called on a thread of its own, ends."""
+    """Return True if fn, called on a thread of its own, ends in time."""
     t = threading.Thread(target=fn, daemon=True)
     t.start()
     t.join(seconds)

@@ -43,6 +43,7 @@ def slopes(symbol, args, direction):
 
 def close(got, want):
     scale = 1 + np.abs(want).max(initial=0)
+    # relative to the largest, as cancellation leaves absolute errors
     np.testing.assert_allclose(got / scale, want / scale, rtol=1e-4, atol=1e-4)
 
 

@@ -36,8 +36,7 @@ def test_a_registered_store_is_created_by_its_class_name():
     assert mx.kv.create("myownstore").type == "myownstore"
 
 
-def test_unknown_names_raise_an_error():
-    with pytest.raises(ParameterError, match="unknown store type 'locl'"):
-        mx.kv.create("locl")
-    with pytest.raises(ParameterError, match="the type must be a string, not 3"):
-        mx.kv.create(3)
+@pytest.mark.parametrize("kind, message", [("locl", "unknown store type 'locl'"), (3, "the type must be a string, not 3")])
+def test_unknown_names_raise_an_error(kind, message):
+    with pytest.raises(ParameterError, match=message):
+        mx.kv.create(kind)

@@ -187,7 +187,7 @@ def test_more_memory_than_the_machine_has_is_refused_at_the_request(engine):
 
 
 def in_a_child(code, limit_mb=None, workers=2):
-    """What code printed, in a process whose addresses end at limit_mb beyond what it has after the import."""
+    """Return the output of code, run in a process whose addresses end at limit_mb beyond what it has after the import."""
     limit = "" if limit_mb is None else (
         "import os, resource\n"
         "used = int(open('/proc/self/statm').read().split()[0]) * os.sysconf('SC_PAGE_SIZE')\n"

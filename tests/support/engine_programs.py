@@ -12,7 +12,7 @@ _MODULUS = (1 << 61) - 1
 
 
 class Boom(ValueError):
-    """What a function of a random program raises."""
+    """The error that a function of a random program raises."""
 
 
 class Foreign:

@@ -1,4 +1,4 @@
-"""What tests share: one comparison with one tolerance table, samples of arrays, the gradient check."""
+"""Helpers of all tests: one comparison with one tolerance table, samples of arrays, the gradient check."""
 
 from __future__ import annotations
 
@@ -13,7 +13,10 @@ def host(x):
 
 
 def assert_close(got, want, *, scale: float = 1.0, dtype=None):
-    """got equals want within the tolerance of got's dtype. scale: a wider one, with its reason beside the call."""
+    """got equals want within the tolerance of got's dtype times scale. A scale other than 1 has its reason beside the call.
+
+    Tests that ask for less than the table allows, such as a relative difference alone, call np.testing.assert_allclose.
+    """
     got, want = host(got), np.asarray(host(want))
     wrong = differs(got, want, dtype or got.dtype, scale=scale)
     assert not wrong, wrong

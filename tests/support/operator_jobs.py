@@ -1,5 +1,5 @@
-"""What every registered operator launches on a GPU, as compiler jobs: launches are only recorded, so neither a GPU nor
-Triton is needed to list them."""
+"""The GPU launches of every registered operator, as compiler jobs. Launches are only recorded, so neither a GPU nor Triton
+is needed to list them."""
 
 import numpy as np
 from test_every_operator import DISTRIBUTIONS, TABLE, Integers
@@ -84,7 +84,7 @@ def _launch(op, p, ins, outs, req):
 
 
 def on_host(op, p):
-    """Whether NumPy computes an operator wherever its arrays live (kernels/declare/host_op.py), so that there is no kernel."""
+    """Return True if NumPy computes an operator on every device (kernels/declare/host_op.py), so that it has no kernel."""
     of = getattr(op, "property", None)
     return of is not None and any(c.__name__ == "HostOp" for c in type(of(p)).__mro__)
 

@@ -167,7 +167,7 @@ class World:
         stream.ended += 1
 
     def finish(self, event):
-        """What must be done for event is, and no more."""
+        """Run steps until event is done, and no further."""
         while not event.done:
             self.step(event.on)
 

@@ -2,9 +2,9 @@
 
 from pathlib import Path
 
-import numpy as np
 import pytest
 import tritium as mx
+from support.helpers import assert_close
 from tritium.examples import custom_softmax, data_parallel, fine_tune, lstm_language_model, model_parallel, score_checkpoint
 
 GOLDEN = Path(__file__).parents[1] / "golden/symbols"
@@ -29,7 +29,7 @@ def test_layers_on_two_contexts_give_the_weights_of_one():
     (one, _), (two, accuracy) = model_parallel.train_placed(None, 3), model_parallel.train_placed(model_parallel.CONTEXTS, 3)
     assert accuracy > 0.9 and set(one) == {"fc1_weight", "fc1_bias", "fc2_weight", "fc2_bias"}
     for name, value in one.items():
-        np.testing.assert_allclose(two[name], value, atol=1e-5)
+        assert_close(two[name], value, scale=0.1)  # 0.1: closer than the table: few roundings
 
 
 def test_a_network_with_a_loss_in_python_learns():

@@ -7,6 +7,7 @@ import pytest
 import tritium as mx
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
+from support.helpers import assert_close
 from tritium.errors import GraphError
 from tritium.graph import options
 from tritium.kernels import op as ops
@@ -36,7 +37,7 @@ def run(symbol, args, ctx=None, train=True, reqs="write", **how):
 def agree(got, want, tol=1e-5):
     assert len(got) == len(want)
     for a, b in zip(got, want):
-        np.testing.assert_allclose(a, b, rtol=tol, atol=tol)
+        np.testing.assert_allclose(a, b, rtol=tol, atol=tol)  # tol: sums in another order
 
 
 def written_out(body, data, states, rows):
@@ -160,7 +161,7 @@ def test_states_of_operators_inside_change_once_a_round_and_not_in_backward(ctx,
         for row in args["x"]:
             mean = 0.9 * mean + 0.1 * row.mean(0)
     got = run(symbol, args, ctx)
-    np.testing.assert_allclose(got[-2], mean, rtol=1e-5)
+    assert_close(got[-2], mean, scale=0.1)  # 0.1: closer than the table: few roundings
     assert symbol.list_arguments() == ["x", "s", "bn_gamma", "bn_beta"]
 
 

@@ -4,6 +4,7 @@ import numpy as np
 import pytest
 import tritium as mx
 from hypothesis import HealthCheck, given, settings
+from support.helpers import assert_close
 from support.random_graphs import networks
 from tritium.engine.gpu import cuda
 from tritium.graph import options
@@ -118,8 +119,8 @@ def test_a_step_that_cannot_be_captured_splits_the_segment():
         out = executor.forward(is_train=True)[0].asnumpy()
         executor.backward(mx.nd.ones((3, 4), mx.gpu(0)))
     want = np.exp(2 * np.tanh(data) + 1)
-    assert np.allclose(out, want, rtol=1e-5)
-    assert np.allclose(executor.grad_dict["data"].asnumpy(), want * 2 * (1 - np.tanh(data) ** 2), rtol=1e-4)
+    assert_close(out, want, scale=0.1)  # 0.1: closer than the table: few roundings
+    assert_close(executor.grad_dict["data"], want * 2 * (1 - np.tanh(data) ** 2))
     kinds = [(type(p) is CapturedSegment, p.is_captured if type(p) is CapturedSegment else None) for p in parts(executor)]
     assert kinds == [(True, True), (False, None), (True, True)] * 2
 

@@ -38,13 +38,14 @@ def test_golden_networks(net, epoch, how):
                                 **{k: v.shape for k, v in inputs.items()})
     ex.copy_params_from({k[4:]: v for k, v in params.items()}, allow_extra_params=True)
     out = ex.forward(is_train=False, **{k: v for k, v in inputs.items() if k in ex.arg_dict})
-    np.testing.assert_allclose(out[0].asnumpy(), z["out.0"], rtol=1e-4, atol=1e-4)
+    assert_close(out[0], z["out.0"], scale=10)  # 10: rounded in another order
     if "train.out.0" in z:
         ex.forward(is_train=True)
         ex.backward()
-        np.testing.assert_allclose(ex.outputs[0].asnumpy(), z["train.out.0"], rtol=1e-4, atol=1e-4)
+        assert_close(ex.outputs[0], z["train.out.0"], scale=10)  # 10: rounded in another order
         for k in z:
             if k.startswith("train.grad.") and k[11:] in ex.grad_dict:
+                # MXNet's sums have another order
                 np.testing.assert_allclose(ex.grad_dict[k[11:]].asnumpy(), z[k], rtol=1e-3, atol=2e-4, err_msg=k)
 
 

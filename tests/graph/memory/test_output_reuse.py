@@ -3,6 +3,7 @@
 import numpy as np
 import pytest
 import tritium as mx
+from support.helpers import assert_close
 from support.plan_checker import check_plan
 from tritium.graph.memory.plan import plan_memory
 from tritium.graph.program import INNER, OUTPUT, Program, Step
@@ -69,9 +70,9 @@ def test_outputs_with_more_memory_stay_the_executors_outputs(first):
     assert held is None or held is out
     room = ex._compile(train=False).plan.capacity
     assert list(room.values()) == [64 * 72 * 4 if first else 64 * 80 * 4]
-    np.testing.assert_allclose(out.asnumpy(), want, rtol=1e-4, atol=1e-3)
+    assert_close(out, want, scale=10)  # 10: rounded in another order
     assert ex.forward(is_train=True)[0] is out
-    np.testing.assert_allclose(out.asnumpy(), want, rtol=1e-4, atol=1e-3)
+    assert_close(out, want, scale=10)  # 10: rounded in another order
     ex.backward(mx.nd.ones((64, 72)))
     slope = np.ones((64, 72)) @ values["w"] @ values["u"] @ values["v"]
-    np.testing.assert_allclose(ex.grad_dict["x"].asnumpy(), slope, rtol=1e-4, atol=1e-2)
+    assert_close(ex.grad_dict["x"], slope, scale=10)  # 10: rounded in another order

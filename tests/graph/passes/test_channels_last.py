@@ -48,6 +48,7 @@ def turned(executor):
 
 def agree(a, b):
     for x, y in zip(a, b, strict=True):
+        # relative to the largest: products of many terms
         np.testing.assert_allclose(x, y, rtol=2e-3, atol=2e-4 * max(1, np.abs(y).max()))
 
 

@@ -19,7 +19,7 @@ def steps(ex):
 def test_dropout_is_left_out_of_inference():
     ex = bound(sym.exp(sym.Dropout(sym.Dropout(sym.Variable("x"), p=0.5), p=0.25) * -1), x=(2, 3))
     assert "Dropout" not in "".join(steps(ex)) and len(steps(ex)) == 1
-    np.testing.assert_allclose(ex.forward()[0].asnumpy(), np.exp(-ex.arg_dict["x"].asnumpy()), rtol=1e-6)
+    np.testing.assert_allclose(ex.forward()[0].asnumpy(), np.exp(-ex.arg_dict["x"].asnumpy()), rtol=1e-6)  # closer than the table
 
 
 def test_a_head_is_a_copy():

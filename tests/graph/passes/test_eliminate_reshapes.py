@@ -3,6 +3,7 @@
 import numpy as np
 import pytest
 import tritium as mx
+from support.helpers import assert_close
 from tritium.graph import options
 
 RNG = np.random.default_rng(7)
@@ -41,9 +42,9 @@ def test_flatten_of_an_argument_is_no_step(ctx):
     assert not [n for n in steps(executor) if "latten" in n or "eshape" in n or "expand" in n]
     data = executor.arg_dict["data"].asnumpy().reshape(4, 10)
     y = np.tanh(data @ executor.arg_dict["fc_weight"].asnumpy().T + executor.arg_dict["fc_bias"].asnumpy())
-    assert np.allclose(out, y.reshape(4, 2, 3).sum(axis=2) * 2, atol=1e-5)
+    assert_close(out, y.reshape(4, 2, 3).sum(axis=2) * 2)
     d = 2 * (1 - y * y)
-    assert np.allclose(grads["fc_weight"], d.T @ data, atol=1e-4)
+    assert_close(grads["fc_weight"], d.T @ data)
 
 
 @pytest.mark.parametrize("fuse", [True, False])
@@ -52,7 +53,7 @@ def test_the_gradient_of_a_reshape_is_written_to_the_requested_array(fuse):
     y = np.tanh(executor.arg_dict["data"].asnumpy().reshape(4, 10) @ executor.arg_dict["fc_weight"].asnumpy().T
                 + executor.arg_dict["fc_bias"].asnumpy())
     assert grads["data"].shape == (4, 2, 5)
-    assert np.allclose(grads["data"].reshape(4, 10), 2 * (1 - y * y) @ executor.arg_dict["fc_weight"].asnumpy(), atol=1e-4)
+    assert_close(grads["data"].reshape(4, 10), 2 * (1 - y * y) @ executor.arg_dict["fc_weight"].asnumpy())
 
 
 def test_a_reshape_of_an_argument_shows_its_new_values():
@@ -85,7 +86,7 @@ def test_a_reshape_written_by_two_steps_is_not_eliminated():
     executor.backward(mx.nd.ones_like(executor.outputs[0]))
     ones = np.ones((2, 2))
     want = (ones @ value.reshape(3, 2).T).ravel() + (value.reshape(2, 3).T @ ones).ravel()
-    assert np.allclose(executor.grad_dict["x"].asnumpy(), want, atol=1e-5)
+    assert_close(executor.grad_dict["x"], want)
 
 
 def test_sizes_that_do_not_fit_are_still_an_error():

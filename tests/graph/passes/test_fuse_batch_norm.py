@@ -77,6 +77,7 @@ def test_merged_and_separate_steps_give_the_same_bits(name, grad_req):
     if grad_req == "write":
         on_cpu = run(net, ctx=mx.cpu())[1]
         for n in joined:
+            # another order of sums; a name for each array
             np.testing.assert_allclose(joined[n], on_cpu[n], rtol=2e-4, atol=2e-5, err_msg=n)
 
 

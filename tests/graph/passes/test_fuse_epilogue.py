@@ -5,6 +5,7 @@ Oracles: NumPy, and the same steps unfused."""
 import numpy as np
 import pytest
 import tritium as mx
+from support.helpers import assert_close
 from tritium.graph import options
 
 pytestmark = pytest.mark.skipif(not mx.num_gpus(), reason="no GPU, not even an interpreted one")
@@ -35,8 +36,8 @@ def test_a_rectifier_joins():
     assert names(executor) == ["FullyConnected+epilogue", "FullyConnected"]
     x, w, b, v, c = (a.asnumpy() for a in executor.arg_dict.values())
     h = np.maximum(x @ w.T + b, 0)
-    assert np.allclose(out, h @ v.T + c, atol=1e-5)
-    assert np.allclose(grads["a_weight"], ((np.ones((5, 2)) @ v) * (h > 0)).T @ x, atol=1e-5)
+    assert_close(out, h @ v.T + c)
+    assert_close(grads["a_weight"], ((np.ones((5, 2)) @ v) * (h > 0)).T @ x)
     plain = run(net, fuse=False)
     assert np.array_equal(out, plain[1]) and all(np.array_equal(grads[n], plain[2][n]) for n in grads)
 

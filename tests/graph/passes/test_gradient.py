@@ -3,6 +3,7 @@
 import numpy as np
 import pytest
 import tritium as mx
+from support.helpers import assert_close
 from support.random_graphs import program
 from tritium.errors import GraphError
 from tritium.graph import Group, options
@@ -106,7 +107,7 @@ def test_add_accumulates_and_null_is_left_alone(rng):
     for n in (1, 2):
         ex.forward(is_train=True)
         ex.backward([mx.nd.array(np.ones(3, "float32"))])
-        np.testing.assert_allclose(grads["a"].asnumpy(), 7 + n * (a + 1), rtol=1e-5)
+        assert_close(grads["a"], 7 + n * (a + 1), scale=0.1)  # 0.1: closer than the table: few roundings
     assert (grads["b"].asnumpy() == 7).all()
 
 

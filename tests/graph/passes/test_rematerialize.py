@@ -100,7 +100,7 @@ def test_any_choice_gives_the_same_results(network, data):
             node.attrs["__force_mirroring__"] = "True"
     for how in ({}, {"fuse": False}):
         for want, got in zip(plain, run(symbol, args, **how)):
-            np.testing.assert_allclose(got, want, rtol=1e-4, atol=1e-4)
+            np.testing.assert_allclose(got, want, rtol=1e-4, atol=1e-4)  # random programs: cancellation leaves absolute errors
 
 
 def test_mirroring_by_attribute_and_by_switch(monkeypatch):
@@ -137,7 +137,7 @@ def test_a_budget_is_met_and_results_stay(rng):
         ex.backward(mx.nd.ones((128, 64)))
         results.append([out, *(g.asnumpy() for g in ex.grad_arrays)])
     for a, b in zip(*results):
-        np.testing.assert_allclose(a, b, rtol=1e-5, atol=1e-5)
+        np.testing.assert_allclose(a, b, rtol=1e-5, atol=1e-5)  # cancellation leaves absolute errors
     assert net.simple_bind(mx.cpu(), data=(128, 64), memory_budget=1 << 30).memory_plan().planned_bytes == \
         free.memory_plan().planned_bytes
 

@@ -5,6 +5,7 @@ import logging
 import numpy as np
 import pytest
 import tritium as mx
+from support.helpers import assert_close
 from support.image_files import picture, write_pictures
 from tritium.errors import FileError
 from tritium.io.image.mean_image import mean_image
@@ -29,7 +30,7 @@ def test_a_missing_mean_image_is_computed_over_the_whole_file_and_saved(records,
     batch = next(iterator(records, path, **given))
     pictures = np.stack([picture(i, 24, 30) for i in range(11)]).transpose(0, 3, 1, 2)
     mean = mx.nd.load(str(path))["mean_img"].asnumpy()
-    assert mean.dtype == np.float32 and np.allclose(mean, pictures.mean(0, dtype=np.float64), rtol=1e-6)
+    assert mean.dtype == np.float32 and np.allclose(mean, pictures.mean(0, dtype=np.float64), rtol=1e-6)  # closer than the table
     assert np.array_equal(batch.data[0].asnumpy(), pictures[batch.index] - mean)
     assert "mean.bin does not exist: computing the mean image" in caplog.text
     caplog.clear()
@@ -43,7 +44,7 @@ def test_the_mean_image_is_that_of_an_epoch_without_it(records, tmp_path):
     next(iterator(records, tmp_path / "plain.bin"))
     next(iterator(records, tmp_path / "other.bin", scale=0.5, mean_r=10))
     plain, other = (mx.nd.load(str(tmp_path / f"{name}.bin"))["mean_img"].asnumpy() for name in ("plain", "other"))
-    assert np.allclose(other, (plain - np.array([10, 0, 0])[:, None, None]) / 2, rtol=1e-5)
+    assert_close(other, (plain - np.array([10, 0, 0])[:, None, None]) / 2, scale=0.1)  # 0.1: closer than the table: few roundings
 
 
 def test_uint8_ignores_the_mean_image(records, tmp_path):

@@ -134,7 +134,7 @@ def test_any_axes_of_any_shape(shape, data, dtype):
 
 
 def test_a_gpu_adds_few_numbers_one_after_the_other():
-    """What is printed for a GPU: long sums are split until no lane adds more than so many."""
+    """In code for a GPU, long sums are split until each lane adds few numbers."""
     f32 = np.dtype("float32")
     for rows, columns in ((1_000_000, 1024), (1 << 24, 8), (1 << 30, 1), (3_000_000, 100)):
         plan = plan_launches(Expression((load(0, f32),)), [Spec((rows, columns), f32)], [Spec((1, columns), f32)], [Req.WRITE],

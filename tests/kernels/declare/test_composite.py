@@ -77,6 +77,7 @@ def test_requests(made, rng, reqs):
     given = [np.full(w.shape, 7.0) for w in wanted]
     compiled(made, p, ins, outs, reqs, "cpu")(HostRun(), [a, b], [g if r else None for g, r in zip(given, reqs)])
     for g, w, r in zip(given, wanted, reqs):
+        # closer than the table
         np.testing.assert_allclose(g, {Req.NULL: 7.0 + 0 * w, Req.WRITE: w, Req.ADD: 7.0 + w}[r], rtol=1e-13)
 
 

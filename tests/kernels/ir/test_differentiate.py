@@ -182,7 +182,7 @@ def check(target, case, seed):
         wrote, _ = call(g.op, p, ins, outs, target=target)
         added, _ = call(g.op, p, ins, outs, target=target, reqs=[Req.ADD] * len(outs), fill=2)
         for a, w in zip(added, wrote):
-            np.testing.assert_allclose(a, w + 2, rtol=1e-9, atol=1e-9)
+            np.testing.assert_allclose(a, w + 2, rtol=1e-9, atol=1e-9)  # derivatives of random formulas
         found = sum(np.sum(d * vs[i]) for d, i in zip(wrote, g.gives))
     assert abs(found - slope) <= max(1e-5, 100 * (loose > 1e-6) * loose) * max(1, abs(slope)), (found, slope)
 

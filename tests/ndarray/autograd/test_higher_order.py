@@ -3,6 +3,7 @@
 import numpy as np
 import pytest
 import tritium as mx
+from support.helpers import assert_close
 from tritium import autograd, nd
 from tritium.errors import MXNetError
 from tritium.kernels.declare.check_op import domain
@@ -129,7 +130,7 @@ def test_gradient_penalty_flows_into_weights(rng):
         penalty = ((nd.norm(slope, axis=1) - 1) ** 2).mean()
     penalty.backward()
     length = np.sqrt(np.sum(w.asnumpy() ** 2))
-    assert np.allclose(w.grad.asnumpy(), 2 * (length - 1) * w.asnumpy() / length, rtol=1e-5)
+    assert_close(w.grad, 2 * (length - 1) * w.asnumpy() / length, scale=0.1)  # 0.1: closer than the table: few roundings
 
 
 def test_an_operator_without_second_derivative_is_refused():

@@ -5,6 +5,7 @@ import gc
 import numpy as np
 import pytest
 import tritium as mx
+from support.helpers import assert_close
 from tritium import autograd, nd
 from tritium.engine.memory import storage
 from tritium.errors import MXNetError
@@ -14,7 +15,7 @@ BYTES = 4 * N
 
 
 def arrays_alive(fn, ctx):
-    """How many arrays of N float32 the tape of y = fn(x) holds besides x, its gradient and y itself."""
+    """Count the arrays of N float32 that the tape of y = fn(x) holds besides x, its gradient and y itself."""
     x = nd.ones((N,), ctx) * 0.5
     x.attach_grad()
     nd.waitall()
@@ -119,7 +120,7 @@ def test_writing_after_backward_is_allowed(ctx):
     y.backward()
     w[:] = 0
     x[:] = 0
-    assert np.allclose(x.grad.asnumpy(), np.exp([1, 2]) * [3, 4], rtol=1e-5)
+    assert_close(x.grad, np.exp([1, 2]) * [3, 4], scale=0.1)  # 0.1: closer than the table: few roundings
 
 
 def test_a_retained_graph_notices_an_update_between_two_backwards():

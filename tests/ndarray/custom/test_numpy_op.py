@@ -3,6 +3,7 @@
 import numpy as np
 import pytest
 import tritium as mx
+from support.helpers import assert_close
 
 
 class Cube(mx.operator.NumpyOp):
@@ -50,9 +51,9 @@ def test_in_a_graph(kind, req, rng):
     net = kind()(mx.sym.Variable("x"), name="cube")
     grad = mx.nd.ones((3, 4))
     run = net.bind(mx.cpu(), {"x": mx.nd.array(x)}, {"x": grad}, req)
-    np.testing.assert_allclose(run.forward(is_train=True)[0].asnumpy(), x**3, rtol=1e-6)
+    np.testing.assert_allclose(run.forward(is_train=True)[0].asnumpy(), x**3, rtol=1e-6)  # closer than the table for small values
     run.backward(mx.nd.array(2 * np.ones_like(x)))
-    np.testing.assert_allclose(grad.asnumpy(), 6 * x**2 + (req == "add"), rtol=1e-5)
+    np.testing.assert_allclose(grad.asnumpy(), 6 * x**2 + (req == "add"), rtol=1e-5)  # closer than the table for small values
 
 
 def test_on_arrays(rng):
@@ -61,7 +62,7 @@ def test_on_arrays(rng):
     with mx.autograd.record():
         y = Cube()(x)
     y.backward()
-    np.testing.assert_allclose(x.grad.asnumpy(), 3 * x.asnumpy() ** 2, rtol=1e-5)
+    assert_close(x.grad, 3 * x.asnumpy() ** 2, scale=0.1)  # 0.1: closer than the table: few roundings
 
 
 def test_a_loss_trains_a_network_and_its_label_is_inferred(rng):
@@ -78,4 +79,4 @@ def test_a_loss_trains_a_network_and_its_label_is_inferred(rng):
         run.forward(is_train=True)
         run.backward()
         found.append(run.grad_dict["fc_weight"].asnumpy())
-    np.testing.assert_allclose(found[0], found[1], rtol=1e-5, atol=1e-6)
+    assert_close(found[0], found[1])

@@ -10,6 +10,7 @@ import pytest
 import tritium as mx
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from support.helpers import assert_close
 from tritium.errors import ParameterError
 
 OPTIONAL = ("label", "pad", "index", "bucket_key", "provide_data", "provide_label")
@@ -174,7 +175,7 @@ def test_forward_of_a_batch_with_data_only(rng, label, size):
     x = rng.normal(size=(size, 5))
     module = bound(label)
     module.forward(OnlyData([mx.nd.array(x)]))
-    np.testing.assert_allclose(module.get_outputs()[0].asnumpy(), softmax(x), rtol=1e-5)
+    np.testing.assert_allclose(module.get_outputs()[0].asnumpy(), softmax(x), rtol=1e-5)  # closer than the table for small values
 
 
 def test_labels_are_ignored_by_a_module_without_labels(rng):
@@ -182,7 +183,7 @@ def test_labels_are_ignored_by_a_module_without_labels(rng):
     x = rng.normal(size=(3, 5))
     module = bound(label=False)
     module.forward(DataAndLabel([mx.nd.array(x)], [mx.nd.zeros((3,))]))
-    np.testing.assert_allclose(module.get_outputs()[0].asnumpy(), softmax(x), rtol=1e-5)
+    assert_close(module.get_outputs()[0], softmax(x), scale=0.1)  # 0.1: closer than the table: few roundings
 
 
 def test_score_and_predict_without_pad(rng):
@@ -192,7 +193,7 @@ def test_score_and_predict_without_pad(rng):
                      [("data", (4, 5))], [("softmax_label", (4,))])
     module = bound()
     assert dict(module.score(source, "acc")) == {"accuracy": np.mean(softmax(x).argmax(1) == y)}
-    np.testing.assert_allclose(module.predict(source).asnumpy(), softmax(x), rtol=1e-5)
+    assert_close(module.predict(source), softmax(x), scale=0.1)  # 0.1: closer than the table: few roundings
     module.fit(source, source, num_epoch=1)
 
 
@@ -203,12 +204,12 @@ def test_feed_forward_on_batches_of_a_users_class(rng):
     model = mx.model.FeedForward(network(), arg_params={k: mx.nd.array(v) for k, v in WEIGHTS.items()}, aux_params={},
                                  num_epoch=1)
     probabilities, data, label = model.predict(source, return_data=True)
-    np.testing.assert_allclose(probabilities, softmax(x), rtol=1e-5)
+    assert_close(probabilities, softmax(x), scale=0.1)  # 0.1: closer than the table: few roundings
     np.testing.assert_array_equal(data, x.astype("f"))
     np.testing.assert_array_equal(label, y)
     assert model.score(source) == np.mean(softmax(x).argmax(1) == y)
     source.batches = [OnlyData(b.data) for b in source.batches]
-    np.testing.assert_allclose(model.predict(source), softmax(x), rtol=1e-5)
+    assert_close(model.predict(source), softmax(x), scale=0.1)  # 0.1: closer than the table: few roundings
 
 
 def test_iterators_wrap_a_users_iterator(rng):

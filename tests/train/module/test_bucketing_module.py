@@ -3,6 +3,7 @@
 import numpy as np
 import pytest
 import tritium as mx
+from support.helpers import assert_close
 from tritium.errors import MXNetError, ParameterError
 
 HIDDEN = 5
@@ -50,7 +51,7 @@ def test_all_buckets_train_the_same_weights(rng):
         plain.update()
         params = {k: v.asnumpy() for k, v in plain.get_params()[0].items()}
         for name, value in module.get_params()[0].items():
-            np.testing.assert_allclose(value.asnumpy(), params[name], rtol=1e-5, atol=1e-6)
+            assert_close(value, params[name])
 
 
 def test_buckets_share_arrays_and_memory(rng):

@@ -9,6 +9,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 import tritium as mx
+from support.helpers import assert_close
 from tritium.errors import MXNetError, ParameterError, ShapeError
 from tritium.examples.digits import load_digits
 
@@ -58,10 +59,10 @@ def test_a_model_of_mxnet_08_predicts_in_this_process_and_in_a_pool(tmp_path):
         warnings.simplefilter("ignore", DeprecationWarning)  # Python warns about forks in a process with threads
         with multiprocessing.get_context("fork").Pool(2) as pool:
             model = mx.model.FeedForward.load(prefix, 20, numpy_batch_size=50)
-            np.testing.assert_allclose(model.predict(x), expected(x), atol=1e-5)
+            np.testing.assert_allclose(model.predict(x), expected(x), atol=1e-5)  # closer than the table for large values
             # the model now has executors; they are not pickled
             parts = pool.map_async(in_worker, [(model, x[:100]), (model, x[100:])]).get(60)
-    np.testing.assert_allclose(np.concatenate(parts), expected(x), atol=1e-5)
+    np.testing.assert_allclose(np.concatenate(parts), expected(x), atol=1e-5)  # closer than the table for large values
 
 
 def net():
@@ -84,7 +85,7 @@ def test_a_model_is_trained_scored_saved_and_loaded(tmp_path):
     assert (outputs.argmax(1) == truth).mean() == pytest.approx(accuracy, abs=1e-6)
     model.save(str(tmp_path / "m"))
     again = mx.model.FeedForward.load(str(tmp_path / "m"), 6)
-    assert np.allclose(again.predict(held_out.images), outputs, atol=1e-6)
+    assert_close(again.predict(held_out.images), outputs)
 
 
 def test_epoch_size_limits_the_batches_of_an_epoch():

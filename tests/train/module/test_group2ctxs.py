@@ -3,6 +3,7 @@
 import numpy as np
 import pytest
 import tritium as mx
+from support.helpers import assert_close
 from tritium.errors import ContextError, ParameterError
 from tritium.train.module.executor_group import placements
 
@@ -45,7 +46,7 @@ def numbers(module):
 def same(a, b):
     assert set(a) == set(b)
     for name, value in a.items():
-        np.testing.assert_allclose(b[name], value, atol=1e-5, err_msg=name)
+        np.testing.assert_allclose(b[name], value, atol=1e-5, err_msg=name)  # a name for each array
 
 
 def test_two_groups_give_the_weights_of_one_context():
@@ -82,7 +83,7 @@ def test_input_gradients_and_another_batch_size():
         for module in (one, two):
             module.forward_backward(batch)
         for got, want in zip([*two.get_outputs(), *two.get_input_grads()], [*one.get_outputs(), *one.get_input_grads()]):
-            np.testing.assert_allclose(got.asnumpy(), want.asnumpy(), atol=1e-5)
+            assert_close(got, want)
     assert two._exec_group.execs[0].arg_dict["fc2_weight"].context == mx.cpu(1)
 
 

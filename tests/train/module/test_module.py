@@ -6,6 +6,7 @@ import threading
 import numpy as np
 import pytest
 import tritium as mx
+from support.helpers import assert_close
 from tritium.errors import FileError, MXNetError, ParameterError, ShapeError
 from tritium.train.module.base_module import MAX_BATCHES_IN_FLIGHT
 
@@ -71,13 +72,13 @@ def test_steps_of_sgd_give_the_weights_computed_in_numpy(contexts, kvstore):
         x, y = batch.data[0].asnumpy(), batch.label[0].asnumpy()
         p, grads = by_hand(params, x, y)
         m.forward_backward(batch)
-        np.testing.assert_allclose(m.get_outputs()[0].asnumpy(), p, atol=1e-5)
+        assert_close(m.get_outputs()[0], p)
         m.update()
         for k, g in grads.items():
             mom[k] = 0.9 * mom[k] - 0.3 / 10 * g
             params[k] = params[k] + mom[k]
     for k, v in numpy_params(m).items():
-        np.testing.assert_allclose(v, params[k], atol=1e-5)
+        assert_close(v, params[k], scale=0.1)  # 0.1: closer than the table: few roundings
 
 
 def test_a_batch_is_split_as_in_mxnet():
@@ -101,6 +102,7 @@ def test_outputs_and_input_gradients_per_context():
     assert [o.shape for o in m.get_outputs(merge_multi_context=False)[0]] == [(5, 3), (5, 3)]
     one = ready(inputs_need_grad=True)
     one.forward_backward(next(batches()))
+    # closer than the table
     np.testing.assert_allclose(m.get_input_grads()[0].asnumpy(), one.get_input_grads()[0].asnumpy(), atol=1e-6)
 
 
@@ -167,10 +169,10 @@ def test_score_counts_every_sample_once():
 def test_predict_concatenates_batches_and_drops_padding():
     m = ready()
     p, _ = by_hand({k: v.asnumpy() for k, v in values().items()}, X, Y)
-    np.testing.assert_allclose(m.predict(batches()).asnumpy(), p, atol=1e-5)
+    assert_close(m.predict(batches()), p)
     assert [[o.shape for o in outs] for outs in m.predict(batches(), merge_batches=False)] == [[(10, 3)], [(10, 3)], [(5, 3)]]
     assert isinstance(m.predict(batches(), always_output_list=True), list)
-    np.testing.assert_allclose(m.predict(X).asnumpy(), p, atol=1e-5)  # 25 at once: another shape, no label
+    assert_close(m.predict(X), p)  # 25 at once: another shape, no label
     assert [(o[0].shape, n, b.pad) for o, n, b in m.iter_predict(batches())] == [
         ((10, 3), 0, 0), ((10, 3), 1, 0), ((5, 3), 2, 5)]
 
@@ -185,11 +187,11 @@ def test_batches_of_changing_shape_share_parameters():
     assert m.get_outputs()[0].shape == (6, 3)
     assert m.data_shapes[0].shape == (6, 5) and m.label_shapes[0].shape == (6,)
     assert m.output_shapes == [("softmax_output", (6, 3))]
-    np.testing.assert_allclose(m.get_outputs()[0].asnumpy(), by_hand(before, X[:6], Y[:6])[0], atol=1e-5)
+    assert_close(m.get_outputs()[0], by_hand(before, X[:6], Y[:6])[0])
     m.forward_backward(mx.io.DataBatch([mx.nd.array(X[:6])], [mx.nd.array(Y[:6])]))
     m.update()
     m.forward(full, is_train=False)
-    np.testing.assert_allclose(m.get_outputs()[0].asnumpy(), by_hand(numpy_params(m), X[:10], Y[:10])[0], atol=1e-5)
+    assert_close(m.get_outputs()[0], by_hand(numpy_params(m), X[:10], Y[:10])[0])
 
 
 def test_fixed_parameters_stay():
@@ -207,7 +209,7 @@ def test_gradients_add_up_with_grad_req_add():
     for _ in range(2):
         twice.forward_backward(batch)
     one, two = (x._exec_group.execs[0].grad_dict["fc1_weight"].asnumpy() for x in (m, twice))
-    np.testing.assert_allclose(two, 2 * one, rtol=1e-5)
+    assert_close(two, 2 * one, scale=0.1)  # 0.1: closer than the table: few roundings
 
 
 @pytest.mark.parametrize("kvstore", [None, "object"])
@@ -293,7 +295,7 @@ def test_a_monitor_sees_inner_outputs_of_its_batches_only():
         seen.append([name for _, name, _ in watch.toc()])
     inner = [n for n in m.symbol.get_internals().list_outputs() if n.endswith("output")]
     assert len(inner) > 1 and seen == [inner, [], inner]
-    np.testing.assert_allclose(m.get_outputs()[0].asnumpy(), plain, rtol=1e-6)
+    np.testing.assert_allclose(m.get_outputs()[0].asnumpy(), plain, rtol=1e-6)  # closer than the table
 
 
 class Restarting:
@@ -386,7 +388,7 @@ def test_the_interpreted_gpu_gives_the_weights_of_the_cpu(ctx):
     m = fitted(epochs=2, context=ctx, kvstore=mx.kv.create("device"))
     want = fitted(epochs=2)
     for a, b in zip(numpy_params(m).values(), numpy_params(want).values()):
-        np.testing.assert_allclose(a, b, rtol=1e-3, atol=1e-4)
+        assert_close(a, b, scale=100)  # 100: long chains, rounded in another order
 
 
 def test_parameters_are_initialized_in_order_of_names():
@@ -422,7 +424,7 @@ def test_a_module_shares_parameters_and_optimizer_with_another():
     second.borrow_optimizer(first)
     second.forward_backward(mx.io.DataBatch([mx.nd.array(X[:4])], [mx.nd.array(Y[:4])]))
     second.update()
-    np.testing.assert_allclose(second.get_outputs()[0].asnumpy(), by_hand(numpy_params(first), X[:4], Y[:4])[0], atol=1e-5)
+    assert_close(second.get_outputs()[0], by_hand(numpy_params(first), X[:4], Y[:4])[0])
 
 
 def test_binding_again_keeps_the_parameters():
@@ -434,7 +436,7 @@ def test_binding_again_keeps_the_parameters():
     for k, v in numpy_params(m).items():
         assert np.array_equal(v, before[k])
     m.forward(mx.io.DataBatch([mx.nd.array(X[:2])], [mx.nd.array(Y[:2])]), is_train=False)
-    np.testing.assert_allclose(m.get_outputs()[0].asnumpy(), by_hand(before, X[:2], Y[:2])[0], atol=1e-5)
+    assert_close(m.get_outputs()[0], by_hand(before, X[:2], Y[:2])[0])
 
 
 def test_a_layout_puts_the_batch_on_another_axis():

@@ -8,6 +8,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 import tritium as mx
+from support.helpers import assert_close
 from tritium.engine import ThreadedEngine, current, set_current
 from tritium.kernels.cpu import c_compile, c_kernel
 from tritium.train import optimizer
@@ -124,7 +125,7 @@ def test_a_plan_is_built_once_and_bound_at_its_second_use(monkeypatch):
         for w, b, g in zip(ws, before, gs):
             slope = np.sign(g.asnumpy()) if op == "signsgd_update" else np.clip(g.asnumpy(), -c, c) \
                 if (c := more.get("clip_gradient", 0)) else g.asnumpy()
-            np.testing.assert_allclose(w.asnumpy(), b - lr * slope, rtol=1e-5, atol=1e-6)
+            assert_close(w, b - lr * slope)
         return len(built), len(bound)
 
     assert step(lr=0.5) == (1, 0)

@@ -29,7 +29,7 @@ def test_there_and_back_is_within_half_a_step(shape, kind, ctx, rng):
     back = C.dequantize(numbers, low, high)
     assert back.shape == numbers.shape == np.shape(x)
     step = high.asscalar() / (127.5 if kind == "int8" else 255.5)
-    np.testing.assert_allclose(back.asnumpy(), x, atol=step * 0.501)
+    np.testing.assert_allclose(back.asnumpy(), x, atol=step * 0.501)  # half a step of the integers
 
 
 def test_what_is_quantized_stays(ctx):

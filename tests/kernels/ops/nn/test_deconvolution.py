@@ -55,17 +55,25 @@ def test_windows_add_up(shape, params, out, target, rng):
     check_requests("Deconvolution", arrays, [want], target, **params)
 
 
-def test_errors():
+@pytest.mark.parametrize("params, message", [
+    ({"num_filter": 2, "stride": (2, 2), "adj": (2, 0)}, r"adj=\(2, 0\) must be smaller than stride=\(2, 2\)"),
+    ({"num_filter": 3, "num_group": 2}, "num_filter=3 must be a multiple of num_group=2")])
+def test_parameters_that_disagree_are_refused(params, message):
+    with pytest.raises(ParameterError, match=message):
+        ops.get("Deconvolution").parse({"kernel": (3, 3), **params})
+
+
+@pytest.mark.parametrize("params, shapes, message", [
+    ({"stride": (2, 2), "target_shape": (20, 30)}, [(1, 2, 4, 4), None],
+     r"target_shape=\(20, 30\) is larger than \(9, 9\), the largest output for data"),
+    ({}, [(1, 2, 4, 4), (2, 3, 3, 3)], r"data \(1, 2, 4, 4\) and weight \(2, 3, 3, 3\) disagree.* must be \(2, 2, 3, 3\)"),
+    ({"pad": (2, 2)}, [(1, 2, 1, 1), None], r"leaves nothing of the \(3, 3\)")])
+def test_shapes_that_do_not_fit_are_refused(params, shapes, message):
     op = ops.get("Deconvolution")
-    with pytest.raises(ParameterError, match=r"adj=\(2, 0\) must be smaller than stride=\(2, 2\)"):
-        op.parse({"kernel": (3, 3), "num_filter": 2, "stride": (2, 2), "adj": (2, 0)})
-    with pytest.raises(ParameterError, match="num_filter=3 must be a multiple of num_group=2"):
-        op.parse({"kernel": (3, 3), "num_filter": 3, "num_group": 2})
-    with pytest.raises(ShapeError, match=r"target_shape=\(20, 30\) is larger than \(9, 9\), the largest output for data"):
-        p = op.parse({"kernel": (3, 3), "num_filter": 2, "stride": (2, 2), "target_shape": (20, 30)})
-        op.infer_shape(p, [(1, 2, 4, 4), None])
-    with pytest.raises(ShapeError, match=r"data \(1, 2, 4, 4\) and weight \(2, 3, 3, 3\) disagree.* must be \(2, 2, 3, 3\)"):
-        op.infer_shape(op.parse({"kernel": (3, 3), "num_filter": 2}), [(1, 2, 4, 4), (2, 3, 3, 3)])
-    with pytest.raises(ShapeError, match=r"leaves nothing of the \(3, 3\)"):
-        op.infer_shape(op.parse({"kernel": (3, 3), "num_filter": 2, "pad": (2, 2)}), [(1, 2, 1, 1), None])
+    with pytest.raises(ShapeError, match=message):
+        op.infer_shape(op.parse({"kernel": (3, 3), "num_filter": 2, **params}), shapes)
+
+
+def test_unknown_sizes_stay_unknown():
+    op = ops.get("Deconvolution")
     assert op.infer_shape(op.parse({"kernel": (3, 3), "num_filter": 2}), [(-1, 2, 4, -1), None])[1] == [(-1, 2, 6, -1)]

@@ -87,18 +87,22 @@ def test_moments(axes, keepdims, target, rng):
     check_requests("moments", [x], [mean, var], target, axes=axes, keepdims=keepdims)
 
 
-def test_errors():
-    infer = lambda name, shapes, **k: ops.get(name).infer_shape(ops.get(name).parse(k), shapes)
-    with pytest.raises(ShapeError, match=r"LayerNorm: gamma \(3,\) must be \(4,\) for data \(2, 3, 4\)"):
-        infer("LayerNorm", [(2, 3, 4), (3,), None])
-    with pytest.raises(ShapeError, match=r"LayerNorm: axis 3 is out of range for an array of 3 axes"):
-        infer("LayerNorm", [(2, 3, 4), None, None], axis=3)
-    with pytest.raises(ShapeError, match=r"GroupNorm: data \(2, 3, 4\) has 3 channels, not a multiple of num_groups=2"):
-        infer("GroupNorm", [(2, 3, 4), None, None], num_groups=2)
-    with pytest.raises(ParameterError, match=r"GroupNorm: num_groups=0 must be at least 1"):
-        infer("GroupNorm", [(2, 3, 4), None, None], num_groups=0)
-    with pytest.raises(ShapeError, match=r"InstanceNorm: data \(2, 3\) needs a batch, channels and"):
-        infer("InstanceNorm", [(2, 3), None, None])
-    with pytest.raises(ShapeError, match=r"L2Normalization: data \(2, 3\) has too few axes for mode='channel'"):
-        infer("L2Normalization", [(2, 3)], mode="channel")
+def infer(name, shapes, **params):
+    return ops.get(name).infer_shape(ops.get(name).parse(params), shapes)
+
+
+@pytest.mark.parametrize("name, shapes, params, error, message", [
+    ("LayerNorm", [(2, 3, 4), (3,), None], {}, ShapeError, r"gamma \(3,\) must be \(4,\) for data \(2, 3, 4\)"),
+    ("LayerNorm", [(2, 3, 4), None, None], {"axis": 3}, ShapeError, "axis 3 is out of range for an array of 3 axes"),
+    ("GroupNorm", [(2, 3, 4), None, None], {"num_groups": 2}, ShapeError,
+     r"data \(2, 3, 4\) has 3 channels, not a multiple of num_groups=2"),
+    ("GroupNorm", [(2, 3, 4), None, None], {"num_groups": 0}, ParameterError, "num_groups=0 must be at least 1"),
+    ("InstanceNorm", [(2, 3), None, None], {}, ShapeError, r"data \(2, 3\) needs a batch, channels and"),
+    ("L2Normalization", [(2, 3)], {"mode": "channel"}, ShapeError, r"data \(2, 3\) has too few axes for mode='channel'")])
+def test_errors(name, shapes, params, error, message):
+    with pytest.raises(error, match=f"{name}: {message}"):
+        infer(name, shapes, **params)
+
+
+def test_unknown_shapes_are_inferred():
     assert infer("LayerNorm", [(2, 3, 4), None, None], axis=1) == ([(2, 3, 4), (3,), (3,)], [(2, 3, 4)])

@@ -47,7 +47,7 @@ def test_means_by_hand(size, target, rng):
     for i in range(oh):
         for j in range(ow):
             part = x[:, :, i * 5 // oh:-(-(i + 1) * 5 // oh), j * 4 // ow:-(-(j + 1) * 4 // ow)]
-            np.testing.assert_allclose(y[:, :, i, j], part.mean((2, 3)), rtol=1e-12)
+            np.testing.assert_allclose(y[:, :, i, j], part.mean((2, 3)), rtol=1e-12)  # closer than the table
     check_gradient(POOL, [x], rng, target, output_size=size)
     check_requests(POOL, [x], [rng.standard_normal(y.shape)], target, output_size=size)
 

@@ -3,6 +3,7 @@
 import numpy as np
 import pytest
 import tritium as mx
+from support.helpers import assert_close
 
 
 def given(ctx, rng, n, positive=()):
@@ -12,7 +13,7 @@ def given(ctx, rng, n, positive=()):
 
 
 def close(got, want):
-    np.testing.assert_allclose(got.asnumpy(), want, rtol=2e-5, atol=2e-6)
+    assert_close(got, want)
 
 
 def test_adamw_and_its_loss_scale(ctx, rng):
@@ -44,7 +45,7 @@ def test_half_precision_weights_follow_their_copy(ctx, rng):
     assert d.dtype == np.float32
     want = mx.nd.lamb_update_phase1(W, half(G).astype("float32"),
                                     mx.nd.array(m, ctx=ctx), mx.nd.array(v, ctx=ctx), t=2, wd=0.1)
-    np.testing.assert_allclose(d.asnumpy(), want.asnumpy(), rtol=1e-5)
+    np.testing.assert_allclose(d.asnumpy(), want.asnumpy(), rtol=1e-5)  # closer than the table
     copy, weight = W.copy(), half(W)
     mx.nd.mp_lamb_update_phase2(weight, d, mx.nd.array([1.0], ctx=ctx), mx.nd.array([2.0], ctx=ctx), copy, lr=0.1, out=weight)
     close(copy, W.asnumpy() - 0.05 * d.asnumpy())

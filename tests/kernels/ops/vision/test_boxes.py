@@ -6,6 +6,7 @@ import pytest
 import tritium as mx
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from support.helpers import assert_close
 from tritium.errors import ParameterError, ShapeError
 from tritium.kernels.ops.vision.boxes import overlaps, suppressed
 from tritium.kernels.ops.vision.proposal import base_anchors
@@ -21,10 +22,10 @@ def boxes(rng, *shape):
 def test_iou_by_hand(ctx):
     a = mx.nd.array([[0, 0, 2, 2], [0, 0, 0, 0]], ctx=ctx)
     b = mx.nd.array([[1, 1, 3, 3], [0, 0, 2, 2], [5, 5, 6, 6], [0, 0, 0, 0]], ctx=ctx)
-    np.testing.assert_allclose(C.box_iou(a, b).asnumpy(), [[1 / 7, 1, 0, 0], [0, 0, 0, 0]], rtol=1e-6)
+    np.testing.assert_allclose(C.box_iou(a, b).asnumpy(), [[1 / 7, 1, 0, 0], [0, 0, 0, 0]], rtol=1e-6)  # closer than the table
     middle = mx.nd.array([[1, 1, 2, 2]], ctx=ctx)
     other = mx.nd.array([[2, 2, 2, 2]], ctx=ctx)
-    np.testing.assert_allclose(C.box_iou(middle, other, format="center").asnumpy(), [[1 / 7]], rtol=1e-6)
+    np.testing.assert_allclose(C.box_iou(middle, other, format="center").asnumpy(), [[1 / 7]], rtol=1e-6)  # closer than the table
 
 
 @settings(deadline=None)
@@ -43,6 +44,7 @@ def test_nms_sorts_and_drops(ctx):
     rows.attach_grad()
     with mx.autograd.record():
         kept = C.box_nms(rows, id_index=0)
+    # closer than the table
     np.testing.assert_allclose(kept.asnumpy()[:, :2], [[0, 0.9], [1, 0.6], [-1, -1], [-1, -1]], rtol=1e-6)
     kept.backward(mx.nd.array(np.arange(24).reshape(4, 6), ctx=ctx))
     np.testing.assert_array_equal(rows.grad.asnumpy()[:, 0], [0, 0, 6, 0])
@@ -63,7 +65,7 @@ def test_codes_undone(rng, ctx):
     assert (masks.asnumpy() == 1).all()
     for b in range(2):
         back = C.box_decode(codes[b:b + 1], mx.nd.array(anchors[b:b + 1], ctx=ctx), 0.1, 0.1, 0.2, 0.2, format="corner")
-        np.testing.assert_allclose(back.asnumpy()[0], refs[b][matches[b]], rtol=1e-4, atol=1e-5)
+        assert_close(back.asnumpy()[0], refs[b][matches[b]], scale=10)  # 10: rounded in another order
 
 
 def test_prior_by_hand(ctx):
@@ -86,7 +88,7 @@ def test_what_target_codes_detection_reads(rng, ctx):
         for kind, score, *box in found[b][found[b, :, 0] >= 0]:
             assert score == 1
             nearest = labels[b, :2][np.abs(labels[b, :2, 1:] - box).max(1).argmin()]
-            np.testing.assert_allclose([kind, *box], nearest, atol=1e-4)
+            np.testing.assert_allclose([kind, *box], nearest, atol=1e-4)  # float32 numbers in a list
 
 
 def test_mining_keeps_the_least_sure(rng):
@@ -107,7 +109,7 @@ def test_proposals_without_moves_are_anchors(ctx):
     rois, best = C.Proposal(*(mx.nd.array(a, ctx=ctx) for a in inputs), scales=(1,), ratios=(0.5, 1), rpn_min_size=1,
                             rpn_post_nms_top_n=3, output_score=True)
     assert rois.asnumpy()[0].tolist() == [0, 0, 16, 15, 31]
-    np.testing.assert_allclose(best.asnumpy()[:, 0], [0.9, 0, 0], rtol=1e-6)
+    np.testing.assert_allclose(best.asnumpy()[:, 0], [0.9, 0, 0], rtol=1e-6)  # closer than the table
 
 
 @pytest.mark.parametrize("call, error, text", [

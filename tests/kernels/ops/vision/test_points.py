@@ -40,7 +40,7 @@ def test_the_plain_grid_gives_the_data_back(rng, ctx):
     grid = mx.nd.GridGenerator(mx.nd.zeros((2, 2, 4, 5), ctx=ctx), transform_type="warp")
     assert_close(mx.nd.BilinearSampler(x, grid), data, scale=10)
     moved = mx.nd.BilinearSampler(x, mx.nd.GridGenerator(mx.nd.ones((2, 2, 4, 5), ctx=ctx), transform_type="warp")).asnumpy()
-    np.testing.assert_allclose(moved[:, :, :3, :4], data[:, :, 1:, 1:], rtol=1e-4, atol=1e-5)
+    assert_close(moved[:, :, :3, :4], data[:, :, 1:, 1:], scale=10)  # 10: rounded in another order
     assert (abs(moved[:, :, 3]) < 1e-4).all()
 
 
@@ -68,9 +68,10 @@ def test_offsets_move_what_is_read(rng, ctx):
     offset[:, 0], offset[:, 1] = 1, 0.5  # a row down, half a column right
     got = mx.nd.contrib.DeformableConvolution(*(mx.nd.array(a, ctx=ctx) for a in (data, offset, np.ones((1, 1, 1, 1)))),
                                               kernel=(1, 1), num_filter=1, no_bias=True).asnumpy()
-    np.testing.assert_allclose(got[0, 0, :4, :4], (data[0, 0, 1:, :4] + data[0, 0, 1:, 1:]) / 2, rtol=1e-5, atol=1e-6)
+    assert_close(got[0, 0, :4, :4], (data[0, 0, 1:, :4] + data[0, 0, 1:, 1:]) / 2)
     assert (got[0, 0, 4] == 0).all()
-    np.testing.assert_allclose(got[0, 0, :4, 4], data[0, 0, 1:, 4], rtol=1e-5)  # less than one column beyond: the edge itself
+    # 0.1: closer than the table: few roundings
+    assert_close(got[0, 0, :4, 4], data[0, 0, 1:, 4], scale=0.1)  # less than one column beyond: the edge itself
 
 
 def test_symbols_infer_the_shapes_of_a_deformable_layer():

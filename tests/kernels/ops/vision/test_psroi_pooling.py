@@ -5,7 +5,7 @@ import math
 import numpy as np
 import pytest
 import tritium as mx
-from support.helpers import check_gradient
+from support.helpers import assert_close, check_gradient
 from tritium.errors import ParameterError, ShapeError
 
 
@@ -31,7 +31,7 @@ def test_bins_read_their_own_channels(size, groups, dim, ctx, rng):
     given = [mx.nd.array(a, ctx=ctx, dtype="float64") for a in (data, rois)]
     p = {"spatial_scale": 0.5, "output_dim": dim, "pooled_size": size, "group_size": groups}
     got = mx.nd.contrib.PSROIPooling(*given, **p).asnumpy()
-    np.testing.assert_allclose(got, pooled(data, rois, 0.5, dim, size, groups or size), atol=1e-10)
+    assert_close(got, pooled(data, rois, 0.5, dim, size, groups or size))
     check_gradient(lambda x: mx.nd.contrib.PSROIPooling(x, given[1], **p), [data], ctx, rng)
 
 
