@@ -13,7 +13,7 @@ acknowledgements on a connection refer only to contributions sent on it.
 
 from __future__ import annotations
 
-from collections.abc import Hashable, KeysView, Mapping, Sequence
+from collections.abc import Callable, Hashable, KeysView, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
@@ -68,8 +68,10 @@ class _KeyRounds:
     waiting: dict[int, dict[int, _Contribution]] = field(default_factory=dict)
     applied: dict[int, int] = field(default_factory=dict)
 
-    def drop_empty(self) -> None:
-        self.waiting = {n: by_rank for n, by_rank in self.waiting.items() if by_rank}
+    def keep(self, wanted: Callable[[int, _Contribution], bool]) -> None:
+        """Drop the waiting contributions for which wanted(rank, contribution) is false."""
+        kept = {n: {r: c for r, c in by_rank.items() if wanted(r, c)} for n, by_rank in self.waiting.items()}
+        self.waiting = {n: by_rank for n, by_rank in kept.items() if by_rank}
 
 
 class Rounds:
@@ -99,16 +101,13 @@ class Rounds:
             for key in self._keys.values():
                 least = min(key.applied.get(r, 0) for r in self._members)
                 key.applied.update((r, least) for r in members if r not in self._members and r not in key.applied)
-        renewed = [r for r, i in members.items() if self._members.get(r, i) != i]
+        renewed = {r for r, i in members.items() if self._members.get(r, i) != i}
         self._members, self._gone = dict(members), {r: why for r, why in gone.items() if r in members}
         for r in [r for r, why in self._gone.items() if self.policy == "shrink" or (self.policy == "wait" and why == "left")]:
             del self._members[r], self._gone[r]
         actions: list[Action] = []
         for name, key in self._keys.items():
-            for by_rank in key.waiting.values():
-                for r in (*renewed, *(r for r in by_rank if r not in self._members)):
-                    by_rank.pop(r, None)
-            key.drop_empty()
+            key.keep(lambda r, _: r in self._members and r not in renewed)
             if not self.sync:
                 continue
             if self._gone and self.policy == "fail":
@@ -119,15 +118,12 @@ class Rounds:
     def forget(self, rank: int) -> None:
         """Drop the contributions of rank to rounds that are not applied."""
         for key in self._keys.values():
-            for by_rank in key.waiting.values():
-                by_rank.pop(rank, None)
-            key.drop_empty()
+            key.keep(lambda r, _: r != rank)
 
     def _reject_waiting(self, name: Hashable, key: _KeyRounds) -> list[Action]:
         actions: list[Action] = [self._rejection(name, n, rank) for n, by_rank in sorted(key.waiting.items())
                                  for rank in sorted(by_rank) if rank not in self._gone and not by_rank[rank].resent]
-        key.waiting = {n: {rank: c for rank, c in by_rank.items() if c.resent} for n, by_rank in key.waiting.items()}
-        key.drop_empty()
+        key.keep(lambda _, c: c.resent)
         return actions
 
     def _rejection(self, name: Hashable, n: int, rank: int) -> Reject:

@@ -144,13 +144,10 @@ class BatchedRounds:
         return _BatchLayout(names, values, np.concatenate(([0], ends[:-1])), int(ends[-1]), DTYPES[code], table)
 
     def _as_one_array(self, layout: _BatchLayout, rank: int, frame: WireFrame) -> _HeldFrame | None:
-        """Return the frame with its data, or None unless its data, and the places for the values, are contiguous."""
+        """Return the frame with its data, or None if the payload does not fit. Raises errors as `_contiguous` does."""
         table = frame.table
-        try:
-            data = self._contiguous(layout, rank, table[:, _SEGMENT], table[:, _AT])
-            reply = self._contiguous(layout, rank, table[:, _REPLY_SEGMENT], table[:, _REPLY_AT])
-        except (FrameError, KeyError):
-            return None
+        data = self._contiguous(layout, rank, table[:, _SEGMENT], table[:, _AT])
+        reply = self._contiguous(layout, rank, table[:, _REPLY_SEGMENT], table[:, _REPLY_AT])
         if data is None and len(frame.payload) == layout.nbytes:
             data = np.frombuffer(frame.payload, layout.dtype)
         elif data is not None and len(frame.payload) == 0 and data.ctypes.data % layout.dtype.itemsize == 0:
@@ -160,7 +157,10 @@ class BatchedRounds:
         return _HeldFrame(frame, data, reply)
 
     def _contiguous(self, layout: _BatchLayout, rank: int, segments: np.ndarray, at: np.ndarray) -> np.ndarray | None:
-        """Return the range of a rank's shared memory, or None for the payload. Raises FrameError if it is not contiguous."""
+        """Return the range of a rank's shared memory, or None for the payload.
+
+        Raises FrameError if it is not contiguous, KeyError if the rank shares no memory.
+        """
         segment, first = int(segments[0]), int(at[0])
         if (segments != segment).any() or (segment != INLINE and (segment < 0 or (at - first != layout.starts).any())):
             raise FrameError("frame: the data of the records is not contiguous")

@@ -364,15 +364,13 @@ class RemoteServer:
         """Connect again if the connection was lost. Report requests that take long, and end those that take too long."""
         if self.connection.is_lost():
             self.reconnect()
-        requests = self._pending()
+        failing = [(p, p.group.failing[1]) for p in self.session.sent
+                   if p.group.failing is not None and now - p.group.failing[0] > _GROUP_DEADLINE]
+        if failing:  # the caller can repeat the rejected pushes of the group only when these have ended
+            self._abandon(failing)
+        requests = [*self.session.sent, *self._sent_pulls(), *self._queue]
         if not requests:
             return
-        failing = [p for p in self.session.sent if p.group.failing is not None and now - p.group.failing[0] > _GROUP_DEADLINE]
-        if failing:  # the caller can repeat the rejected pushes of the group only when these have ended
-            self._abandon([(p, p.group.failing[1]) for p in failing if p.group.failing is not None])
-            requests = self._pending()
-            if not requests:
-                return
         timeouts, waited = self._client.timeouts, now - min(r.started for r in requests)
         if waited > timeouts.stall and now - self._warned > timeouts.stall:
             self._warned = now
@@ -389,9 +387,6 @@ class RemoteServer:
 
     def _sent_pulls(self) -> list[Pull]:
         return [p for pulls in self._pulls.values() for p in pulls.values()]
-
-    def _pending(self) -> list[Request]:
-        return [*self.session.sent, *self._sent_pulls(), *self._queue]
 
     def _abandon(self, pushes: Sequence[tuple[Push, BaseException]]) -> None:
         """Fail pushes whose outcome is unknown. The next handshake, on a new connection, shows which of them were applied."""
