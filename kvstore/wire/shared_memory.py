@@ -13,6 +13,7 @@ import re
 import stat
 import threading
 from pathlib import Path
+from typing import NamedTuple
 
 import numpy as np
 
@@ -37,13 +38,11 @@ def remove_segments(job: str) -> None:
             path.unlink(missing_ok=True)
 
 
-class SharedSlot:
+class SharedSlot(NamedTuple):
     """A range of shared memory that holds one array. `view`: its bytes, uint8."""
 
-    __slots__ = ("segment", "view")
-
-    def __init__(self, segment: int, view: np.ndarray):
-        self.segment, self.view = segment, view
+    segment: int
+    view: np.ndarray
 
 
 class SegmentPool:
