@@ -37,7 +37,7 @@ from ..protocol.placement import tag
 from ..protocol.row_sparse import add_up_rows, row_indices, row_size, slice_shape, splits_between_rows
 from ..server import optimizer_codec
 from ..wire.compression import TwoBit, packed_bytes, read_parameters
-from ..wire.frame import CHUNK, CODES, TWO_BITS, FrameType, Record
+from ..wire.frame import CHUNK, CODES, FrameType, Record
 from .client import Client, common_round
 from .requests import Place, Pull, PullRows, Push, PushRows, Request
 from .send_buffer import SendBuffer
@@ -182,7 +182,7 @@ class DistKVStore(LocalKVStore):
                 self._client.key_names[e["id"]] = repr(k)
             names = {tag(k): k for k, _ in todo}
             self._for_each_slice([names[e["key"]] for e in m["fill"]], lambda state, i, data, place: Push(
-                state.slices[i][0], state.id, i, data, 0, None, place=place, initial=True))
+                state.slices[i][0], state.id, i, 0, None, data, place=place, initial=True))
             if m.get("first"):
                 self._client.request("filled", keys=[e["key"] for e in m["keys"]])
             self._join_rounds([k for k, _ in todo])
@@ -314,7 +314,7 @@ class DistKVStore(LocalKVStore):
             pushes: list[Request] = []
             for i, (server, start, stop) in enumerate(state.slices):
                 a, b = np.searchsorted(total.rows, (start // width, stop // width))
-                pushes.append(PushRows(server, state.id, i, total.rows[a:b] - start // width, flat[a * width:b * width], width, n,
+                pushes.append(PushRows(server, state.id, i, n, total.rows[a:b] - start // width, flat[a * width:b * width], width,
                                        functools.partial(_note_end, state, n)))
             self._client.submit(pushes, on_complete, priority)
 
@@ -342,8 +342,8 @@ class DistKVStore(LocalKVStore):
                 assert self._compression is not None
                 data, data_place = compressed.device_array()[at:at + packed_bytes(stop - start)], None
                 at += len(data)
-                two_bit = {"code": TWO_BITS, "n": stop - start, "threshold": self._compression.threshold}
-            pushes.append(Push(server, state.id, i, data, state.round, out, done, place=data_place, out_place=out_place,
+                two_bit = {"n": stop - start, "threshold": self._compression.threshold}
+            pushes.append(Push(server, state.id, i, state.round, out, data, done, place=data_place, out_place=out_place,
                                release=release, **two_bit))
         return pushes
 
@@ -391,8 +391,8 @@ class DistKVStore(LocalKVStore):
                 a, b = np.searchsorted(indices, (start // width, stop // width))
                 for at in range(a, b, CHUNK // 8):
                     end = min(at + CHUNK // 8, b)
-                    pulls.append(PullRows(server, state.id, i, indices[at:end] - start // width, flat[at * width:end * width],
-                                          state.round))
+                    pulls.append(PullRows(server, state.id, i, state.round, flat[at * width:end * width],
+                                          indices[at:end] - start // width))
             self._client.submit(pulls, on_complete, priority)
 
         queue_async("kvstore.row_sparse_pull", fetch, [stored], [some], priority,
@@ -411,7 +411,7 @@ class DistKVStore(LocalKVStore):
         states = [(k, self._keys[k]) for k in stale]
 
         def fetch(_: Any, on_complete: Any) -> None:
-            self._client.submit([Pull(server, state.id, i, *self._slice_memory(k, i), state.round)
+            self._client.submit([Pull(server, state.id, i, state.round, *self._slice_memory(k, i))
                                  for k, state in states for i, (server, _, _) in enumerate(state.slices)], on_complete, priority)
 
         queue_async("kvstore.pull", fetch, [], [self._values[k] for k in stale], priority,
@@ -473,7 +473,7 @@ class DistKVStore(LocalKVStore):
     def _wait_for_rounds(self) -> None:
         """Wait until the servers have this worker's rounds: a restarted server may have to apply its last rounds again."""
         self._for_each_slice(list(self._keys), lambda state, i, _data, _place: Pull(
-            state.slices[i][0], state.id, i, None, None, state.round))
+            state.slices[i][0], state.id, i, state.round, None))
 
     def _require_optimizer(self, caller: str) -> None:
         if not self._optimizers:

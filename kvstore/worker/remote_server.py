@@ -374,7 +374,7 @@ class RemoteServer:
         timeouts, waited = self._client.timeouts, now - min(r.started for r in requests)
         if waited > timeouts.stall and now - self._warned > timeouts.stall:
             self._warned = now
-            keys = ", ".join(f"key {self._client.name_of(r.key)} round {getattr(r, 'round', 0)}" for r in requests[:5])
+            keys = ", ".join(f"key {self._client.name_of(r.key)} round {r.round}" for r in requests[:5])
             _log.warning("kvstore: worker %d has waited %.0f s for server %d: %s%s", self._client.rank, waited, self.index, keys,
                          "" if self.ready else "; the server is away")
             self._log_missing([r for r in requests if isinstance(r, Push) or self._client.kind == "async"][:5])

@@ -39,17 +39,18 @@ class Request:
     """A request about one slice of a key.
 
     index:      of the slice.
+    round:      that a push contributes to; of a pull: the last that this worker has contributed to, which the value must contain.
     out:        flat array for the value; None if it is not wanted.
     out_place:  place of out, if it is in shared memory.
     size:       elements of the complete answer; `left` of them have not arrived.
     group:      set when the request is submitted.
     """
 
-    __slots__ = ("group", "index", "key", "left", "name", "out", "out_place", "priority", "server", "size", "started")
+    __slots__ = ("group", "index", "key", "left", "name", "out", "out_place", "priority", "round", "server", "size", "started")
     group: Group
 
-    def __init__(self, server: int, key: int, index: int, out: np.ndarray | None, out_place: Place | None):
-        self.server, self.key, self.index, self.out, self.out_place = server, key, index, out, out_place
+    def __init__(self, server: int, key: int, index: int, round: int, out: np.ndarray | None, out_place: Place | None = None):
+        self.server, self.key, self.index, self.round, self.out, self.out_place = server, key, index, round, out, out_place
         self.name: Name = key, index
         self.left = self.size = 0 if out is None else len(out)
         self.started, self.priority = 0.0, 0
@@ -72,13 +73,9 @@ class Request:
 
 
 class Pull(Request):
-    """A request for a value. round: the last that this worker has contributed to; the value must contain it."""
+    """A request for a value."""
 
-    __slots__ = ("round",)
-
-    def __init__(self, server: int, key: int, index: int, out: np.ndarray | None, out_place: Place | None, round: int):
-        super().__init__(server, key, index, out, out_place)
-        self.round = round
+    __slots__ = ()
 
 
 class PullRows(Pull):
@@ -86,31 +83,29 @@ class PullRows(Pull):
 
     __slots__ = ("rows",)
 
-    def __init__(self, server: int, key: int, index: int, rows: np.ndarray, out: np.ndarray, round: int):
-        super().__init__(server, key, index, out, None, round)
+    def __init__(self, server: int, key: int, index: int, round: int, out: np.ndarray, rows: np.ndarray):
+        super().__init__(server, key, index, round, out)
         self.rows = rows
 
 
 class Push(Request):
     """A contribution (protocol/session.py): data [n], or n values in 2-bit form.
 
-    done:     called when the push has ended, before its group is told.
-    place:    place of data, if it is in shared memory.
-    release:  called when data is not needed any more.
+    done:       called when the push has ended, before its group is told.
+    place:      place of data, if it is in shared memory.
+    release:    called when data is not needed any more.
+    threshold:  of the 2-bit form; 0: data holds the values.
     """
 
-    __slots__ = ("code", "data", "done", "initial", "n", "nbytes", "place", "process", "release", "round", "seq", "state",
-                 "threshold")
+    __slots__ = ("code", "data", "done", "initial", "n", "nbytes", "place", "process", "release", "seq", "state", "threshold")
 
-    def __init__(self, server: int, key: int, index: int, data: np.ndarray, round: int, out: np.ndarray | None,
+    def __init__(self, server: int, key: int, index: int, round: int, out: np.ndarray | None, data: np.ndarray,
                  done: Done = lambda error: None, *, place: Place | None = None, out_place: Place | None = None,
-                 initial: bool = False, release: Callable[[], None] = lambda: None, code: int = -1, n: int = -1,
-                 threshold: float = 0):
-        super().__init__(server, key, index, out, out_place)
-        self.data, self.round, self.done, self.place, self.release, self.initial = data, round, done, place, release, initial
+                 initial: bool = False, release: Callable[[], None] = lambda: None, n: int = -1, threshold: float = 0):
+        super().__init__(server, key, index, round, out, out_place)
+        self.data, self.done, self.place, self.release, self.initial = data, done, place, release, initial
         self.nbytes = data.nbytes
-        self.code = CODES[data.dtype] if code < 0 else code
-        self.n = len(data) if n < 0 else n
+        self.code, self.n = (TWO_BITS, n) if threshold else (CODES[data.dtype], len(data))
         self.threshold, self.seq, self.process, self.state = threshold, 0, -1, State.QUEUED
         if initial:
             self.size = self.n
@@ -138,8 +133,8 @@ class PushRows(Push):
 
     __slots__ = ("rows", "width")
 
-    def __init__(self, server: int, key: int, index: int, rows: np.ndarray, data: np.ndarray, width: int, round: int, done: Done):
-        super().__init__(server, key, index, data, round, None, done)
+    def __init__(self, server: int, key: int, index: int, round: int, rows: np.ndarray, data: np.ndarray, width: int, done: Done):
+        super().__init__(server, key, index, round, None, data, done)
         self.rows, self.width = rows, width
 
     def runs(self) -> Iterable[tuple[Record, Any]]:

@@ -209,7 +209,7 @@ class SimulatedWorker:
         fill = {e["key"] for e in m["fill"]}
         if fill:
             yield from self._all(lambda k, i, out: requests.Push(
-                self.keys[k].slices[i][0], self.keys[k].id, i, job.first(k)[slice(*self.keys[k].slices[i][1:])], 0, None,
+                self.keys[k].slices[i][0], self.keys[k].id, i, 0, None, job.first(k)[slice(*self.keys[k].slices[i][1:])],
                 initial=True), [k for k in SIZES if tag(k) in fill])
         if m.get("first"):
             m = yield from self._request("filled", keys=[e["key"] for e in m["keys"]])
@@ -268,7 +268,7 @@ class SimulatedWorker:
             key.round = client.common_round(rounds, key.id, len(key.slices))
 
     def _fetch(self, k, i, out):
-        return requests.Pull(self.keys[k].slices[i][0], self.keys[k].id, i, out, None, self.keys[k].round)
+        return requests.Pull(self.keys[k].slices[i][0], self.keys[k].id, i, self.keys[k].round, out)
 
     def _all(self, make, keys):
         ended = Future()
@@ -326,7 +326,7 @@ class SimulatedWorker:
             self.job.known[self] = {entry for entry in self.job.known[self] if entry[1] != k}
             for i, (where, a, b) in enumerate(key.slices):
                 data = self.job.data(b - a)
-                work.append(requests.Push(where, key.id, i, data, key.round, key.value[a:b],
+                work.append(requests.Push(where, key.id, i, key.round, key.value[a:b], data,
                                       release=lambda data=data: data.view(np.uint8).fill(0xFF)))
                 work[-1].done = self._done(work[-1], k, i, data.copy(), key.value[a:b])
         self._submit(work, lambda error: self._free(group))
@@ -342,7 +342,7 @@ class SimulatedWorker:
             data = self.job.data(len(numbers) * WIDTH)
             dense = np.zeros((count, WIDTH), data.dtype)
             dense[numbers] = data.reshape(-1, WIDTH)
-            work.append(requests.PushRows(where, key.id, i, numbers, data, WIDTH, key.round, None))
+            work.append(requests.PushRows(where, key.id, i, key.round, numbers, data, WIDTH, None))
             work[-1].done = self._done(work[-1], "rows", i, dense.reshape(-1), None)
         self._submit(work, lambda error: self._free(["rows"]))
 
