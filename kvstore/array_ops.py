@@ -111,23 +111,26 @@ def add_up_all(sums: Sequence[tuple[Sequence[NDArray], NDArray]], priority: int 
 
 
 def _add(arrays: Sequence[NDArray], total: NDArray) -> None:
-    out = total.device_array()
-    if len(arrays) == 1:
-        np.copyto(out, host(arrays[0]))
+    out, terms = total.device_array(), [host(a) for a in arrays]
+    if len(terms) <= 2 or out.size <= _BLOCK:
+        sum_into(out, terms)
         return
+    flat = [a.reshape(-1) for a in (out, *terms)]
+    for at in range(0, out.size, _BLOCK):
+        into, *blocks = [a[at:at + _BLOCK] for a in flat]
+        sum_into(into, blocks)
+
+
+def sum_into(out: np.ndarray, terms: Sequence[np.ndarray]) -> None:
+    """Write the sum of terms, added from first to last, to out."""
+    if len(terms) == 1:
+        np.copyto(out, terms[0])
+        return
+    first, second, *rest = terms
     with np.errstate(all="ignore"):  # an overflow shows as inf, as it does in every other addition
-        first, second, *rest = [host(a) for a in arrays]
-        if not rest or out.size <= _BLOCK:
-            np.add(first, second, out=out)
-            for a in rest:
-                np.add(out, a, out=out)
-            return
-        flat = [a.reshape(-1) for a in (out, first, second, *rest)]
-        for at in range(0, out.size, _BLOCK):
-            into, first, second, *rest = [a[at:at + _BLOCK] for a in flat]
-            np.add(first, second, out=into)
-            for a in rest:
-                np.add(into, a, out=into)
+        np.add(first, second, out=out)
+        for term in rest:
+            np.add(out, term, out=out)
 
 
 def add_up_each(sums: Sequence[tuple[Sequence[NDArray], NDArray]], priority: int = 0, inline: bool = False) -> None:

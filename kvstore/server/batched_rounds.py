@@ -14,10 +14,11 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from ...errors import FrameError
+from ..array_ops import sum_into
 from ..protocol.rounds import Rounds
 from ..wire.frame import DTYPES, INLINE, NOTHING, TWO_BITS, WANT_VALUE, FrameType, WireFrame, encode
 from ..wire.shared_memory import SegmentViews
-from .values import Name, StoredValue, StoredValues, add_up
+from .values import Name, StoredValue, StoredValues
 
 _FEWEST = 4  # records of a frame: a smaller frame is faster key by key
 _CACHE_BYTES = 4 << 20  # of the layouts that are kept
@@ -203,8 +204,8 @@ class BatchedRounds:
 
     def _sum(self, contributions: Sequence[np.ndarray], temporary: bool) -> np.ndarray:
         """Return the sum. temporary: it is not used after the next call, so that its memory can be used again."""
-        first, *rest = contributions
-        if not rest:
+        first = contributions[0]
+        if len(contributions) == 1:
             return first
         if not temporary:
             total = np.empty_like(first)
@@ -212,5 +213,5 @@ class BatchedRounds:
             if len(self._scratch) < first.nbytes:
                 self._scratch = np.empty(first.nbytes, np.uint8)
             total = self._scratch[:first.nbytes].view(first.dtype)
-        add_up(contributions, total)
+        sum_into(total, contributions)
         return total

@@ -19,6 +19,7 @@ from ...errors import FileError, FrameError, KVStoreError
 from ...ndarray import NDArray, RowSparseNDArray
 from ...ndarray.core.array_core import allocate
 from ...ndarray.core.chunk import Chunk, layout_of
+from ..array_ops import sum_into
 from ..protocol.placement import untag
 from ..protocol.row_sparse import Rows
 from ..protocol.row_sparse import add as add_rows
@@ -72,7 +73,7 @@ class StoredValue:
             self._update_rows(contributions)
             return
         if self.updater is None:
-            add_up(contributions, self.flat)
+            sum_into(self.flat, contributions)
             return
         first = contributions[0]
         if len(contributions) == 1 and first.flags.aligned:
@@ -81,7 +82,7 @@ class StoredValue:
             grad = self.sum
             if grad is None:
                 grad = self.sum = allocate(layout_of(self.array.shape, self.flat.dtype, cpu()))
-            add_up(contributions, grad.device_array().reshape(-1))
+            sum_into(grad.device_array().reshape(-1), contributions)
         self.updater(untag(self.key), grad, self.array)
         self.array.wait_to_read()
 
@@ -96,18 +97,6 @@ class StoredValue:
             return
         self.updater(untag(self.key), RowSparseNDArray(total.indices, as_ndarray(total.values), shape), self.array)
         self.array.wait_to_read()
-
-
-def add_up(contributions: Sequence[np.ndarray], out: np.ndarray) -> None:
-    """Write the sum of contributions, added from first to last, to out."""
-    first, *rest = contributions
-    if not rest:
-        np.copyto(out, first)
-        return
-    with np.errstate(all="ignore"):
-        np.add(first, rest[0], out=out)
-        for c in rest[1:]:
-            np.add(out, c, out=out)
 
 
 class PartialPush:
