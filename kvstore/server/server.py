@@ -41,7 +41,7 @@ from ..wire.frame import (
 )
 from ..wire.shared_memory import SegmentViews
 from .batched_rounds import AppliedBatch, BatchedRounds
-from .values import Name, PartialPush, PartialPushRows, StoredValue, StoredValues
+from .values import Name, PartialPush, StoredValue, StoredValues
 
 Out = tuple[int, bytes, list[Any]]  # rank, head, payload in pieces of bytes
 _log = logging.getLogger(__name__)
@@ -79,7 +79,7 @@ class Server:
         self._generation = 0  # of the members, as the coordinator counts
         self._views: dict[int, SegmentViews] = {}
         self._batched = BatchedRounds(self.values, self.rounds, self._views)
-        self._partial: dict[tuple[int, Name], PartialPush | PartialPushRows] = {}
+        self._partial: dict[tuple[int, Name], PartialPush] = {}
         self._replies: dict[tuple[int, Name], _Reply] = {}
         self._acknowledged: dict[int, list[Acknowledge]] = {}
         self._waiting_pulls: list[tuple[int, WireFrame]] = []  # for a round, or for slower workers
@@ -296,17 +296,17 @@ class Server:
         if r.n != size:
             if self._is_stale(rank, r, seq, r.offset + r.n == size):
                 return
-            complete = self._collect(rank, r, data, PartialPush((r.round, seq), size))
+            complete = self._collect(rank, r, seq, size, data)
             if complete is None:
                 return
-            data = complete
+            (data,) = complete
         self._execute(self.rounds.push(r.name, rank, r.round, data, resent))
 
-    def _collect(self, rank: int, r: Record, run: Any, new: PartialPush | PartialPushRows) -> Any:
-        """Add a run to the contribution that it belongs to, which may be new, and return its data when it is complete."""
+    def _collect(self, rank: int, r: Record, seq: int, size: int, *run: np.ndarray) -> list[np.ndarray] | None:
+        """Add a run to the contribution of that size that it belongs to, and return its data when it is complete."""
         partial = self._partial.get((rank, r.name))
-        if partial is None or type(partial) is not type(new) or (partial.attempt, partial.size) != (new.attempt, new.size):
-            partial = self._partial[rank, r.name] = new
+        if partial is None or (partial.attempt, partial.size, len(partial.data)) != ((r.round, seq), size, len(run)):
+            partial = self._partial[rank, r.name] = PartialPush((r.round, seq), size)
         complete = partial.add(r.offset, run)
         if complete is not None:
             del self._partial[rank, r.name]
@@ -352,10 +352,11 @@ class Server:
         if self._is_stale(rank, r, frame.seq, r.offset + count == r.at):
             return
         run = np.frombuffer(frame.payload, value.flat.dtype, r.n).reshape(count, *value.array.shape[1:])
-        complete = self._collect(rank, r, Rows(indices, run.copy()), PartialPushRows((r.round, frame.seq), r.at))
+        complete = self._collect(rank, r, frame.seq, r.at, indices, run)
         if complete is not None:
+            _check_ascending(complete[0], rows)
             value.sparse = True
-            self._execute(self.rounds.push(r.name, rank, r.round, complete, not frame.flags & WANT_VALUE))
+            self._execute(self.rounds.push(r.name, rank, r.round, Rows(*complete), not frame.flags & WANT_VALUE))
 
     def _on_pull_rows(self, rank: int, frame: WireFrame) -> None:
         """Answer with some rows of a value, in frames of up to CHUNK."""
@@ -377,8 +378,7 @@ class Server:
         if len(payload) != at + 8 * count:
             raise FrameError(f"frame: a payload of {len(payload)} bytes; {count} row indices after {at} bytes were expected")
         indices = np.frombuffer(payload, "<i8", count, at).copy()
-        if count and (indices[0] < 0 or indices[-1] >= rows or (indices[1:] <= indices[:-1]).any()):
-            raise FrameError(f"frame: the row indices do not ascend from 0 to {rows - 1}")
+        _check_ascending(indices, rows)
         return indices
 
     def _require_optimizer(self) -> None:
@@ -568,6 +568,11 @@ class Server:
             return [(answer, b"")]
         size, runs = value.flat.itemsize, [value.raw[at:at + RUN].data for at in range(0, max(len(value.raw), 1), RUN)]
         return [(answer._replace(segment=INLINE, offset=i * RUN // size, n=len(run) // size), run) for i, run in enumerate(runs)]
+
+
+def _check_ascending(indices: np.ndarray, rows: int) -> None:
+    if len(indices) and (indices[0] < 0 or indices[-1] >= rows or (indices[1:] <= indices[:-1]).any()):
+        raise FrameError(f"frame: the row indices do not ascend from 0 to {rows - 1}")
 
 
 def _describe(e: Exception, with_class: bool = False) -> str:

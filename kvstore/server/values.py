@@ -100,42 +100,25 @@ class StoredValue:
 
 
 class PartialPush:
-    """A contribution of `size` elements that arrives in several runs. attempt: its round, and the number of its frames."""
+    """A contribution that arrives in several runs, each some arrays of equal length: elements, or row indices and their rows.
+
+    attempt:  its round, and the number of its frames.
+    size:     elements or rows of all runs together.
+    """
 
     def __init__(self, attempt: tuple[int, int], size: int):
         self.attempt, self.size, self.missing, self.seen = attempt, size, size, set[int]()
-        self.data: np.ndarray | None = None
+        self.data: list[np.ndarray] = []
 
-    def add(self, offset: int, run: np.ndarray) -> np.ndarray | None:
+    def add(self, offset: int, run: Sequence[np.ndarray]) -> list[np.ndarray] | None:
         """Add a run, and return all data when they are complete. A repeated run counts once."""
-        if self.data is None:
-            self.data = np.empty(self.size, run.dtype)
+        self.data = self.data or [np.empty((self.size, *part.shape[1:]), part.dtype) for part in run]
         if offset not in self.seen:
             self.seen.add(offset)
-            self.data[offset:offset + len(run)] = run
-            self.missing -= len(run)
+            for whole, part in zip(self.data, run):
+                whole[offset:offset + len(part)] = part
+            self.missing -= len(run[0])
         return self.data if self.missing <= 0 else None
-
-
-class PartialPushRows:
-    """A contribution of `size` rows that arrives in several runs. attempt: as in `PartialPush`."""
-
-    def __init__(self, attempt: tuple[int, int], size: int):
-        self.attempt, self.size, self.runs = attempt, size, dict[int, Rows]()
-
-    def add(self, offset: int, run: Rows) -> Rows | None:
-        """Add a run, and return all rows when they are complete. A repeated run counts once.
-
-        Raises FrameError if the runs do not fit together.
-        """
-        self.runs[offset] = run
-        if sum(len(r.indices) for r in self.runs.values()) < self.size:
-            return None
-        runs = [self.runs[at] for at in sorted(self.runs)]
-        rows = runs[0] if len(runs) == 1 else Rows(*(np.concatenate(parts) for parts in zip(*runs)))
-        if len(rows.indices) != self.size or (rows.indices[1:] <= rows.indices[:-1]).any():
-            raise FrameError("frame: the row indices are not ascending")
-        return rows
 
 
 class StoredValues:
