@@ -15,10 +15,11 @@ import subprocess
 import sys
 import tempfile
 import time
-from abc import ABC, abstractmethod
+from abc import abstractmethod
 from collections.abc import Sequence
+from contextlib import AbstractContextManager
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any
 
 from ...errors import KVStoreError, ParameterError
 from ..wire.frame import pack
@@ -29,21 +30,36 @@ _START_TIMEOUT = 60.0  # seconds
 _TRIES, _ANSWER_TIMEOUT = 5, 2000  # ms: the coordinator may be restarting
 _LARGEST = 1 << 20  # bytes of a message
 _log = logging.getLogger(__name__)
-_J = TypeVar("_J", bound="Job")
 
 
-class Job(ABC):
+class Job(AbstractContextManager["Job"]):
     """A job whose processes have been started, and its workers. A subclass starts them, waits until some end, and ends them.
 
-    file:  the job file, which workers on this machine read.
+    policy:           how dist_sync reacts to the death of a worker. "fail": with an error. "wait": for a replacement. "shrink":
+                      it continues without the worker.
+    snapshot_rounds:  rounds of a key between two snapshots; 0: no snapshots, and the death of a server ends the job.
+    max_staleness:    dist_async: a worker's pull of a key waits while the worker has pushed it more than so many times more often
+                      than the slowest; None: no limit.
+    interface:        the address to listen on.
+    file:             the job file, which workers on this machine read.
+    settings:         the parameters, as the coordinator needs them.
     """
 
-    def __init__(self, workers: int, servers: int, policy: str):
+    def __init__(self, workers: int, servers: int, policy: str, snapshot_rounds: int | None, max_staleness: int | None,
+                 interface: str):
         if policy not in POLICIES:
             raise ParameterError(f"KVStore: policy={policy!r} is not one of {', '.join(POLICIES)}.")
         if workers < 1 or servers < 1:
             raise ParameterError(f"KVStore: {workers} workers and {servers} servers: at least one of each is needed.")
+        if max_staleness is None and os.environ.get("TRITIUM_KV_MAX_STALENESS"):
+            max_staleness = int(os.environ["TRITIUM_KV_MAX_STALENESS"])
+        if max_staleness is not None and max_staleness < 0:
+            raise ParameterError(f"KVStore: max_staleness={max_staleness} must be 0 or more.")
+        if snapshot_rounds is None:
+            snapshot_rounds = int(os.environ.get("TRITIUM_KV_SNAPSHOT_ROUNDS", "10"))
         self.id = secrets.token_hex(8)
+        self.settings = {"job": self.id, "workers": workers, "servers": servers, "policy": policy,
+                         "snapshot_rounds": snapshot_rounds, "max_staleness": max_staleness, "interface": interface}
         self.folder = Path(tempfile.mkdtemp(prefix="tritium-job-"))
         self.file = self.folder / "worker.json"
 
@@ -101,38 +117,20 @@ class Job(ABC):
         finally:
             context.destroy(linger=0)
 
-    def __enter__(self: _J) -> _J:
-        return self
-
     def __exit__(self, *exc: object) -> None:
         self.close()
 
 
 class LocalJob(Job):
-    """A job with so many workers and servers on this machine.
-
-    policy:           how dist_sync reacts to the death of a worker. "fail": with an error. "wait": for a replacement. "shrink":
-                      it continues without the worker.
-    snapshot_rounds:  rounds of a key between two snapshots; 0: no snapshots, and the death of a server ends the job.
-    max_staleness:    dist_async: a worker's pull of a key waits while the worker has pushed it more than so many times more often
-                      than the slowest; None: no limit.
-    interface:        the address to listen on.
-    """
+    """A job with so many workers and servers on this machine."""
 
     def __init__(self, workers: int = 1, servers: int = 1, *, policy: str = "fail", snapshot_rounds: int | None = None,
                  max_staleness: int | None = None, interface: str | None = None):
         from ..wire import sockets
 
-        if max_staleness is None and os.environ.get("TRITIUM_KV_MAX_STALENESS"):
-            max_staleness = int(os.environ["TRITIUM_KV_MAX_STALENESS"])
-        if max_staleness is not None and max_staleness < 0:
-            raise ParameterError(f"KVStore: max_staleness={max_staleness} must be 0 or more.")
-        super().__init__(workers, servers, policy)
-        snapshot_rounds = int(os.environ.get("TRITIUM_KV_SNAPSHOT_ROUNDS", "10")) if snapshot_rounds is None else snapshot_rounds
-        interface = interface or os.environ.get("TRITIUM_KV_INTERFACE", "127.0.0.1")
-        sockets.write_secret(self.folder / "job.json", {
-            "job": self.id, "workers": workers, "servers": servers, "policy": policy, "snapshot_rounds": snapshot_rounds,
-            "max_staleness": max_staleness, "interface": interface})
+        super().__init__(workers, servers, policy, snapshot_rounds, max_staleness,
+                         interface or os.environ.get("TRITIUM_KV_INTERFACE", "127.0.0.1"))
+        sockets.write_secret(self.folder / "job.json", self.settings)
         reading, self._alive = os.pipe()
         try:
             self.host = subprocess.Popen([sys.executable, "-m", f"{__package__}.host", str(self.folder)], stdin=reading,

@@ -93,18 +93,20 @@ class RayJob(Job):
     interface:  the address that every process listens on; default: its machine's address in the cluster. The coordinator stays on
                 this machine, at one address.
     snapshots:  a folder that every machine sees, so that a server may restart on another one (TRITIUM_KV_SNAPSHOT_DIR).
-    The other parameters are those of `LocalJob`.
+    The other parameters are those of `Job`.
     """
 
-    def __init__(self, address: str, workers: int = 1, servers: int = 1, *, policy: str = "fail", snapshot_rounds: int = 10,
-                 max_staleness: int | None = None, interface: str | None = None, snapshots: str | None = None):
+    def __init__(self, address: str, workers: int = 1, servers: int = 1, *, policy: str = "fail",
+                 snapshot_rounds: int | None = None, max_staleness: int | None = None, interface: str | None = None,
+                 snapshots: str | None = None):
         import ray
         from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 
         from ..wire import sockets
 
         require_token()
-        super().__init__(workers, servers, policy)
+        super().__init__(workers, servers, policy, snapshot_rounds, max_staleness,
+                         interface or os.environ.get("TRITIUM_KV_INTERFACE", ""))
         self.ray: Any = ray
         try:
             ray.init(address=address, namespace=f"tritium-{self.id}", logging_level=logging.ERROR, log_to_driver=True)
@@ -114,14 +116,12 @@ class RayJob(Job):
                                f"{str(e).splitlines()[0] if str(e) else type(e).__name__}. Check RAY_AUTH_TOKEN_PATH.") from e
         base = snapshots or os.environ.get("TRITIUM_KV_SNAPSHOT_DIR") or str(self.folder)
         self._snapshots = Path(base) / f"tritium-{self.id}"
-        job = {"job": self.id, "workers": workers, "servers": servers, "policy": policy, "snapshot_rounds": snapshot_rounds,
-               "max_staleness": max_staleness, "interface": interface or os.environ.get("TRITIUM_KV_INTERFACE", "")}
         this_node = NodeAffinitySchedulingStrategy(ray.get_runtime_context().get_node_id(), soft=False)
         self.coordinator = self._actor(CoordinatorActor, num_cpus=0, name="coordinator", max_restarts=-1, max_task_retries=-1,
-                                       scheduling_strategy=this_node).remote(job, str(self.folder / "coordinator.json"))
+                                       scheduling_strategy=this_node).remote(self.settings, str(self.folder / "coordinator.json"))
         credentials, self._credentials = self._get([self.coordinator.credentials.remote(role) for role in ("server", "worker")])
         server = self._actor(ServerActor, num_cpus=1, max_restarts=-1, max_task_retries=-1, scheduling_strategy="SPREAD")
-        credentials = {**credentials, "interface": job["interface"]}
+        credentials = {**credentials, "interface": self.settings["interface"]}
         self.servers = [server.remote(credentials, i, str(self._snapshots / f"server-{i}")) for i in range(servers)]
         self._get([s.pid.remote() for s in self.servers])
         sockets.write_secret(self.file, self._credentials)
