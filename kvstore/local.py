@@ -41,36 +41,39 @@ class LocalKVStore(KVStore):
     # ---- keys ---------------------------------------------------------------------------------------------------
     def init(self, key: Key | Sequence[Key], value: Any) -> None:
         for k, arrays in first_values(key, value):
-            self._same_type("KVStore.init", k)
-            if k in self._values or len(arrays) > 1:
-                raise ParameterError(f"KVStore.init: key {k!r} exists already. Call init once for a key; push changes its value.")
+            self._check_new(k, arrays)
             ctx = arrays[0].context if self._on_device else cpu(0)
             self._values[k] = empty(arrays[0].shape, ctx=ctx, dtype=arrays[0].dtype)
             self._nbytes += arrays[0].nbytes
             copy(arrays[0], self._values[k])
 
-    def _same_type(self, caller: str, key: Key) -> None:
+    def _check_new(self, key: Key, arrays: Sequence[NDArray]) -> None:
+        """Raise ParameterError unless init may create the key."""
         kind = str if isinstance(key, str) else int
         if self._key_type not in (None, kind):
-            raise ParameterError(f"{caller}: keys are all int or all str: {key!r} is a {kind.__name__}, "
+            raise ParameterError(f"KVStore.init: keys are all int or all str: {key!r} is a {kind.__name__}, "
                                  f"earlier keys are {self._key_type.__name__}.")
         self._key_type = kind
+        if key in self._values or len(arrays) > 1:
+            raise ParameterError(f"KVStore.init: key {key!r} exists already. Call init once for a key; push changes its value.")
 
-    def _stored(self, caller: str, key: Key) -> NDArray:
-        try:
-            return self._values[key]
-        except KeyError:
-            raise ParameterError(f"{caller}: no key {key!r}.{nearest(str(key), map(str, self._values))} "
-                                 f"Call init({key!r}, value) first.") from None
+    def _pairs(self, caller: str, key: Key | Sequence[Key], value: Any) -> list[tuple[Key, list[Any]]]:
+        """Return `pairs`. Raises ParameterError for an unknown key, ShapeError for an array unlike its key's value."""
+        todo = pairs(caller, key, value)
+        for k, arrays in todo:
+            stored = self._values.get(k)
+            if stored is None:
+                raise ParameterError(f"{caller}: no key {k!r}.{nearest(str(k), map(str, self._values))} "
+                                     f"Call init({k!r}, value) first.")
+            for a in arrays:
+                if tuple(stored.shape) != tuple(a.shape) or np.dtype(stored.dtype) != np.dtype(a.dtype):
+                    raise ShapeError(f"{caller}: key {k!r} holds {describe(stored)}, this is {describe(a)}. "
+                                     f"A key keeps the shape and dtype of its initial value.")
+        return todo
 
     # ---- values -------------------------------------------------------------------------------------------------
     def push(self, key: Key | Sequence[Key], value: Any, priority: int = 0) -> None:
-        caller = "KVStore.push"
-        todo = pairs(caller, key, value)
-        for k, arrays in todo:  # everything is checked before anything is pushed
-            for a in arrays:
-                check_layout(caller, k, self._stored(caller, k), a)
-        todo = self._push_sparse(todo, priority)
+        todo = self._push_sparse(self._pairs("KVStore.push", key, value), priority)
         for k, arrays in todo:
             stored = self._values[k]
             if self._on_device and not stored.context.is_gpu and arrays[0].context.is_gpu:
@@ -113,26 +116,21 @@ class LocalKVStore(KVStore):
         caller = "KVStore.pull"
         if out is None:
             raise ParameterError(f"{caller}: give the array to fill: pull(key, out=array).")
-        todo = pairs(caller, key, out)
+        todo = self._pairs(caller, key, out)
         for k, arrays in todo:
-            for a in arrays:
-                check_layout(caller, k, self._stored(caller, k), a)
-                if type(a) is RowSparseNDArray:
-                    raise ParameterError(f"{caller}: key {k!r}: pull cannot fill a row-sparse array. Use "
-                                         f"row_sparse_pull(key, out, row_ids=ids).")
+            if RowSparseNDArray in map(type, arrays):
+                raise ParameterError(f"{caller}: key {k!r}: pull cannot fill a row-sparse array. Use "
+                                     f"row_sparse_pull(key, out, row_ids=ids).")
         copy_all([(self._values[k], a) for k, arrays in todo for a in arrays], priority, self._is_small)
 
     def row_sparse_pull(self, key: Any, out: Any = None, priority: int = 0, row_ids: Any = None) -> None:
         caller = "KVStore.row_sparse_pull"
         if out is None or row_ids is None:
             raise ParameterError(f"{caller}: give the array to fill and the rows: row_sparse_pull(key, out=array, row_ids=ids).")
-        todo = pairs(caller, key, out)
-        outs = [(k, a) for k, arrays in todo for a in arrays]
+        outs = [(k, a) for k, arrays in self._pairs(caller, key, out) for a in arrays]
         ids = list(row_ids) if isinstance(row_ids, (list, tuple)) else [row_ids] * len(outs)
         if len(ids) != len(outs):
             raise ParameterError(f"{caller}: {len(outs)} arrays to fill, {len(ids)} arrays of row indices. Give one of each.")
-        for k, a in outs:
-            check_layout(caller, k, self._stored(caller, k), a)
         for (k, a), rows in zip(outs, ids):
             self._pull_rows(k, a, rows, priority)
 
@@ -192,10 +190,3 @@ def read_states(fname: str | os.PathLike) -> bytes:
         return read_file(fname)
     except OSError as e:
         raise FileError(f"{fname}: cannot be read: {e.strerror}.") from e
-
-
-def check_layout(caller: str, key: Key, stored: NDArray, value: NDArray) -> None:
-    """Raise ShapeError unless value has the shape and dtype of the stored value."""
-    if tuple(stored.shape) != tuple(value.shape) or np.dtype(stored.dtype) != np.dtype(value.dtype):
-        raise ShapeError(f"{caller}: key {key!r} holds {describe(stored)}, this is {describe(value)}. "
-                         f"A key keeps the shape and dtype of its initial value.")

@@ -32,7 +32,7 @@ from ...ndarray import NDArray, RowSparseNDArray, empty, zeros
 from ..array_ops import add_up, add_up_each, copy, queue, queue_async
 from ..base import Key, first_values, pairs
 from ..job.local_job import LocalJob
-from ..local import LocalKVStore, check_layout, read_states
+from ..local import LocalKVStore, read_states
 from ..protocol.placement import tag
 from ..protocol.row_sparse import add_up_rows, row_indices, row_size, slice_shape, splits_between_rows
 from ..server import optimizer_codec
@@ -158,14 +158,11 @@ class DistKVStore(LocalKVStore):
     # ---- keys -----------------------------------------------------------------------------------------------------------
     def init(self, key: Key | Sequence[Key], value: Any) -> None:
         """Create keys. Returns when every worker has called it. The values of rank 0 are used."""
-        caller = "KVStore.init"
         todo = first_values(key, value)
         for k, arrays in todo:
-            self._same_type(caller, k)
-            if k in self._values or len(arrays) > 1:
-                raise ParameterError(f"{caller}: key {k!r} exists already. Call init once for a key; push changes its value.")
+            self._check_new(k, arrays)
             if np.dtype(arrays[0].dtype) not in CODES:
-                raise ParameterError(f"{caller}: key {k!r}: values of dtype {np.dtype(arrays[0].dtype)} cannot be sent.")
+                raise ParameterError(f"KVStore.init: key {k!r}: values of dtype {np.dtype(arrays[0].dtype)} cannot be sent.")
         large = [[t] for t in todo if t[1][0].nbytes >= _SMALL]
         for group in filter(None, [[t for t in todo if t[1][0].nbytes < _SMALL], *large]):
             buffer = SendBuffer(self._client, [a[0] for _, a in group], separate=True)
@@ -237,14 +234,10 @@ class DistKVStore(LocalKVStore):
 
     # ---- values ---------------------------------------------------------------------------------------------------------
     def push(self, key: Key | Sequence[Key], value: Any, priority: int = 0) -> None:
-        caller = "KVStore.push"
-        todo = pairs(caller, key, value)
-        for k, arrays in todo:
-            for a in arrays:
-                check_layout(caller, k, self._stored(caller, k), a)
+        todo = self._pairs("KVStore.push", key, value)
         if self._updater is not None and not self._optimizers:
-            raise KVStoreError(f"{caller}: an updater function cannot be sent to the servers. Use set_optimizer, or pull and "
-                               f"update in this process.")
+            raise KVStoreError("KVStore.push: an updater function cannot be sent to the servers. Use set_optimizer, or pull and "
+                               "update in this process.")
         todo = self._push_sparse(todo, priority)
         group: list[tuple[Key, Sequence[NDArray]]] = []
         nbytes = round = 0
