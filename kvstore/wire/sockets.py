@@ -68,10 +68,8 @@ class Authenticator:
 def listen(context: zmq.Context, keys: CurveKeys, domain: str, interface: str, largest: int, port: int = 0
            ) -> tuple[zmq.Socket, str]:
     """Return a ROUTER that listens on a port of interface (0: any free port), and its address. largest: bytes of one message."""
-    s = context.socket(zmq.ROUTER)
-    s.curve_server, s.curve_publickey, s.curve_secretkey = True, keys.public.encode(), keys.secret.encode()
-    s.zap_domain = domain.encode()
-    _set_limits(s, largest)
+    s = _socket(context, zmq.ROUTER, keys, largest)
+    s.curve_server, s.zap_domain = True, domain.encode()
     s.rcvhwm = 64  # messages: a peer that sends faster than this process works must wait
     s.setsockopt(zmq.HANDSHAKE_IVL, _HANDSHAKE_TIMEOUT)
     s.setsockopt(zmq.ROUTER_HANDOVER, 0)
@@ -90,10 +88,8 @@ def connect(context: zmq.Context, keys: CurveKeys, server_key: str, address: str
     largest:  bytes of one message.
     most:     messages that may wait in the socket; 0: any number.
     """
-    s = context.socket(zmq.DEALER)
-    s.curve_publickey, s.curve_secretkey, s.curve_serverkey = keys.public.encode(), keys.secret.encode(), server_key.encode()
-    _set_limits(s, largest)
-    s.sndhwm = most
+    s = _socket(context, zmq.DEALER, keys, largest)
+    s.curve_serverkey, s.sndhwm = server_key.encode(), most
     s.setsockopt(zmq.RECONNECT_IVL, 50)
     s.setsockopt(zmq.RECONNECT_IVL_MAX, 500)
     s.connect(address)
@@ -105,13 +101,15 @@ def connect_to_coordinator(context: zmq.Context, job: dict[str, Any], largest: i
     return connect(context, CurveKeys(job["public"], job["secret"]), job["coordinator_key"], job["address"], largest)
 
 
-def _set_limits(s: zmq.Socket, largest: int) -> None:
-    s.linger = 0
-    s.sndhwm = s.rcvhwm = 0
+def _socket(context: zmq.Context, type: int, keys: CurveKeys, largest: int) -> zmq.Socket:
+    s = context.socket(type)
+    s.curve_publickey, s.curve_secretkey = keys.public.encode(), keys.secret.encode()
+    s.linger = s.sndhwm = s.rcvhwm = 0
     s.setsockopt(zmq.MAXMSGSIZE, largest)
     timeout = int(1000 * float(os.environ.get(_LOST_AFTER, "10")))
     s.setsockopt(zmq.HEARTBEAT_IVL, timeout // _HEARTBEATS)
     s.setsockopt(zmq.HEARTBEAT_TIMEOUT, timeout)
+    return s
 
 
 class ConnectionMonitor:
