@@ -495,8 +495,9 @@ class Coordinator:
                 continue
             still.append((rank, m))
         self._waiting = still
-        error = self._barrier_error()
-        if error:
+        dead = [r for r, w in self._workers.items() if w.gone == "died"]
+        if dead and self.policy == "fail":
+            error = f"barrier: worker {', '.join(map(str, dead))} died"
             sends += [(self._workers[rank].peer, {"id": m.get("id"), "error": error})
                       for rank, messages in self._at_barrier.items() for m in messages]
             self._at_barrier = {}
@@ -532,10 +533,6 @@ class Coordinator:
             return answer("")
         self._generation += 1
         return self._notify_members(answer) + self._notify_gone()
-
-    def _barrier_error(self) -> str:
-        dead = [r for r, w in self._workers.items() if w.gone == "died"]
-        return f"barrier: worker {', '.join(map(str, dead))} died" if dead and self.policy == "fail" else ""
 
     def _worker_barrier(self, peer: Any, m: Message) -> Sends:
         """Handle a worker at its n-th barrier; n shows a request that is sent again. leave: the worker leaves with it."""
