@@ -34,17 +34,16 @@ class Client:
 
     file:     the job file (local_job.py).
     kind:     "sync" or "async".
-    timeout:  seconds after which a request fails; a warning is logged after `stall`.
+    timeout:  seconds after which a request fails.
     pool:     shared memory; None before the worker has joined.
     probe:    content of the shared memory, from which a server sees that it runs on the same host; None: no shared memory.
     shared:   all servers read this worker's shared memory.
     """
 
-    def __init__(self, file: Path, kind: str, *, rank: int | str | None = None, timeout: float | None = None,
-                 stall: float = 30.0):
+    def __init__(self, file: Path, kind: str, *, rank: int | str | None = None, timeout: float | None = None):
         job = sockets.read_secret(file)
         self.job: str = job["job"]
-        self.timeouts = Timeouts(float(os.environ.get("TRITIUM_KV_TIMEOUT", "600")) if timeout is None else timeout, stall)
+        self.timeouts = Timeouts(float(os.environ.get("TRITIUM_KV_TIMEOUT", "600")) if timeout is None else timeout)
         self.kind = kind
         self.servers: list[RemoteServer] = []
         self.key_names: dict[int, str] = {}  # key number -> key, for messages

@@ -34,7 +34,7 @@ class Timeouts:
     """timeout: seconds until a request fails. stall: seconds until a warning is logged."""
 
     timeout: float
-    stall: float
+    stall: float = 30.0
 
 
 class ServerListener(Protocol):
@@ -95,13 +95,13 @@ class CoordinatorConnection:
     def request(self, op: str, timeout: float, **fields: Any) -> dict[str, Any]:
         """Send a request and wait. Raises KVStoreError for a rejection or a timeout. Long waits are reported."""
         name = "init" if op == "filled" else op  # the caller knows only init
-        request = self._new(op, **fields)
-        self._loop.call_soon(lambda: self.send(request))
+        request = self._start(op, **fields)
         end = time.monotonic() + timeout
         while not _is_done(request.answer, min(self._timeouts.stall, end - time.monotonic())):
             ranks, why = self._missing(op) if self.lost_since is None else ([], "")
             if time.monotonic() >= end:
-                self._withdraw(request)
+                # the confirmation is waited for, so that later requests of others do not meet the withdrawn one
+                _is_done(self._start("forget", of=request.message["id"]).answer, _DIAGNOSIS_TIMEOUT)
                 why = f"worker {', '.join(map(str, ranks))} did not arrive{why}" if ranks else "the coordinator did not answer"
                 raise KVStoreError(f"KVStore: {name}: {why} within {timeout:.0f} s. TRITIUM_KV_TIMEOUT sets the limit.")
             _log.warning("kvstore: %s: %s waits for %s%s",
@@ -114,8 +114,10 @@ class CoordinatorConnection:
             self.ranks = m["ranks"]
         return m
 
-    def _new(self, op: str, **fields: Any) -> _Request:
-        return _Request({"op": op, "id": next(self._ids), **fields}, Future())
+    def _start(self, op: str, **fields: Any) -> _Request:
+        request = _Request({"op": op, "id": next(self._ids), **fields}, Future())
+        self._loop.call_soon(lambda: self.send(request))
+        return request
 
     def send(self, request: _Request) -> None:
         """Send a request, now or when the coordinator is back."""
@@ -131,19 +133,12 @@ class CoordinatorConnection:
         with contextlib.suppress(zmq.Again):  # the key was refused, and libzmq gives up: the monitor reports it
             self.socket.send(pack(message), zmq.NOBLOCK)
 
-    def _withdraw(self, request: _Request) -> None:
-        """Withdraw a request, and wait for the confirmation, so that later requests of others do not meet it."""
-        withdrawal = self._new("forget", of=request.message["id"])
-        self._loop.call_soon(lambda: self.send(withdrawal))
-        _is_done(withdrawal.answer, _DIAGNOSIS_TIMEOUT)
-
     def _missing(self, op: str) -> tuple[list[int], str]:
         """Return the workers that a request waits for, and why; none if the coordinator does not say."""
-        request = self._new("missing", of=op)
-        self._loop.call_soon(lambda: self.send(request))
-        if not _is_done(request.answer, _DIAGNOSIS_TIMEOUT) or request.answer.exception() is not None:
+        answer = self._start("missing", of=op).answer
+        if not _is_done(answer, _DIAGNOSIS_TIMEOUT) or answer.exception() is not None:
             return [], ""
-        m = request.answer.result()
+        m = answer.result()
         return m.get("ranks", []), m.get("why", "")
 
     # ---- messages of the coordinator ------------------------------------------------------------------------------------

@@ -186,8 +186,7 @@ class SimulatedWorker:
         self.over |= deaths
 
     def _ask(self, op, **fields):
-        request = self.client.coordinator._new(op, **fields)
-        self.client.loop.call_soon(lambda: self.client.coordinator.send(request))
+        request = self.client.coordinator._start(op, **fields)
         yield request.answer.done
         return request.answer.result()
 

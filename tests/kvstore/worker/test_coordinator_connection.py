@@ -364,10 +364,11 @@ def test_any_number_of_requests_waits_for_a_coordinator():
     with zmq.Context() as context:
         keys = sockets.CurveKeys.new()
         job = {**keys._asdict(), "coordinator_key": keys.public, "address": "tcp://127.0.0.1:1"}  # where nothing listens
-        loop = SimpleNamespace(context=context, connections=[], watch=lambda fd: None, unwatch=lambda fd: None)
+        loop = SimpleNamespace(context=context, connections=[], watch=lambda fd: None, unwatch=lambda fd: None,
+                               call_soon=lambda call: call())
         c = coordinator_connection.CoordinatorConnection(loop, [], job, None)
         for _ in range(1000):
-            c.send(c._new("info"))
+            c._start("info")
             assert c.socket.get(zmq.EVENTS) & zmq.POLLOUT
         c.close()
 
