@@ -125,7 +125,7 @@ class Server:
         self.members, self._gone = members, gone
         self._execute(self.rounds.set_members(members, gone))
         if grown:  # the snapshots do not contain the new members
-            for _, value in self.values.items():
+            for value in self.values.values():
                 value.durable = -1
         if save or grown:
             self.save()  # a rank that is gone sends nothing again: a restart of this server must not lose its contributions
@@ -153,7 +153,7 @@ class Server:
 
     def restore(self) -> None:
         """Read every value that has a snapshot."""
-        for name, _ in self.values.items():
+        for name in self.values:
             snapshot = self.values.load(name)
             if snapshot is not None:
                 self.rounds.add(name, *snapshot)

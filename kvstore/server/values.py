@@ -121,26 +121,16 @@ class PartialPush:
         return self.data if self.missing <= 0 else None
 
 
-class StoredValues:
+class StoredValues(dict[Name, StoredValue]):
     """All values of a server. folder: for snapshots, a file for each value; None: no snapshots."""
 
     def __init__(self, folder: Path | None = None):
+        super().__init__()
         self._folder = folder
-        self._values: dict[Name, StoredValue] = {}
         self._make_updater: Callable[[], Any] | None = None
 
-    def __getitem__(self, name: Name) -> StoredValue:
-        """Return a value. Raises FrameError for an unknown key."""
-        try:
-            return self._values[name]
-        except KeyError:
-            raise FrameError(f"frame: unknown key number {name[0]}, slice {name[1]}") from None
-
-    def __contains__(self, name: object) -> bool:
-        return name in self._values
-
-    def items(self) -> list[tuple[Name, StoredValue]]:
-        return list(self._values.items())
+    def __missing__(self, name: Name) -> StoredValue:
+        raise FrameError(f"frame: unknown key number {name[0]}, slice {name[1]}")
 
     @property
     def has_optimizer(self) -> bool:
@@ -150,8 +140,8 @@ class StoredValues:
     def create(self, name: Name, key: str, shape: tuple[int, ...], dtype: Any) -> StoredValue:
         """Add a slice of a key, with zeros. Raises KVStoreError if there is not enough memory."""
         try:
-            value = self._values[name] = StoredValue(name, key, shape, np.dtype(dtype))
-            value.turn = len(self._values)
+            value = self[name] = StoredValue(name, key, shape, np.dtype(dtype))
+            value.turn = len(self)
         except MemoryError as e:
             raise KVStoreError(f"key {key[2:]!r}: not enough memory for {math.prod(shape)} elements of {dtype}") from e
         if self._make_updater is not None:
@@ -165,7 +155,7 @@ class StoredValues:
         make = optimizer_codec.hook("from_spec")
         make(spec)  # raises the error of an invalid spec now
         self._make_updater = lambda: make(spec).create_updater()
-        for value in self._values.values():
+        for value in self.values():
             value.updater = self._make_updater()
 
     # ---- on disk ------------------------------------------------------------------------------------------------------
@@ -173,7 +163,7 @@ class StoredValues:
         """Write a value and the states of its updater. A reader never sees a partly written file."""
         if self._folder is None:
             return
-        value = self._values[name]
+        value = self[name]
         states = value.updater.get_states(True) if value.updater is not None else b""
         crc = zlib.crc32(states, zlib.crc32(value.raw.data))
         header = json.dumps({"key": value.key, "shape": value.array.shape, "dtype": value.flat.dtype.name, "version": version,
@@ -187,7 +177,7 @@ class StoredValues:
         path = None if self._folder is None else self._path(name)
         if path is None or not path.exists():
             return None
-        value, data = self._values[name], path.read_bytes()
+        value, data = self[name], path.read_bytes()
         try:
             size = int.from_bytes(data[:8], "little")
             if size > _LARGEST_HEADER:
