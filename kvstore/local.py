@@ -82,14 +82,13 @@ class LocalKVStore(KVStore):
                 add_up(arrays, stored, priority, self._is_small)
         if self._updater is None:
             return
+        sums = add_up_all([(arrays, self._values[k]) for k, arrays in todo], priority)
         if len(todo) > 1 and hasattr(self._updater, "get_states"):  # an optimizer's updater takes all keys at once
-            sums = add_up_all([(arrays, self._values[k]) for k, arrays in todo], priority)
             update_all: Any = self._updater
             update_all([k for k, _ in todo], sums, [self._values[k] for k, _ in todo])
             return
-        for k, arrays in todo:
-            stored = self._values[k]
-            self._updater(k, add_up_all([(arrays, stored)], priority)[0], stored)
+        for (k, _), total in zip(todo, sums):
+            self._updater(k, total, self._values[k])
 
     def _push_sparse(self, todo: list[tuple[Key, list[Any]]], priority: int) -> list[tuple[Key, list[Any]]]:
         """Push the row-sparse values in todo, and return the others."""
