@@ -279,7 +279,7 @@ class Coordinator:
 
     def _join_answer(self, rank: int, m: Message) -> Message:
         return {"id": m.get("id"), "rank": rank, "incarnation": self._workers[rank].incarnation, "ranks": self._ranks(),
-                "policy": self.policy, "shards": self._locations()}
+                "shards": self._locations()}
 
     def _worker_back(self, peer: Any, m: Message) -> Sends:
         """Handle a worker that has connected again. `dead` in the answer: servers had dropped its incomplete messages."""

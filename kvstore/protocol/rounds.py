@@ -140,9 +140,6 @@ class Rounds:
         """Add a key, or set it to the state that was read from disk."""
         self._keys[name] = _KeyRounds(version, applied=dict(applied or {}))
 
-    def __contains__(self, name: Hashable) -> bool:
-        return name in self._keys
-
     def version(self, name: Hashable) -> int:
         """Return the number of updates of the key."""
         return self._keys[name].version

@@ -62,7 +62,7 @@ class Client:
 
     def _create_servers(self, m: dict[str, Any]) -> list[Future[None]]:
         """Connect to the servers in the coordinator's answer to a join. Returns their handshakes."""
-        self.rank, self.incarnation, self.policy = m["rank"], m["incarnation"], m["policy"]
+        self.rank, self.incarnation = m["rank"], m["incarnation"]
         self.pool = SegmentPool(self.job, self.rank, self.incarnation)
         self.probe: str | None = None
         slot = self.pool.take(16) if os.environ.get("TRITIUM_KV_SHARED") != "0" else None
