@@ -195,12 +195,13 @@ class Session(Generic[C]):
         return [*actions, (Verb.RESEND, c)] if c.state is State.RETAINED else actions
 
     def on_disk(self, rounds: Mapping[Name, int], complete: bool = False) -> list[Action[C]]:
-        """Handle the server's report of the last rounds on disk. complete: of all slices.
+        """Handle the server's report of the last rounds on disk. complete: of all slices, as it answers SAVE and a handshake.
 
         Raises ValuesLostError if a complete report shows that the server has lost its snapshots.
         """
         if complete and any(rounds.get(name, 0) < round for name, round in self._on_disk.items()):
             raise ValuesLostError
+        self._saving = self._saving and not complete
         self._on_disk.update(rounds)
         actions: list[Action[C]] = []
         for name, round in rounds.items():
@@ -210,10 +211,6 @@ class Session(Generic[C]):
                 self._retained_bytes -= c.nbytes
                 actions += self._release(c)
         return actions
-
-    def saved(self) -> None:
-        """Note that the server has answered a `Save`."""
-        self._saving = False
 
     def _retain(self, c: C) -> list[Action[C]]:
         retained = self._retained.setdefault(c.name, deque())

@@ -132,7 +132,6 @@ class RemoteServer:
                                   f"machine, TRITIUM_KV_SNAPSHOT_DIR must be a folder that all machines see."))
             return
         if "shared" not in text:
-            self.session.saved()
             if frame.seq in self._questions:
                 self._questions.pop(frame.seq).future.set_result(records)
             return

@@ -74,8 +74,7 @@ def test_too_many_retained_bytes_request_one_snapshot():
     session = connected(retain_bytes=250)
     contributions = [sent(session, n) for n in (1, 2, 3, 4)]
     assert [session.acknowledge(c) for c in contributions] == [[], [], [(Verb.SAVE, contributions[2])], []]
-    session.saved()
-    assert session.on_disk({NAME: 4}) == [(Verb.RELEASE, c) for c in contributions]
+    assert session.on_disk({NAME: 4}, complete=True) == [(Verb.RELEASE, c) for c in contributions]
 
 
 @pytest.mark.parametrize("applied", [0, 1])
