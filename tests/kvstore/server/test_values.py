@@ -9,10 +9,10 @@ import pytest
 import tritium as mx
 from hypothesis import given
 from hypothesis import strategies as st
-from tritium.errors import FileError, ParameterError
+from tritium.errors import FileError, FrameError, ParameterError
 from tritium.kvstore.protocol.placement import bounds, place, tag, untag
 from tritium.kvstore.server.optimizer_codec import hook
-from tritium.kvstore.server.values import StoredValues
+from tritium.kvstore.server.values import PartialPush, StoredValues
 
 
 def make_values(folder):
@@ -72,3 +72,26 @@ def test_keys_keep_their_type(key):
 def test_a_text_without_type_prefix_is_not_a_key(text):
     with pytest.raises(ParameterError, match="is not a key with a type prefix"):
         untag(text)
+
+
+@given(st.lists(st.integers(1, 4), min_size=1, max_size=6), st.randoms(use_true_random=False))
+def test_runs_in_any_order_and_repeated_make_up_the_contribution(lengths, random):
+    whole = np.arange(sum(lengths), dtype=np.float32)
+    starts = list(itertools.accumulate([0, *lengths[:-1]]))
+    runs = list(zip(starts, lengths))
+    last = runs.pop(random.randrange(len(runs)))  # the others may come twice
+    runs = runs * 2
+    random.shuffle(runs)
+    push = PartialPush((0, 1), len(whole))
+    for start, n in runs:
+        assert push.add(start, [whole[start:start + n], 2 * whole[start:start + n]]) is None
+    start, n = last
+    got = push.add(start, [whole[start:start + n], 2 * whole[start:start + n]])
+    assert got is not None and np.array_equal(got[0], whole) and np.array_equal(got[1], 2 * whole)
+
+
+def test_runs_that_overlap_are_rejected_because_they_leave_a_gap():
+    push = PartialPush((0, 1), 4)
+    assert push.add(0, [np.ones(2)]) is None
+    with pytest.raises(FrameError, match="the runs of a push do not fit together: one starts at 1, the one before ends at 2"):
+        push.add(1, [np.ones(2)])
