@@ -126,7 +126,7 @@ class PartialPush:
         end = 0
         for start, length in sorted(self.lengths.items()):
             if start != end:
-                raise FrameError(f"frame: the runs of a push do not fit together: one starts at {start}, the one before ends at {end}")
+                raise FrameError(f"frame: the runs of a push do not join: one starts at {start}, the one before ends at {end}")
             end += length
         return self.data
 

@@ -93,5 +93,5 @@ def test_runs_in_any_order_and_repeated_make_up_the_contribution(lengths, random
 def test_runs_that_overlap_are_rejected_because_they_leave_a_gap():
     push = PartialPush((0, 1), 4)
     assert push.add(0, [np.ones(2)]) is None
-    with pytest.raises(FrameError, match="the runs of a push do not fit together: one starts at 1, the one before ends at 2"):
+    with pytest.raises(FrameError, match="the runs of a push do not join: one starts at 1, the one before ends at 2"):
         push.add(1, [np.ones(2)])
