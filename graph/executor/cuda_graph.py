@@ -17,7 +17,7 @@ import numpy as np
 from ...engine.gpu import cuda
 from ...engine.memory import storage
 from ...kernels.gpu.launch import launches_logged, log_launches
-from ...kernels.kernel import BoundKernel, Run
+from ...kernels.kernel import BoundKernel, Run, Stream
 from .segment import Segment
 
 
@@ -30,7 +30,8 @@ class _ReplayContext:
     __slots__ = ("_free", "_taken", "ctx", "stream")
 
     def __init__(self, ctx: Any):
-        self.ctx, self.stream = ctx, None
+        self.ctx = ctx
+        self.stream: Stream | None = None
         self._free: list[storage.Block] = []
         self._taken: list[storage.Block] = []
 

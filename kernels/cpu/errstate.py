@@ -9,9 +9,11 @@ from __future__ import annotations
 import contextvars
 import threading
 from collections.abc import Callable
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
+
+T = TypeVar("T")
 
 
 class _Prepared(threading.local):
@@ -27,7 +29,7 @@ class _Prepared(threading.local):
         self.leaf(np.seterr, all="ignore")
 
 
-def _errstate(fn: Callable[..., Any], *args: Any) -> Any:
+def _errstate(fn: Callable[..., T], *args: Any) -> T:
     with np.errstate(all="ignore"):
         return fn(*args)
 
@@ -35,7 +37,7 @@ def _errstate(fn: Callable[..., Any], *args: Any) -> Any:
 if int(np.__version__.split(".")[0]) >= 2:
     prepared = _Prepared()
 
-    def no_fp_warnings(fn: Callable[..., Any], *args: Any) -> Any:
+    def no_fp_warnings(fn: Callable[..., T], *args: Any) -> T:
         """fn(*args) without floating-point warnings."""
         here = prepared
         if here.busy:  # a finalizer in the middle of a kernel: a context cannot be entered twice

@@ -20,7 +20,7 @@ import numpy as np
 
 from ...dtype import cast_into, is_float, is_half, to_integer
 from ..configs import active as active_configs
-from ..configs.key import key
+from ..configs.key import Key, key
 from ..ir.coalesce import BroadcastLayout, merge
 from ..ir.expr import BOOL, CAST, CONST, LOAD, PARAM, REDUCE, Expr, cost, identity, resolve_weak_dtype, topological, typed
 from ..ir.primitives import PRIMITIVES
@@ -162,7 +162,7 @@ class _Tile:
         self.index = [tuple(s if here else whole for s, here in zip(slices, p)) for p in layout.present]
 
 
-def tile_key(printed: _TilePrinter, n_in: int, work: int) -> Any:
+def tile_key(printed: _TilePrinter, n_in: int, work: int) -> Key:
     """Return the tuning key of a tile size: the layout and number of the operands, and the cost of an element."""
     layout = printed.layout
     lies = "row" if printed.whole_rows else "fold" if any(printed.folded) else "flat" if layout.is_flat else "broadcast"

@@ -210,16 +210,17 @@ def backprop(trace: Trace, results: Sequence[TracedValue], dys: Sequence[TracedV
     return [found.get(w.number) for w in wanted]
 
 
-_vjp_rules: dict[str, Callable[..., Sequence[TracedValue]]] = {}
+VjpRule = Callable[..., Sequence[TracedValue]]
+_vjp_rules: dict[str, VjpRule] = {}
 
 
-def vjp_rule(*names: str) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
+def vjp_rule(*names: str) -> Callable[[VjpRule], VjpRule]:
     """Declare the derivative of the operators with these names as calls of operators, which can be differentiated again.
 
     The decorated rule(op, p, dy, *xs) returns the derivatives by xs.
     """
 
-    def register_rule(rule: Callable[..., Any]) -> Callable[..., Any]:
+    def register_rule(rule: VjpRule) -> VjpRule:
         _vjp_rules.update(dict.fromkeys(names, rule))
         return rule
 
@@ -387,7 +388,7 @@ class DeclaredComposite(Composite):
         return list(made) if isinstance(made, (list, tuple)) else [made]
 
 
-def composite(name: str, **options: Any) -> Callable[[Callable[..., Any]], DeclaredComposite]:
+def composite(name: str, **options: Any) -> Callable[[Callable[..., TracedValue | Sequence[TracedValue]]], DeclaredComposite]:
     """Declare an operator by a body that calls other operators, and register it.
 
     The body's positional arguments are the arrays, its keyword arguments the parameters, as in `simple_op`.
@@ -403,7 +404,7 @@ def composite(name: str, **options: Any) -> Callable[[Callable[..., Any]], Decla
     linear:     whether it is linear in the arguments that get a derivative.
     """
 
-    def made(body: Callable[..., Any]) -> DeclaredComposite:
+    def made(body: Callable[..., TracedValue | Sequence[TracedValue]]) -> DeclaredComposite:
         op = DeclaredComposite(body, name, **options)
         register(op)
         return op

@@ -45,15 +45,15 @@ class HostOp(OperatorProperty):
 
     on_host: ClassVar[bool] = True
 
-    def compute(self, *arrays: np.ndarray) -> Any:
+    def compute(self, *arrays: np.ndarray) -> np.ndarray | tuple[np.ndarray, ...]:
         """Return the output, or a tuple of them."""
         raise NotImplementedError(self.name)
 
-    def derivative(self, dy: list[np.ndarray], x: list[np.ndarray], y: list[np.ndarray]) -> Any:
+    def derivative(self, dy: list[np.ndarray], x: list[np.ndarray], y: list[np.ndarray]) -> np.ndarray | tuple[np.ndarray, ...]:
         """Return the derivatives by list_gradients(), one or a tuple. Arrays that backward_reads does not name are empty."""
         raise NotImplementedError(self.name)
 
-    def compute_random(self, random: RandomNumbers, *arrays: np.ndarray) -> Any:
+    def compute_random(self, random: RandomNumbers, *arrays: np.ndarray) -> np.ndarray | tuple[np.ndarray, ...]:
         """As compute, for layers that draw numbers."""
         raise NotImplementedError(self.name)
 

@@ -17,6 +17,7 @@ import importlib
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache
+from types import ModuleType
 from typing import Any, ClassVar
 
 import numpy as np
@@ -92,7 +93,7 @@ class TempSpace:
     def __init__(self, run: Run):
         self._run = run
 
-    def get_space(self, shape: Shape, dtype: DTypeLike = np.float32) -> Any:
+    def get_space(self, shape: Shape, dtype: DTypeLike = np.float32) -> DeviceArray:
         """Return an uninitialised device array."""
         return self._run.workspace(shape, np.dtype(dtype))
 
@@ -132,7 +133,7 @@ def math_dtype(dtype: np.dtype) -> np.dtype:
 
 
 @cache
-def gpu_module(name: str) -> Any:
+def gpu_module(name: str) -> ModuleType:
     """Return the module kernels/ops/<name>, a file of Triton kernels such as "nn.triton_conv", importing it at its first use."""
     importlib.import_module("..gpu.target", __package__).check_triton()  # it sets compiled or interpreted, so it precedes triton
     return importlib.import_module(f"..ops.{name}", __package__)
@@ -267,7 +268,7 @@ class OperatorProperty:
         """Return whether outside training output 0 is input 0 as it is."""
         return False
 
-    def with_channels_last(self) -> dict[str, Any] | None:
+    def with_channels_last(self) -> dict[str, object] | None:
         """Return the parameters to change for arrays [n, h, w, channels] instead of [n, channels, h, w]; None: not supported."""
         return None
 
@@ -341,14 +342,14 @@ class OperatorProperty:
         return None
 
     # ---- second derivatives ---------------------------------------------------------------------------------------
-    def differentiable_gradient(self, read: Mapping[Need, Shaped], train: bool) -> list[Any] | None:
+    def differentiable_gradient(self, read: Mapping[Need, Shaped], train: bool) -> list[Shaped] | None:
         """Return the derivatives as results of operators, which have derivatives themselves; None if that is not possible.
 
         read: the arrays that backward reads, by ("dy" | "x" | "y", number).
         """
         return None
 
-    def backward_transpose(self, shape: Shape) -> tuple[str, dict[str, Any]] | None:
+    def backward_transpose(self, shape: Shape) -> tuple[str, dict[str, object]] | None:
         """Return the operator of (v, x), and its parameters, that is the transpose of backward in dy; None if there is not one.
 
         shape: of the first input, x.

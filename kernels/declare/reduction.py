@@ -11,7 +11,7 @@ import inspect
 import math
 from collections.abc import Callable, Sequence
 from functools import cached_property
-from typing import Any
+from typing import Any, NoReturn
 
 import numpy as np
 
@@ -128,7 +128,7 @@ class ReductionOp(SimpleOp):
         finish = None if self.finish is None else as_expr(self.finish(load(0, wide), count))
         return Body(e.outputs, (x.shape,), (kept,), x.shape, self.combine, finish=finish)
 
-    def inline(self, *args: Any, **kwargs: Any) -> Any:
+    def inline(self, *args: Any, **kwargs: Any) -> NoReturn:
         raise OperatorError(f"{self.name}: a reduction cannot be called inside an elementwise body ({caller()}).")
 
     def kernel(self, p: Params, ins: Specs, outs: Specs, reqs: Reqs, target: str, train: bool = False) -> Kernel:

@@ -25,7 +25,7 @@ from numpy.typing import DTypeLike
 from ...dtype import float32
 from ...errors import DTypeError, OperatorError
 from .. import op as registry
-from ..ir.expr import LOAD, PARAM, Expr, as_expr, caller, load, param
+from ..ir.expr import LOAD, PARAM, Expr, Operand, as_expr, caller, load, param
 from ..ir.primitives import PRIMITIVES
 from ..op import Dtypes, Gradient, Need, NumpyFunction, Spec, Specs
 from ..params import REQUIRED, Param, Params, declared_param
@@ -75,7 +75,7 @@ class SimpleOp(TracedOp):
                                 f"then the new value of each state.")
         return tuple(as_expr(r) for r in result)
 
-    def inline(self, *args: Any, **kwargs: Any) -> Any:
+    def inline(self, *args: Any, **kwargs: Any) -> Operand | tuple[Operand, ...]:
         """Inline the body in another body."""
         kwargs.pop("name", None)
         if self._states or len(args) != len(self.input_names):

@@ -16,9 +16,9 @@ import numpy as np
 from ...dtype import bfloat16, float32, is_float, is_half, to_integer
 from ..ir.expr import BOOL, CAST, CONST, LOAD, PARAM, REDUCE, Expr, loads, resolve_weak_dtype, typed
 from ..ir.primitives import PRIMITIVES
-from ..kernel import DeviceArray, Run
+from ..kernel import DeviceArray, Run, Stream
 from ..op import Req, Spec
-from .launch import Stream, launch
+from .launch import launch
 from .load import HEADER
 from .source import KernelSource, kernel_of
 from .special import helpers_for

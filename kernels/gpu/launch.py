@@ -13,13 +13,13 @@ import math
 import threading
 from collections.abc import Callable, Iterator, Sequence
 from functools import partial
-from typing import Any, Protocol
+from typing import Any
 
 import numpy as np
 
 from ...errors import ParameterError
 from ...integers import cdiv
-from ..kernel import DeviceArray
+from ..kernel import DeviceArray, Stream
 from ..op import Shaped
 from . import store as gpu_store
 from .driver import check_grid, driver
@@ -29,15 +29,6 @@ from .source import KernelSource, Name, tl
 from .target import recording
 
 _INT32 = range(-(2**31), 2**31)
-
-
-class Stream(Protocol):
-    """The engine's stream of a GPU."""
-
-    @property
-    def device_index(self) -> int: ...
-    @property
-    def cuda_stream(self) -> int: ...
 
 
 def launch(fn: KernelSource, grid: Sequence[int], *args: DeviceArray | float, num_warps: int = 4, num_stages: int = 3,
@@ -58,12 +49,12 @@ def launch(fn: KernelSource, grid: Sequence[int], *args: DeviceArray | float, nu
         _run(fn, grid, args, constexprs, num_warps, num_stages, stream, workspace)
 
 
-def wide_float(array: Shaped) -> Any:
+def wide_float(array: Shaped) -> Name:
     """The dtype that floating-point sums over an array are computed in."""
     return tl.float64 if str(array.dtype) == "torch.float64" else tl.float32
 
 
-def accumulator(array: Shaped) -> Any:
+def accumulator(array: Shaped) -> Name:
     """The dtype that sums over an array are computed in: int64 for integers."""
     return wide_float(array) if array.dtype.is_floating_point else tl.int64
 

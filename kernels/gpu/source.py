@@ -11,6 +11,7 @@ import inspect
 import re
 from collections.abc import Callable
 from functools import cached_property
+from types import FunctionType
 from typing import Any
 
 from .load import HEADER, load
@@ -84,10 +85,8 @@ class _Triton:
     """`triton` on the host."""
 
     @staticmethod
-    def jit(fn: Any = None, **options: Any) -> Any:
-        """Keep fn as text. Triton reads the options from the text."""
-        if fn is None:
-            return _Triton.jit
+    def jit(fn: FunctionType) -> KernelSource:
+        """Keep fn as text."""
         parameters = {p: str(fn.__annotations__.get(p, "")) for p in inspect.signature(fn).parameters}
         kernel = KernelSource(fn.__name__, lambda: HEADER + "\n\n".join(_with_helpers(fn)), parameters)
         kernel.fn = fn

@@ -68,12 +68,12 @@ def relu(x: Any) -> Any:
     return maximum(x, 0) if isinstance(x, (Expr, *_NUMBERS)) else _op.builtin("relu")(x)
 
 
-def softplus(x: Operand) -> Any:
+def softplus(x: Operand) -> Operand:
     """log(1 + eˣ), in a form where neither tail overflows."""
     return maximum(x, 0) + log1p(exp(-abs(x)))
 
 
-def trigamma(x: Operand) -> Any:
+def trigamma(x: Operand) -> Operand:
     """The derivative of digamma, by its series at x + 8; below 1/2 by reflection. Abramowitz and Stegun 6.4.7, 6.4.12."""
     z = where(x < 0.5, 1 - x, x)
     total = 0
@@ -87,7 +87,7 @@ def trigamma(x: Operand) -> Any:
     return where(x < 0.5, turn * turn - total, total)
 
 
-def cast_like(value: Operand, x: Operand) -> Any:
+def cast_like(value: Operand, x: Operand) -> Operand:
     """Return value in the dtype of x."""
     return cast(as_expr(value), x.dtype) if isinstance(x, Expr) and x.dtype is not None else value
 
@@ -103,7 +103,7 @@ def widest(x: Expr) -> Expr:
     return cast(x, np.dtype("uint64" if typed(x).kind == "u" else "int64")) if is_whole(x) else x
 
 
-def nearest(number: Operand, x: Expr) -> Any:
+def nearest(number: Operand, x: Expr) -> Operand:
     """Return number without its fraction, limited to the range of the integer dtype of x; NaN becomes its minimum.
 
     Return number itself if x is not an integer.

@@ -42,12 +42,12 @@ class CountSketch(HostOp):
             raise ShapeError(f"{self.name}: h holds {at.min()} to {at.max()}. It must hold indices from 0 to {self.out_dim - 1}.")
         return at
 
-    def compute(self, *arrays: np.ndarray) -> Any:
+    def compute(self, *arrays: np.ndarray) -> np.ndarray:
         data, h, s = arrays
         out = np.zeros((*data.shape[:-1], self.out_dim), data.dtype)
         places: Any = (..., self._places(h))
         np.add.at(out, places, data * s.reshape(-1))
         return out
 
-    def derivative(self, dy: list[np.ndarray], x: list[np.ndarray], y: list[np.ndarray]) -> Any:
+    def derivative(self, dy: list[np.ndarray], x: list[np.ndarray], y: list[np.ndarray]) -> np.ndarray:
         return dy[0][..., self._places(x[1])] * x[2].reshape(-1)

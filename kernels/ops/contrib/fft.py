@@ -40,10 +40,10 @@ class Fft(Transform):
         x = in_shape[0]
         return [(*x[:-1], 2 * x[-1])]
 
-    def compute(self, *arrays: np.ndarray) -> Any:
+    def compute(self, *arrays: np.ndarray) -> np.ndarray:
         return _pairs(np.fft.fft(arrays[0]))
 
-    def derivative(self, dy: list[np.ndarray], x: list[np.ndarray], y: list[np.ndarray]) -> Any:
+    def derivative(self, dy: list[np.ndarray], x: list[np.ndarray], y: list[np.ndarray]) -> np.ndarray:
         return np.fft.ifft(_complex(dy[0]), norm="forward").real
 
 
@@ -60,8 +60,8 @@ class Ifft(Transform):
             raise ShapeError(f"{self.name}: the last axis of data {x} must hold pairs: a real and an imaginary part.")
         return [(*x[:-1], x[-1] // 2)]
 
-    def compute(self, *arrays: np.ndarray) -> Any:
+    def compute(self, *arrays: np.ndarray) -> np.ndarray:
         return np.fft.ifft(_complex(arrays[0]), norm="forward").real
 
-    def derivative(self, dy: list[np.ndarray], x: list[np.ndarray], y: list[np.ndarray]) -> Any:
+    def derivative(self, dy: list[np.ndarray], x: list[np.ndarray], y: list[np.ndarray]) -> np.ndarray:
         return _pairs(np.fft.fft(dy[0]))

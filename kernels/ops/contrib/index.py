@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import numpy as np
 
 from ....errors import ParameterError, ShapeError
@@ -46,7 +44,7 @@ class IndexArray(HostOp):
     def _axes(self, rank: int) -> tuple[int, ...]:
         return tuple(range(rank)) if self.axes is None else tuple(check_axis(self.name, a, rank) for a in self.axes)
 
-    def compute(self, *arrays: np.ndarray) -> Any:
+    def compute(self, *arrays: np.ndarray) -> np.ndarray:
         shape = arrays[0].shape
         found = np.indices(shape, INT64)[list(self._axes(len(shape)))]
         return np.moveaxis(found, 0, -1)
@@ -83,13 +81,13 @@ class IndexCopy(HostOp):
             raise ShapeError(f"{self.name}: index_vector holds {at.min()} to {at.max()}. old_tensor has rows 0 to {n - 1}.")
         return at
 
-    def compute(self, *arrays: np.ndarray) -> Any:
+    def compute(self, *arrays: np.ndarray) -> np.ndarray:
         old, index, new = arrays
         y = old.copy()
         y[self._rows(index, len(old))] = new
         return y
 
-    def derivative(self, dy: list[np.ndarray], x: list[np.ndarray], y: list[np.ndarray]) -> Any:
+    def derivative(self, dy: list[np.ndarray], x: list[np.ndarray], y: list[np.ndarray]) -> tuple[np.ndarray, ...]:
         at = self._rows(x[1], len(dy[0]))
         d_old = dy[0].copy()
         d_old[at] = 0
@@ -131,7 +129,7 @@ class Histogram(HostOp):
             raise ShapeError(f"{self.name}: bins has shape {edges}. It must hold at least two edges along one axis.")
         return list(in_shape), [(edges[0] - 1,), edges], []
 
-    def compute(self, *arrays: np.ndarray) -> Any:
+    def compute(self, *arrays: np.ndarray) -> tuple[np.ndarray, ...]:
         x = arrays[0].ravel()
         if self.bin_cnt is None:
             edges = arrays[1]

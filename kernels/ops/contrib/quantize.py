@@ -95,7 +95,7 @@ class Quantize(_Quantizer):
         self._takes(in_type[0], float32)
         return [float32] * 3, [np.dtype(self.out_type), float32, float32], []
 
-    def compute(self, *arrays: np.ndarray) -> Any:
+    def compute(self, *arrays: np.ndarray) -> tuple[np.ndarray, ...]:
         x, low, high = arrays
         dtype = np.dtype(self.out_type)
         return (_quantized(x, max(abs(low[0]), abs(high[0])), dtype, _STEPS[dtype]), *_span(low[0], high[0], dtype))
@@ -113,7 +113,7 @@ class QuantizeV2(_Calibrated):
         self._takes(in_type[0], float32, _INT8, _UINT8)
         return [in_type[0]], [self.dtype, float32, float32], []
 
-    def compute(self, *arrays: np.ndarray) -> Any:
+    def compute(self, *arrays: np.ndarray) -> tuple[np.ndarray, ...]:
         x = arrays[0]
         if x.dtype in _FINE:
             largest = _FINE[x.dtype]
@@ -141,7 +141,7 @@ class Dequantize(_Quantizer):
         self._takes(in_type[0], _INT8, _UINT8)
         return [in_type[0], float32, float32], [float32], []
 
-    def compute(self, *arrays: np.ndarray) -> Any:
+    def compute(self, *arrays: np.ndarray) -> np.ndarray:
         x, low, high = arrays
         return x.astype(np.float32) * (max(abs(low[0]), abs(high[0])) / np.float32(_FINE[x.dtype]))
 
@@ -159,7 +159,7 @@ class Requantize(_Calibrated):
         self._takes(in_type[0], _INT32)
         return [_INT32, float32, float32], [self.dtype, float32, float32], []
 
-    def compute(self, *arrays: np.ndarray) -> Any:
+    def compute(self, *arrays: np.ndarray) -> tuple[np.ndarray, ...]:
         x, low, high = arrays
         unit = float(max(abs(low[0]), abs(high[0]))) / (2**31 - 1)
         largest = max(map(abs, self.range_of(x, unit)))

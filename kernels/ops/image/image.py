@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
-from typing import Any
 
 import numpy as np
 
@@ -111,7 +110,7 @@ class ImageResize(HostOp):
                 width = int(height * x[w] / x[h])
         return [(*x[:h], height, width, x[-1])]
 
-    def compute(self, *arrays: np.ndarray) -> Any:
+    def compute(self, *arrays: np.ndarray) -> np.ndarray:
         x = to_host(arrays[0])
         (_,), (out,), _ = self.infer_shape([x.shape], [None])
         assert out is not None

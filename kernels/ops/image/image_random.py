@@ -92,7 +92,7 @@ class Changed(HostOp):
         """Change x [..., h, w, c]. draw: `numbers` uniform numbers in [0, 1)."""
         raise NotImplementedError(self.name)
 
-    def compute_random(self, random: RandomNumbers, *arrays: np.ndarray) -> Any:
+    def compute_random(self, random: RandomNumbers, *arrays: np.ndarray) -> np.ndarray:
         return self.settled(arrays[0], random.uniform((self.numbers,)))
 
     def settled(self, x: np.ndarray, draw: np.ndarray) -> np.ndarray:
@@ -195,7 +195,7 @@ class AdjustLighting(Changed):
         if len(self.alpha) != 3:
             raise ParameterError(f"{self.name}: alpha={self.alpha} must be three numbers.")
 
-    def compute(self, *arrays: np.ndarray) -> Any:
+    def compute(self, *arrays: np.ndarray) -> np.ndarray:
         return self.settled(arrays[0], np.zeros(1))
 
     def changed(self, x: np.ndarray, draw: np.ndarray) -> np.ndarray:

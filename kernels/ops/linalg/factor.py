@@ -7,7 +7,7 @@ Derivatives: Seeger, Hetzel, Dai, Lawrence 2017, Auto-differentiating linear alg
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any
+from typing import TypeVar
 
 import numpy as np
 
@@ -16,6 +16,8 @@ from ...declare.host_op import HostOp
 from ...declare.operator_property import Dtypes, KnownShapes, Shapes
 from ...declare.property_op import register_operator
 from ...op import Shape
+
+T = TypeVar("T")
 
 
 def _t(x: np.ndarray) -> np.ndarray:
@@ -49,7 +51,7 @@ class Factor(HostOp):
                 raise DTypeError(f"{self.name}: {name} is {d}. It must hold floats. Convert it with astype.")
         return None
 
-    def lapack(self, call: Callable[..., Any], *arrays: np.ndarray) -> Any:
+    def lapack(self, call: Callable[..., T], *arrays: np.ndarray) -> T:
         """Return call(*arrays). Raises OperatorError if LAPACK reports a failure."""
         try:
             return call(*arrays)
@@ -74,10 +76,10 @@ class Potrf(Triangular):
     A: [..., n, n], symmetric and positive definite; only that triangle is read.
     """
 
-    def compute(self, *arrays: np.ndarray) -> Any:
+    def compute(self, *arrays: np.ndarray) -> np.ndarray:
         return self.turned(self.lapack(np.linalg.cholesky, self.turned(arrays[0])))
 
-    def derivative(self, dy: list[np.ndarray], x: list[np.ndarray], y: list[np.ndarray]) -> Any:
+    def derivative(self, dy: list[np.ndarray], x: list[np.ndarray], y: list[np.ndarray]) -> np.ndarray:
         low, slope = self.turned(y[0]), self.turned(dy[0])
         inverse = np.linalg.inv(low)
         return 0.5 * _t(inverse) @ _symmetric(_t(low) @ slope) @ inverse
@@ -92,11 +94,11 @@ class Potri(Triangular):
 
     backward_reads = ("dy", "x", "y")
 
-    def compute(self, *arrays: np.ndarray) -> Any:
+    def compute(self, *arrays: np.ndarray) -> np.ndarray:
         inverse = self.lapack(np.linalg.inv, np.tril(self.turned(arrays[0])))
         return _t(inverse) @ inverse
 
-    def derivative(self, dy: list[np.ndarray], x: list[np.ndarray], y: list[np.ndarray]) -> Any:
+    def derivative(self, dy: list[np.ndarray], x: list[np.ndarray], y: list[np.ndarray]) -> np.ndarray:
         return -self.turned(np.tril(y[0] @ (dy[0] + _t(dy[0])) @ _t(np.linalg.inv(np.tril(self.turned(x[0]))))))
 
 
@@ -127,10 +129,10 @@ class Trsm(Factor):
         t = _t(t) if transpose != self.rightside else t
         return _t(self.lapack(np.linalg.solve, t, _t(b))) if self.rightside else self.lapack(np.linalg.solve, t, b)
 
-    def compute(self, *arrays: np.ndarray) -> Any:
+    def compute(self, *arrays: np.ndarray) -> np.ndarray:
         return self._solve(arrays[0], self.alpha * arrays[1], self.transpose)
 
-    def derivative(self, dy: list[np.ndarray], x: list[np.ndarray], y: list[np.ndarray]) -> Any:
+    def derivative(self, dy: list[np.ndarray], x: list[np.ndarray], y: list[np.ndarray]) -> tuple[np.ndarray, ...]:
         db = self._solve(x[0], dy[0], not self.transpose)
         left, right = (y[0], db) if self.rightside else (db, y[0])
         da = _t(left) @ right if self.rightside else left @ _t(right)
@@ -153,11 +155,11 @@ class Gelqf(Factor):
             raise ShapeError(f"{self.name}: A {a} must end in matrices with at least as many columns as rows.")
         return [a, (*a[:-1], a[-2])]
 
-    def compute(self, *arrays: np.ndarray) -> Any:
+    def compute(self, *arrays: np.ndarray) -> tuple[np.ndarray, ...]:
         q, r = np.linalg.qr(_t(arrays[0]))
         return _t(q), _t(r)
 
-    def derivative(self, dy: list[np.ndarray], x: list[np.ndarray], y: list[np.ndarray]) -> Any:
+    def derivative(self, dy: list[np.ndarray], x: list[np.ndarray], y: list[np.ndarray]) -> np.ndarray:
         q, low = y
         m = _t(low) @ dy[1] - dy[0] @ _t(q)
         return self.lapack(np.linalg.solve, _t(low), dy[0] + _symmetric(m) @ q)
@@ -176,13 +178,13 @@ class Syevd(Factor):
         self.square(in_shape[0])
         return [in_shape[0], in_shape[0][:-1]]
 
-    def compute(self, *arrays: np.ndarray) -> Any:
+    def compute(self, *arrays: np.ndarray) -> tuple[np.ndarray, ...]:
         values, vectors = self.lapack(np.linalg.eigh, arrays[0])
         u = _t(vectors)
         largest = np.take_along_axis(u, np.argmax(np.abs(u), axis=-1)[..., None], axis=-1)
         return np.copysign(1, largest).astype(u.dtype) * u, values
 
-    def derivative(self, dy: list[np.ndarray], x: list[np.ndarray], y: list[np.ndarray]) -> Any:
+    def derivative(self, dy: list[np.ndarray], x: list[np.ndarray], y: list[np.ndarray]) -> np.ndarray:
         u, values = y
         gap = values[..., :, None] - values[..., None, :]
         tiny = 1e-20 if gap.dtype == np.float32 else 1e-100
@@ -199,10 +201,10 @@ class Syevd(Factor):
 class Inverse(Factor):
     """The inverse of each matrix. A: [..., n, n]."""
 
-    def compute(self, *arrays: np.ndarray) -> Any:
+    def compute(self, *arrays: np.ndarray) -> np.ndarray:
         return self.lapack(np.linalg.inv, arrays[0])
 
-    def derivative(self, dy: list[np.ndarray], x: list[np.ndarray], y: list[np.ndarray]) -> Any:
+    def derivative(self, dy: list[np.ndarray], x: list[np.ndarray], y: list[np.ndarray]) -> np.ndarray:
         return -_t(y[0]) @ dy[0] @ _t(y[0])
 
 
@@ -225,10 +227,10 @@ class Det(Determined):
     output_names = ("output0",)
     backward_reads = ("dy", "x", "y")
 
-    def compute(self, *arrays: np.ndarray) -> Any:
+    def compute(self, *arrays: np.ndarray) -> np.ndarray:
         return np.atleast_1d(np.linalg.det(arrays[0]))
 
-    def derivative(self, dy: list[np.ndarray], x: list[np.ndarray], y: list[np.ndarray]) -> Any:
+    def derivative(self, dy: list[np.ndarray], x: list[np.ndarray], y: list[np.ndarray]) -> np.ndarray:
         return self.by_inverse(dy[0] * y[0], x[0])
 
 
@@ -242,8 +244,8 @@ class Slogdet(Determined):
     output_names = ("output0", "output1")
     backward_reads = ("dy1", "x0")
 
-    def compute(self, *arrays: np.ndarray) -> Any:
-        return np.atleast_1d(*np.linalg.slogdet(arrays[0]))
+    def compute(self, *arrays: np.ndarray) -> tuple[np.ndarray, ...]:
+        return tuple(map(np.atleast_1d, np.linalg.slogdet(arrays[0])))
 
-    def derivative(self, dy: list[np.ndarray], x: list[np.ndarray], y: list[np.ndarray]) -> Any:
+    def derivative(self, dy: list[np.ndarray], x: list[np.ndarray], y: list[np.ndarray]) -> np.ndarray:
         return self.by_inverse(dy[1], x[0])

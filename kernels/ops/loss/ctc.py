@@ -105,7 +105,7 @@ class CTCLoss(HostOp):
                              f"{lengths or 'if given'} [n].")
         return [data[1:2], data]
 
-    def compute(self, *arrays: np.ndarray) -> Any:
+    def compute(self, *arrays: np.ndarray) -> tuple[np.ndarray, ...]:
         data, label, *lengths = arrays
         given: dict[str, Any] = dict(zip(self.argument_names[2:], lengths))
         t, n, k = data.shape
@@ -117,5 +117,5 @@ class CTCLoss(HostOp):
                             0 if self.blank_label == "first" else k - 1)
         return loss, grad
 
-    def derivative(self, dy: list[np.ndarray], x: list[np.ndarray], y: list[np.ndarray]) -> Any:
+    def derivative(self, dy: list[np.ndarray], x: list[np.ndarray], y: list[np.ndarray]) -> np.ndarray:
         return y[1] * dy[0][:, None]

@@ -14,7 +14,7 @@ from ...cpu.sum_tree import total
 from ...declare.operator_property import Dtypes, OperatorProperty, Shapes, assign, gpu_module, math_dtype
 from ...declare.property_op import register_operator
 from ...kernel import KernelFunction
-from ...op import Req, Reqs, Shape, Specs, merge_shapes
+from ...op import Req, Reqs, Shape, Shaped, Specs, merge_shapes
 from ..tensor.reshape import check_axis
 from .batch_norm_fused import NormaliseMoving, NormaliseOp, norm_tail
 from .norm_layers import differentiable_gradient
@@ -57,14 +57,14 @@ class BatchNorm(OperatorProperty):
             raise ParameterError(f"{self.name}: eps={self.eps} must not be negative, momentum={self.momentum} must be "
                                  f"between 0 and 1.")
 
-    def differentiable_gradient(self, read: Mapping[tuple[str, int], Any], train: bool) -> list[Any] | None:
+    def differentiable_gradient(self, read: Mapping[tuple[str, int], Any], train: bool) -> list[Shaped] | None:
         own = train and not self.use_global_stats  # the mean and variance are those of the batch
         return differentiable_gradient(self, read, fixed=self.fix_gamma) if own else None
 
     def changes_states(self, train: bool) -> bool:
         return train and not self.use_global_stats
 
-    def with_channels_last(self) -> dict[str, Any] | None:
+    def with_channels_last(self) -> dict[str, object] | None:
         return {"axis": 3} if self.axis in (1, -3) else None
 
     @property

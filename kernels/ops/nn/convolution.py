@@ -116,7 +116,7 @@ class Convolution(ConvolutionLayer):
     prefers_channels_last = True
     epilogue_block = 1
 
-    def with_channels_last(self) -> dict[str, Any] | None:
+    def with_channels_last(self) -> dict[str, object] | None:
         return {"layout": "NHWC"} if len(self.kernel) == 2 and self.layout in (None, "NCHW") else None
 
     def infer_shape(self, in_shape: Shapes, out_shape: Shapes) -> tuple[Shapes, Shapes, Shapes]:

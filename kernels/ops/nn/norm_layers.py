@@ -14,17 +14,17 @@ from ...declare.composite import TracedValue, composite, ops
 from ...declare.operator_property import OperatorProperty, Shapes
 from ...declare.property_op import register_operator
 from ...declare.row_kernel import row_kernel
-from ...ir.expr import load
+from ...ir.expr import Expr, load
 from ...ir.lang import row_sum, sqrt
 from ...kernel import KernelFunction
-from ...op import Formula, Reqs, Shape, Specs, is_known, merge_shapes
+from ...op import Formula, Reqs, Shape, Shaped, Specs, is_known, merge_shapes
 from ..tensor.reshape import check_axis
 from .softmax import rows_along
 
 View = tuple[Shape, Shape, Shape]  # shapes of data, statistics, and gamma and beta
 
 
-def differentiable_gradient(norm: Any, read: Mapping[tuple[str, int], Any], fixed: bool) -> list[Any] | None:
+def differentiable_gradient(norm: Any, read: Mapping[tuple[str, int], Any], fixed: bool) -> list[Shaped] | None:
     """Return the derivatives of a normalisation by its own mean and variance; None where gamma has another dtype than the data.
 
     norm:   the property, with `view` and `eps`. read: as in OperatorProperty.differentiable_gradient.
@@ -90,7 +90,7 @@ class Normalized(OperatorProperty):
     def output_names(self) -> tuple[str, ...]:
         return ("output", "mean", "std") if self.output_mean_var else ("output",)
 
-    def differentiable_gradient(self, read: Mapping[tuple[str, int], Any], train: bool) -> list[Any] | None:
+    def differentiable_gradient(self, read: Mapping[tuple[str, int], Any], train: bool) -> list[Shaped] | None:
         return differentiable_gradient(self, read, fixed=False)
 
     def infer_shape(self, in_shape: Shapes, out_shape: Shapes) -> tuple[Shapes, Shapes, Shapes]:
@@ -111,7 +111,7 @@ class Normalized(OperatorProperty):
         return row_kernel(self.body(_count(full, kept)), [full, row, row], [full, kept, kept][:len(outs)], kept, ins, outs,
                           reqs, target, self.name)
 
-    def body(self, count: int) -> Callable[..., Any]:
+    def body(self, count: int) -> Callable[..., tuple[Expr, ...]]:
         """Return the formula; count elements share one mean."""
         eps, statistics = self.eps, self.output_mean_var
 
@@ -129,7 +129,7 @@ class Normalized(OperatorProperty):
         return row_kernel(self.backward_body(_count(full, kept)), [full, full, row], [full, row, row], kept, ins, outs, reqs,
                           target, f"{self.name}_backward")
 
-    def backward_body(self, count: int) -> Callable[..., Any]:
+    def backward_body(self, count: int) -> Callable[..., tuple[Expr, ...]]:
         """Return the formula of the three derivatives."""
         eps = self.eps
 

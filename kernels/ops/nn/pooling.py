@@ -62,10 +62,10 @@ class Pooling(Spatial):
     count_include_pad: bool | None = None
     layout: Literal["NCW", "NCHW", "NCDHW", "NWC", "NHWC", "NDHWC"] | None = None
 
-    def with_channels_last(self) -> dict[str, Any] | None:
+    def with_channels_last(self) -> dict[str, object] | None:
         return {"layout": "NHWC"} if self.layout in (None, "NCHW") else None
 
-    def backward_transpose(self, shape: Shape) -> tuple[str, dict[str, Any]] | None:
+    def backward_transpose(self, shape: Shape) -> tuple[str, dict[str, object]] | None:
         g = self.geometry(shape)
         if self.pool_type != "max" or g.channels_last:
             return None
@@ -237,12 +237,12 @@ def _fold_axis(g: PoolingGeometry, axis: int, x: np.ndarray, fold: np.ufunc) -> 
     return y
 
 
-def lowest(dtype: np.dtype) -> Any:
+def lowest(dtype: np.dtype) -> float:
     """Return the lowest value of dtype, -inf for floats."""
     return -np.inf if is_float(dtype) else np.iinfo(dtype).min
 
 
-def finite_lowest(dtype: np.dtype) -> Any:
+def finite_lowest(dtype: np.dtype) -> float:
     """Return the lowest finite value of dtype, the maximum of an empty window."""
     return float(ml_dtypes.finfo(dtype).min) if is_float(dtype) else np.iinfo(dtype).min
 

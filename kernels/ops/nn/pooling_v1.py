@@ -63,7 +63,7 @@ class PoolingV1(HostOp):
         beyond = [(0, max(0, e - n)) for e, n in zip(g.extent, zeros.shape[2:])]
         return np.pad(zeros, [(0, 0), (0, 0), *beyond], constant_values=-np.inf if self.pool_type == "max" else 0)
 
-    def compute(self, *arrays: np.ndarray) -> Any:
+    def compute(self, *arrays: np.ndarray) -> np.ndarray:
         g = self.geometry(arrays[0].shape)
         padded = self._padded(g, arrays[0])
         windows = [padded[w] for _, w in offsets(g)]
@@ -72,7 +72,7 @@ class PoolingV1(HostOp):
         total = np.add.reduce(windows)
         return total / len(windows) if self.pool_type == "avg" else total
 
-    def derivative(self, dy: list[np.ndarray], x: list[np.ndarray], y: list[np.ndarray]) -> Any:
+    def derivative(self, dy: list[np.ndarray], x: list[np.ndarray], y: list[np.ndarray]) -> np.ndarray:
         g = self.geometry(x[0].shape)
         padded = self._padded(g, x[0])
         spread = np.zeros_like(padded)

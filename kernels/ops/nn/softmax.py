@@ -18,7 +18,7 @@ from ...declare.property_op import register_operator
 from ...ir.expr import load
 from ...ir.lang import exp, log, row_max, row_sum
 from ...kernel import KernelFunction, Run
-from ...op import Formula, Req, Reqs, Shape, Spec, Specs
+from ...op import Formula, Req, Reqs, Shape, Shaped, Spec, Specs
 from ..tensor.reshape import check_axis
 
 Rows = tuple[int, int, int]  # an array seen as [outer, n, inner]; a row is along n
@@ -206,7 +206,7 @@ class SoftmaxAlong(SoftmaxLike):
     def argument_names(self) -> tuple[str, ...]:
         return ("data", "length") if self.use_length else ("data",)
 
-    def differentiable_gradient(self, read: Mapping[tuple[str, int], Any], train: bool) -> list[Any] | None:
+    def differentiable_gradient(self, read: Mapping[tuple[str, int], Any], train: bool) -> list[Shaped] | None:
         if self.use_length:
             return None
         dy, y = read["dy", 0], read["y", 0]

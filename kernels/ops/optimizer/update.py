@@ -6,19 +6,17 @@ rescale the gradient, clip it to ±clip_gradient if that is positive, then add w
 
 from __future__ import annotations
 
-from typing import Any
-
 from ...declare.simple_op import Array, Scalar, simple_op
 from ...ir.lang import maximum, minimum, sign, sqrt
 from .mixed_precision import declare_mixed
 
 
-def rescaled(grad: Any, rescale_grad: Any, bound: float, lr: Any) -> Any:
+def rescaled(grad: Array, rescale_grad: Scalar, bound: float, lr: Scalar) -> Array:
     """Return lr times the rescaled and clipped gradient; one product per element without clipping."""
     return lr * clipped(rescale_grad * grad, bound) if bound > 0 else (lr * rescale_grad) * grad
 
 
-def clipped(g: Any, bound: float) -> Any:
+def clipped(g: Array, bound: float) -> Array:
     """Clip g to ±bound if that is positive."""
     return maximum(minimum(g, bound), -bound) if bound > 0 else g
 

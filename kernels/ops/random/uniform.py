@@ -78,7 +78,7 @@ def draw(run: Run, target: str, out: DeviceArray, random: tuple[int, int], kind:
         part = flat[i * _CHUNK:(i + 1) * _CHUNK]
         assign(part, req, numbers(offset + i * _CHUNK, part.size))
 
-    run.parallel(piece, cdiv(flat.size, _CHUNK))
+    run.parallel(piece, cdiv(flat.shape[0], _CHUNK))
 
 
 def fill_uniform(run: Run, target: str, out: DeviceArray, random: tuple[int, int], low: float = 0.0, span: float = 1.0) -> None:

@@ -16,7 +16,7 @@ import numpy as np
 
 from ....integers import cdiv
 from ...declare.row_kernel import row_kernel
-from ...kernel import DeviceArray
+from ...kernel import DeviceArray, KernelFunction
 from ...op import Req, Spec
 from ..linalg.gemm import Matrix, product
 from .cells import Cell
@@ -75,7 +75,7 @@ class Layer:
         return product(a, b, out, req, self.target)
 
     # ---- forward ----------------------------------------------------------------------------------------------------
-    def forward(self) -> Any:
+    def forward(self) -> KernelFunction:
         """Return kernel(run, x, weights, gates, hidden, cells), which fills gates, hidden and cells from their initial states."""
         (t, n, i, h), cell, all_steps = self.sizes, self.cell, self.t * self.step
         g, shared = cell.gates, cell.shared
@@ -128,7 +128,7 @@ class Layer:
         return found
 
     # ---- backward ---------------------------------------------------------------------------------------------------
-    def backward(self, dx: Req, dw: Req) -> Any:
+    def backward(self, dx: Req, dw: Req) -> KernelFunction:
         """Return kernel(run, x, w, gates, hidden, cells, dy, dh, dc, dx, dw).
 
         dh and dc hold the derivatives by the last states, and afterwards those by the first. dw: like the weights.

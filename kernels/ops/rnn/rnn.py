@@ -306,7 +306,7 @@ class _Between:
     def _one(self, mask: Any, level: int) -> Any:
         return mask.reshape(-1)[level * self.mask.size:(level + 1) * self.mask.size].reshape(self.mask.shape)
 
-    def forward(self, train: bool) -> Any:
+    def forward(self, train: bool) -> KernelFunction:
         """Return kernel(run, level, x, mask, random)."""
         apply = self.op.kernel(self.params, [self.data], [self.data, self.mask], [Req.INPLACE, Req.WRITE], self.target, train)
 
@@ -317,7 +317,7 @@ class _Between:
 
         return kernel
 
-    def backward(self) -> Any:
+    def backward(self) -> KernelFunction:
         """Return kernel(run, level, dx, mask)."""
         gradient = self.op.gradient_of(self.params)
         assert gradient is not None

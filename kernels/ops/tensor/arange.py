@@ -12,7 +12,7 @@ from ....dtype import is_float, to_integer
 from ....errors import ParameterError, ShapeError
 from ...declare.operator_property import Dtypes, KnownShapes, OperatorProperty, Shapes, assign, gpu_module
 from ...declare.property_op import register_operator
-from ...kernel import KernelFunction
+from ...kernel import DeviceArray, KernelFunction, Run
 from ...op import Req, Reqs, Shape, Specs, merge_shapes
 
 FLOAT32, INT64 = np.dtype(np.float32), np.dtype(np.int64)
@@ -50,13 +50,13 @@ class Ramp(Made):
         return kernel
 
 
-def indices(n: int, target: str) -> Callable[[Any], Any]:
+def indices(n: int, target: str) -> Callable[[Run], DeviceArray]:
     """Return f(run), which gives 0, 1, … n - 1 as int32: for bodies that compare with the index of an element."""
     if target == "cpu":
         found = np.arange(n, dtype=np.int32)
         return lambda run: found
 
-    def made(run: Any) -> Any:
+    def made(run: Run) -> DeviceArray:
         y = run.workspace((n,), np.int32)
         gpu_module("tensor.triton_init").ramp(run, y, 0, 1, 1, add=False)
         return y

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from typing import Any, ClassVar
+from typing import ClassVar
 
 import numpy as np
 
@@ -48,7 +48,7 @@ class Concat(Variadic):
 
     dim: int = 1
 
-    def with_channels_last(self) -> dict[str, Any] | None:
+    def with_channels_last(self) -> dict[str, object] | None:
         return {"dim": 3} if self.dim in (1, -3) else None
 
     def infer_shape(self, in_shape: Shapes, out_shape: Shapes) -> tuple[Shapes, Shapes, Shapes]:

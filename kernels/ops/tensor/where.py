@@ -27,7 +27,7 @@ class _ByRow(TracedOp):
 
     condition: int  # the input that is the condition
 
-    def expression(self, p: Params, dtypes: Sequence[np.dtype]) -> Any:
+    def expression(self, p: Params, dtypes: Sequence[np.dtype]) -> None:
         return None
 
     def kernel(self, p: Params, ins: Specs, outs: Specs, reqs: Reqs, target: str, train: bool = False) -> Kernel:

@@ -7,7 +7,7 @@ on earlier ones, so these operators run on the host with NumPy.
 from __future__ import annotations
 
 import math
-from typing import Any, Literal
+from typing import Literal
 
 import numpy as np
 
@@ -99,7 +99,7 @@ class BoxIou(HostOp):
             raise ShapeError(f"{self.name}: lhs {a} and rhs {b} must have a last axis of size 4.")
         return [(*a[:-1], *b[:-1])]
 
-    def compute(self, *arrays: np.ndarray) -> Any:
+    def compute(self, *arrays: np.ndarray) -> np.ndarray:
         a, b = (corners(x, self.format).reshape(-1, 4) for x in arrays)
         return overlaps(a, b).reshape(*arrays[0].shape[:-1], *arrays[1].shape[:-1])
 
@@ -154,7 +154,7 @@ class BoxNms(HostOp):
         boxes = corners(x[rows, self.coord_start:self.coord_start + 4], self.in_format)
         return rows[~suppressed(boxes, kinds, self.overlap_thresh)]
 
-    def compute(self, *arrays: np.ndarray) -> Any:
+    def compute(self, *arrays: np.ndarray) -> tuple[np.ndarray, ...]:
         x = arrays[0].reshape(-1, *arrays[0].shape[-2:])
         y, index = np.full(x.shape, -1, x.dtype), np.full(x.shape[:2], -1, np.int32)
         box = slice(self.coord_start, self.coord_start + 4)
@@ -165,7 +165,7 @@ class BoxNms(HostOp):
                 y[b, :len(rows), box] = corners(boxes, "center") if self.out_format == "corner" else centers(boxes)
         return y.reshape(arrays[0].shape), index.reshape(arrays[0].shape[:-1])
 
-    def derivative(self, dy: list[np.ndarray], x: list[np.ndarray], y: list[np.ndarray]) -> Any:
+    def derivative(self, dy: list[np.ndarray], x: list[np.ndarray], y: list[np.ndarray]) -> np.ndarray:
         dx = np.zeros_like(dy[0])
         outer, row = np.nonzero(y[1].reshape(-1, y[1].shape[-1]) >= 0)
         flat, index = dx.reshape(-1, *dx.shape[-2:]), y[1].reshape(-1, y[1].shape[-1])
@@ -194,7 +194,7 @@ class BipartiteMatching(HostOp):
             raise ShapeError(f"{self.name}: data {x} must be [..., rows, columns].")
         return [x[:-1], (*x[:-2], x[-1])]
 
-    def compute(self, *arrays: np.ndarray) -> Any:
+    def compute(self, *arrays: np.ndarray) -> tuple[np.ndarray, ...]:
         x = arrays[0].reshape(-1, *arrays[0].shape[-2:])
         rows, columns = np.full(x.shape[:2], -1, x.dtype), np.full((len(x), x.shape[2]), -1, x.dtype)
         for b, scores in enumerate(x):
@@ -232,7 +232,7 @@ class BoxEncode(HostOp):
                              f"refs {refs} [b, m, 4], means {means} and stds {stds} [4].")
         return [anchors, anchors]
 
-    def compute(self, *arrays: np.ndarray) -> Any:
+    def compute(self, *arrays: np.ndarray) -> tuple[np.ndarray, ...]:
         samples, matches, anchors, refs, means, stds = arrays
         which = np.clip(matches.astype(np.int64), 0, refs.shape[1] - 1)
         chosen, own = centers(np.take_along_axis(refs, which[..., None], axis=1)), centers(anchors)
@@ -268,7 +268,7 @@ class BoxDecode(HostOp):
             raise ShapeError(f"{self.name}: data {x} must be [b, n, 4], anchors {anchors} [1, n, 4].")
         return [x]
 
-    def compute(self, *arrays: np.ndarray) -> Any:
+    def compute(self, *arrays: np.ndarray) -> np.ndarray:
         data, anchors = arrays
         own = anchors if self.format == "center" else centers(anchors)
         code = data * np.array([self.std0, self.std1, self.std2, self.std3], data.dtype)

@@ -6,8 +6,6 @@ Source: Liu et al. 2016, SSD, arXiv:1512.02325.
 
 from __future__ import annotations
 
-from typing import Any
-
 import numpy as np
 
 from ....errors import ParameterError, ShapeError
@@ -45,7 +43,7 @@ class MultiBoxPrior(HostOp):
             raise ShapeError(f"{self.name}: data {x} must be [n, c, h, w].")
         return [(1, x[2] * x[3] * (len(self.sizes) + len(self.ratios) - 1), 4)]
 
-    def compute(self, *arrays: np.ndarray) -> Any:
+    def compute(self, *arrays: np.ndarray) -> np.ndarray:
         h, w = arrays[0].shape[2:]
         steps = [s if s > 0 else 1 / n for s, n in zip(self.steps, (h, w))]
         y, x = ((np.arange(n) + o) * s for n, o, s in zip((h, w), self.offsets, steps))
@@ -124,7 +122,7 @@ class MultiBoxTarget(HostOp):
         background[there[np.argsort(sure, kind="stable")[:count]]] = True
         return background
 
-    def compute(self, *arrays: np.ndarray) -> Any:
+    def compute(self, *arrays: np.ndarray) -> tuple[np.ndarray, ...]:
         anchors, own = arrays[0][0], centers(arrays[0][0])
         b, n = len(arrays[1]), len(anchors)
         target, mask = np.zeros((b, n, 4), np.float32), np.zeros((b, n, 4), np.float32)
@@ -173,7 +171,7 @@ class MultiBoxDetection(HostOp):
             raise ShapeError(f"{self.name}: cls_prob {scores} must be [b, kinds + 1, {n}], loc_pred {loc} [b, {n * 4}].")
         return [(scores[0], n, 6)]
 
-    def compute(self, *arrays: np.ndarray) -> Any:
+    def compute(self, *arrays: np.ndarray) -> np.ndarray:
         prob, loc, anchors = arrays
         boxes = decoded(loc.reshape(len(prob), -1, 4) * np.array(self.variances, loc.dtype), centers(anchors[0]))
         boxes = np.clip(boxes, 0, 1) if self.clip else boxes

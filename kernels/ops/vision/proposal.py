@@ -5,7 +5,7 @@ Computed on the host with NumPy. Source: Ren, He, Girshick, Sun 2015, Faster R-C
 
 from __future__ import annotations
 
-from typing import Any, ClassVar
+from typing import ClassVar
 
 import numpy as np
 
@@ -97,7 +97,7 @@ class Proposal(HostOp):
             moved = np.concatenate([middle - half, middle + half], -1)
         return np.clip(moved, 0, np.array([info[1], info[0]] * 2, np.float32) - 1).reshape(-1, 4)
 
-    def compute(self, *arrays: np.ndarray) -> Any:
+    def compute(self, *arrays: np.ndarray) -> tuple[np.ndarray, ...]:
         made = [self._image(i, *parts) for i, parts in enumerate(zip(*arrays))]
         return np.concatenate([b for b, _ in made]), np.concatenate([s for _, s in made])
 

@@ -169,7 +169,7 @@ class WeightedRegions(HostOp):
         rows, columns = (np.arange(n) * g // n for n, g in zip(self.bins, self.groups))
         return rows, columns
 
-    def compute(self, *arrays: np.ndarray) -> Any:
+    def compute(self, *arrays: np.ndarray) -> np.ndarray:
         data, rois = arrays
         groups, (i, j) = self.groups, self._group_of_bin()
         out = np.zeros((len(rois), data.shape[1] // math.prod(groups), *self.bins), data.dtype)
@@ -181,7 +181,7 @@ class WeightedRegions(HostOp):
                 out[r] = np.einsum("ih,cijhw,jw->cij", down, planes, across, optimize=True)
         return out
 
-    def derivative(self, dy: list[np.ndarray], x: list[np.ndarray], y: list[np.ndarray]) -> Any:
+    def derivative(self, dy: list[np.ndarray], x: list[np.ndarray], y: list[np.ndarray]) -> np.ndarray:
         data, rois = x
         groups, (i, j) = self.groups, self._group_of_bin()
         dx = np.zeros(data.shape, data.dtype)

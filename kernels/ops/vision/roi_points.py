@@ -89,7 +89,7 @@ class RROIAlign(HostOp, Regions):
             at = _points(v * np.cos(turn) - u * np.sin(turn) + y, u * np.cos(turn) + v * np.sin(turn) + x, h, w, 1)
             yield r, int(image), at
 
-    def compute(self, *arrays: np.ndarray) -> Any:
+    def compute(self, *arrays: np.ndarray) -> np.ndarray:
         data, rois = arrays
         flat = _flat(data)
         out = np.zeros((len(rois), data.shape[1], *self.pooled_size), data.dtype)
@@ -97,7 +97,7 @@ class RROIAlign(HostOp, Regions):
             out[r] = _read(flat[image], points).mean((-2, -1))
         return out
 
-    def derivative(self, dy: list[np.ndarray], x: list[np.ndarray], y: list[np.ndarray]) -> Any:
+    def derivative(self, dy: list[np.ndarray], x: list[np.ndarray], y: list[np.ndarray]) -> np.ndarray:
         data, rois = x
         dx = np.zeros_like(_flat(data))
         for r, image, points in self._regions(rois, data.shape):
@@ -187,7 +187,7 @@ class DeformablePSROIPooling(HostOp):
         of = np.arange(self.pooled_size) * g // self.pooled_size
         return ((np.arange(self.output_dim)[:, None, None] * g + of[:, None]) * g + of)[..., None, None]
 
-    def compute(self, *arrays: np.ndarray) -> Any:
+    def compute(self, *arrays: np.ndarray) -> np.ndarray:
         data, rois = arrays[:2]
         channel, flat = self._channels(), _flat(data)
         out = np.zeros((len(rois), self.output_dim, self.pooled_size, self.pooled_size), data.dtype)
@@ -196,7 +196,7 @@ class DeformablePSROIPooling(HostOp):
             out[r] = total.sum((-2, -1)) / np.maximum(p.counts.sum((-2, -1)), 1)
         return out
 
-    def derivative(self, dy: list[np.ndarray], x: list[np.ndarray], y: list[np.ndarray]) -> Any:
+    def derivative(self, dy: list[np.ndarray], x: list[np.ndarray], y: list[np.ndarray]) -> tuple[np.ndarray, ...]:
         data, _, *trans = x
         channel, flat = self._channels(), _flat(data)
         dx, dtrans = np.zeros_like(flat), [np.zeros_like(t) for t in trans]
