@@ -95,22 +95,27 @@ def logical_or(lhs: Any, rhs: Any) -> Any:
 def logical_xor(lhs: Any, rhs: Any) -> Any:
     """1 where one of the two is 0, else 0, of arrays or numbers, broadcast."""
 
-def split_v2(ary: NDArray, indices_or_sections: int | Sequence[int], axis: int = 0, squeeze_axis: bool = False) -> Any:
+def split_v2(
+    ary: NDArray,
+    indices_or_sections: int | Sequence[int],
+    axis: int = 0,
+    squeeze_axis: bool = False,
+) -> NDArray | list[NDArray]:
     """Return parts of ary along axis: equal ones, their number an int, or cut at ascending indices."""
 
-def histogram(a: NDArray, bins: int | NDArray = 10, range: tuple[float, float] | None = None) -> Any:
+def histogram(a: NDArray, bins: int | NDArray = 10, range: tuple[float, float] | None = None) -> list[NDArray]:
     """Return the number of values of a in each bin, int64, and the edges of the bins.
 
     bins: the number of bins of equal width, over range or from the smallest to the largest value; or an array of edges.
     """
 
-def power(base: float | NDArray, exp: float | NDArray) -> Any:
+def power(base: float | NDArray, exp: float | NDArray) -> float | NDArray:
     """Return base to the power exp, for arrays or numbers, broadcast."""
 
-def negative(data: NDArray, out: NDArray | None = None) -> Any:
+def negative(data: NDArray, out: NDArray | None = None) -> NDArray:
     """Return -data."""
 
-def onehot_encode(indices: NDArray, out: NDArray) -> Any:
+def onehot_encode(indices: NDArray, out: NDArray) -> NDArray:
     """Set out[i] to 1 at indices[i] and 0 elsewhere, and return out."""
 
 def Activation(

@@ -15,6 +15,7 @@ from .mxnet_nodes import reordered
 from .subgraph import Subgraph
 
 _MARK = "__subgraph_name__"
+Form: TypeAlias = "int | list[Form]"  # how symbols are nested, see flatten
 Symbols: TypeAlias = "Symbol | Sequence[Symbols]"  # a symbol, or lists of them, nested
 
 
@@ -230,14 +231,14 @@ def _call(f: Callable[..., Any], variables: Any) -> Any:
     return f(*variables) if isinstance(variables, (list, tuple)) else f(variables)
 
 
-def flatten(value: Symbols, what: str) -> tuple[list[Symbol], Any]:
+def flatten(value: Symbols, what: str) -> tuple[list[Symbol], Form]:
     """Return the symbols in value and their structure: 0 for a symbol of one output, n for one of n, a list for a list."""
     if isinstance(value, Symbol):
         return list(value), 0 if len(value) == 1 else len(value)
     if not isinstance(value, (list, tuple)):
         raise GraphError(f"{what}: {value!r} is neither a Symbol nor a list of them.")
     flat: list[Symbol] = []
-    form: list[Any] = []
+    form: list[Form] = []
     for v in value:
         part, own = flatten(v, what)
         flat += part
@@ -245,7 +246,7 @@ def flatten(value: Symbols, what: str) -> tuple[list[Symbol], Any]:
     return flat, form
 
 
-def regroup(flat: Sequence[Symbol], form: Any) -> Any:
+def regroup(flat: Sequence[Symbol], form: Form) -> Any:
     """Undo flatten."""
     rest = iter(flat)
 

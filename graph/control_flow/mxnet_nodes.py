@@ -212,8 +212,8 @@ class BoundBackward(BoundSubgraph):
             if w in back.carried:
                 self.spare[i] = [run.workspace(back.specs[i].shape, back.specs[i].dtype) for _ in range(2)]
 
-    def round(self, t: int, states: Sequence[DeviceArray], head_grads: Sequence[DeviceArray], random: tuple[int, int] | None
-              ) -> list[Any]:
+    def round(self, t: int, states: Sequence[DeviceArray], head_grads: Sequence[DeviceArray | None],
+              random: tuple[int, int] | None) -> list[DeviceArray | None]:
         """Run round t again from states, then backward. head_grads: of the results, then of the states after the round.
 
         Returns: the derivatives by the states before it; None for a state without one.
@@ -227,7 +227,7 @@ class BoundBackward(BoundSubgraph):
             if at >= 0:
                 inputs[at] = state
         self.forward(inputs, self.heads, random)
-        targets: dict[int, Any] = {}
+        targets: dict[int, DeviceArray] = {}
         for i, w in back.home.items():
             if w in back.carried:
                 targets[i] = self.spare[i][t % 2]
@@ -242,7 +242,8 @@ class BoundBackward(BoundSubgraph):
         return [targets.get(at) for at in self.place]
 
 
-def wanted_gradients(reqs: Reqs, outs: Sequence[DeviceArray], skip: Sequence[int] = ()) -> tuple[dict[int, Req], dict[int, Any]]:
+def wanted_gradients(reqs: Reqs, outs: Sequence[DeviceArray], skip: Sequence[int] = ()
+                     ) -> tuple[dict[int, Req], dict[int, DeviceArray]]:
     """Return the requests and the arrays of the derivatives that are wanted, by input of the node.
 
     Those to be written are zeroed, as rounds add to them, except for the inputs in skip.

@@ -152,7 +152,7 @@ class BoundSubgraph:
             self.arrays[v] = array
         self._call(self.compiled.forward_calls, random)
 
-    def backward(self, head_grads: Sequence[DeviceArray], grads: Mapping[int, DeviceArray]) -> None:
+    def backward(self, head_grads: Sequence[DeviceArray | None], grads: Mapping[int, DeviceArray]) -> None:
         """Compute derivatives, directly after forward. grads: arrays for them by input, written or added to as requested."""
         for number, v in self.compiled.program.head_grads.items():
             self.arrays[v] = head_grads[number]

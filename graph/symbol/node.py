@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from typing import Any
+from typing import TYPE_CHECKING
 
 from ...errors import GraphError
 from ...kernels.op import Op
 from ...kernels.params import Params
+
+if TYPE_CHECKING:
+    from ..control_flow.subgraph import Subgraph
 
 Entry = tuple["Node", int]  # one output of a node
 
@@ -52,7 +55,7 @@ class Node:
         return self.params
 
     @property
-    def subgraphs(self) -> Sequence[Any]:
+    def subgraphs(self) -> Sequence[Subgraph]:
         """The graphs inside a loop or branch; empty for other nodes."""
         return () if self.params is None else self.params.get("subgraphs", ())
 

@@ -235,7 +235,7 @@ class Symbol:
         return fromjson, (self.tojson(),)
 
     # ---- inference ------------------------------------------------------------------------------------------------
-    def infer_shape(self, *args: Shape | None, **kwargs: Shape | None) -> tuple[Any, Any, Any]:
+    def infer_shape(self, *args: Shape | None, **kwargs: Shape | None) -> tuple[list, list, list] | tuple[None, None, None]:
         """Return (argument, output, auxiliary) shapes as lists of tuples; three Nones and a warning if some stay unknown.
 
         args, kwargs: known shapes, by position or by name. 0 in a shape, and (), mean unknown.
@@ -246,11 +246,11 @@ class Symbol:
         """As infer_shape, but 0 for an unknown size and () for an unknown shape."""
         return self._inferred("shape", args, kwargs, partial=True)
 
-    def infer_type(self, *args: DTypeLike, **kwargs: DTypeLike) -> tuple[Any, Any, Any]:
+    def infer_type(self, *args: DTypeLike, **kwargs: DTypeLike) -> tuple[list, list, list] | tuple[None, None, None]:
         """Return (argument, output, auxiliary) dtypes as NumPy scalar types; three Nones and a warning if some stay unknown."""
         return self._inferred("type", args, kwargs)
 
-    def infer_type_partial(self, *args: DTypeLike, **kwargs: DTypeLike) -> tuple[Any, Any, Any]:
+    def infer_type_partial(self, *args: DTypeLike, **kwargs: DTypeLike) -> tuple[list, list, list]:
         """As infer_type, but None for each unknown dtype."""
         return self._inferred("type", args, kwargs, partial=True)
 
@@ -394,7 +394,7 @@ def create(op: Op, args: Sequence[Any], kwargs: Mapping[str, Any], *, hint: str 
     return Symbol([(node, i) for i in range(node.n_visible())])
 
 
-def binary(both: str | None, scalar: str, lhs: Symbol, rhs: object) -> Any:
+def binary(both: str | None, scalar: str, lhs: Symbol, rhs: object) -> Symbol:
     """Combine lhs with a symbol (operator both) or with a number (operator scalar)."""
     if isinstance(rhs, Symbol) and both is not None:
         return create(ops.builtin(both), (lhs, rhs), {}, hint=HINTS.get(both))

@@ -135,7 +135,7 @@ def backward(heads: NDArray | Sequence[NDArray], head_grads: NDArray | Sequence[
 
 def grad(heads: NDArray | Sequence[NDArray], variables: NDArray | Sequence[NDArray],
          head_grads: NDArray | Sequence[NDArray | None] | None = None, retain_graph: bool | None = None,
-         create_graph: bool = False, train_mode: bool = True) -> Any:
+         create_graph: bool = False, train_mode: bool = True) -> NDArray | list[NDArray]:
     """Return the derivatives of Σ heads·head_grads by variables as new arrays; no variable's `.grad` changes.
 
     create_graph:  record backward too, for derivatives of derivatives.
@@ -349,7 +349,7 @@ class Function:
     The two are not recorded. backward gets one array per output and returns one per input.
     """
 
-    _saved: tuple[Any, ...] = ()
+    _saved: tuple[NDArray, ...] = ()
     _versions: tuple[int, ...] = ()
 
     def save_for_backward(self, *arrays: NDArray) -> None:
@@ -357,18 +357,18 @@ class Function:
         self._saved, self._versions = arrays, tuple(a.chunk.var.version for a in arrays)
 
     @property
-    def saved_tensors(self) -> tuple[Any, ...]:
+    def saved_tensors(self) -> tuple[NDArray, ...]:
         """The arrays given to save_for_backward. Raises MXNetError if one was written in place since."""
         for a, version in zip(self._saved, self._versions):
             if a.chunk.var.version != version:
                 raise overwritten(type(self).__name__, a)
         return self._saved
 
-    def forward(self, *inputs: NDArray) -> Any:
+    def forward(self, *inputs: NDArray) -> NDArray | Sequence[NDArray]:
         """Return the outputs."""
         raise NotImplementedError(f"{type(self).__name__}: forward is not written.")
 
-    def backward(self, *output_grads: NDArray) -> Any:
+    def backward(self, *output_grads: NDArray) -> NDArray | Sequence[NDArray]:
         """Return the derivatives of the inputs."""
         raise NotImplementedError(f"{type(self).__name__}: backward is not written.")
 

@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from ...dtype import is_half
 from ...errors import MXNetError
@@ -28,8 +28,11 @@ from ..dispatch.copy import filled
 from ..dispatch.invoke import invoke, invoke_backward
 from .tape import CallNode, OpNode, state
 
+if TYPE_CHECKING:
+    from ..core.ndarray import NDArray
 
-def differentiable_gradient(node: OpNode, gradient: Gradient, inputs: Sequence[ArrayCore]) -> list[Any] | None:
+
+def differentiable_gradient(node: OpNode, gradient: Gradient, inputs: Sequence[ArrayCore]) -> list[NDArray] | None:
     """Return the derivatives by gradient.gives, computed with recorded operators; None if the operator declares no formula.
 
     inputs: the arrays that the derivative reads, in the order of gradient.needs, with their gradient edges.
@@ -63,10 +66,10 @@ def _rule(node: OpNode, gradient: Gradient, inputs: Sequence[Any]) -> Callable[[
     def at_dy(results: Sequence[Any]) -> list[Any]:
         return [results[i] if kind == "dy" else None for kind, i in needs]
 
-    def forward(given: dict[int, Any]) -> list[Any]:
+    def forward(given: dict[int, Any]) -> list[NDArray]:
         return invoke(op, [given[i] if i in given else filled(layout, 0) for i, layout in enumerate(node.in_layouts)], p)
 
-    def backward(replaced: dict[tuple[str, int], Any]) -> list[Any]:
+    def backward(replaced: dict[tuple[str, int], Any]) -> list[NDArray]:
         """Run the backward kernel on other arrays; this is not recorded."""
         arrays = [replaced.get(need, a) for need, a in zip(needs, inputs)]
         if state.recording and any(a._grad_edge is not None for a in arrays):

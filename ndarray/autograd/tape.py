@@ -5,13 +5,16 @@ from __future__ import annotations
 import itertools
 import threading
 from collections.abc import Callable, Iterable, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from ...errors import MXNetError, describe
 from ...kernels.op import Gradient, Op
 from ...kernels.params import Params
 from ..core.array_core import ArrayCore
 from ..core.chunk import Chunk, Layout
+
+if TYPE_CHECKING:
+    from ..core.ndarray import NDArray
 
 Edge = tuple["TapeNode", int]  # a node and the number of its output
 
@@ -115,9 +118,9 @@ class CallNode(TapeNode):
     __slots__ = ("backward",)
 
     def __init__(self, name: str, inputs: Sequence[Edge | None], layouts: Sequence[Layout],
-                 backward: Callable[[list[ArrayCore]], Sequence[ArrayCore | None]]):
+                 backward: Callable[[list[NDArray]], Sequence[NDArray | None]]):
         super().__init__(name, inputs, layouts)
-        self.backward: Callable[[list[ArrayCore]], Sequence[ArrayCore | None]] | None = backward
+        self.backward: Callable[[list[NDArray]], Sequence[NDArray | None]] | None = backward
 
     def free(self) -> None:
         super().free()
@@ -130,7 +133,7 @@ def overwritten(name: str, a: ArrayCore) -> MXNetError:
                       f"Write into a new array (b = a + 1, not a += 1), or write after backward().")
 
 
-def detached(a: ArrayCore, chunk: Chunk | None = None) -> Any:
+def detached(a: ArrayCore, chunk: Chunk | None = None) -> NDArray:
     """Return an array on the memory of a without its gradient edge. chunk: a.chunk, or a twin of it."""
     return ArrayCore.array_class(a.layout, a._view, chunk or a.chunk, a.offset)
 

@@ -10,7 +10,7 @@ from __future__ import annotations
 import numbers
 from collections.abc import Callable
 from functools import cache
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import ArrayLike
@@ -29,6 +29,9 @@ from ..functions.namespace import function_of
 from .array_core import ArrayCore
 from .chunk import Chunk, layout_of
 
+if TYPE_CHECKING:
+    from .ndarray import NDArray
+
 _NUMBERS = frozenset((int, float))
 
 
@@ -38,7 +41,7 @@ def _without_parameters(name: str) -> tuple[Op, Params]:
     return op, op.parse({})
 
 
-def array_op(name: str, *inputs: ArrayCore, out: ArrayCore | None = None) -> Any:
+def array_op(name: str, *inputs: ArrayCore, out: ArrayCore | None = None) -> NDArray:
     """Run the operator called name, without parameters, on arrays."""
     op, p = _without_parameters(name)
     return invoke(op, inputs, p, out)[0]
@@ -49,7 +52,7 @@ def is_number(x: Any) -> bool:
     return isinstance(x, (int, float, np.number, np.bool_, numbers.Real)) or (isinstance(x, np.ndarray) and x.ndim == 0)
 
 
-def like(x: ArrayLike, a: ArrayCore) -> Any:
+def like(x: ArrayLike, a: ArrayCore) -> NDArray:
     """Return a NumPy array (or list) as an array with the dtype and context of a."""
     values = np.asarray(x)
     layout = layout_of(values.shape, a.layout.dtype, a.ctx)
@@ -68,7 +71,7 @@ class BinaryOperator:
     def __init__(self, same: str, spread: str, scalar: str, from_scalar: str = ""):
         self.same, self.spread, self.scalar, self.from_scalar = same, spread, scalar, from_scalar or scalar
 
-    def __call__(self, a: Any, b: Any, out: Any = None) -> Any:
+    def __call__(self, a: Any, b: Any, out: Any = None) -> NDArray:
         """Return a ∘ b; NotImplemented if b is neither an array nor a number."""
         if isinstance(b, ArrayCore):
             key = self.same, a.layout, b.layout
@@ -82,20 +85,20 @@ class BinaryOperator:
             return _with_number(self.scalar, a, b, out)
         return self(a, like(b, a), out) if isinstance(b, np.ndarray) else NotImplemented
 
-    def reflected(self, a: ArrayCore, b: Any) -> Any:
+    def reflected(self, a: ArrayCore, b: Any) -> NDArray:
         """Return b ∘ a, where b is not an array; NotImplemented if it is neither a NumPy array nor a number."""
         if is_number(b):
             return _with_number(self.from_scalar, a, b)
         return self(like(b, a), a) if isinstance(b, np.ndarray) else NotImplemented
 
-    def method(self, reflected: bool = False) -> Callable[[Any, Any], Any]:
+    def method(self, reflected: bool = False) -> Callable[[Any, Any], NDArray]:
         """Return the method for a ∘ b, or for b ∘ a. It computes tiny results at once where that is possible."""
         same, scalar, ordinary = self.same, self.scalar, self.__call__
         if reflected:
             same, scalar, ordinary = "", self.from_scalar, self.reflected
         get = CACHE.get
 
-        def operator(a: Any, b: Any) -> Any:
+        def operator(a: Any, b: Any) -> NDArray:
             kind = b.__class__
             if kind is a.__class__:
                 call = get((same, a.layout, b.layout))
@@ -121,7 +124,7 @@ class BinaryOperator:
 
         return operator
 
-    def in_place(self) -> Callable[[Any, Any], Any]:
+    def in_place(self) -> Callable[[Any, Any], NDArray]:
         """Return the method for a ∘= b."""
         return lambda a, b: self(a, b, a)
 
@@ -131,7 +134,7 @@ def broadcasting(name: str, from_scalar: str = "") -> BinaryOperator:
     return BinaryOperator(f"broadcast_{name}", f"broadcast_{name}", f"_{name}_scalar", from_scalar)
 
 
-def _with_number(name: str, a: Any, b: Any, out: Any = None) -> Any:
+def _with_number(name: str, a: Any, b: Any, out: Any = None) -> NDArray:
     """Run the operator called name, whose parameter `scalar` is the number b, on a."""
     number = b if isinstance(b, (int, np.integer)) else float(b)
     key = (name, a.layout, number.__class__, number) if number else (name, a.layout, key_of(number))  # 0.0 and -0.0 differ
@@ -156,10 +159,10 @@ POWER = broadcasting("power", "_rpower_scalar")
 EQUAL, NOT_EQUAL = broadcasting("equal"), broadcasting("not_equal")
 
 
-def _logic(name: str) -> Callable[[Any, Any], Any]:
+def _logic(name: str) -> Callable[[Any, Any], NDArray]:
     """Return the method for a ∘ b of two masks; it returns NotImplemented for anything else."""
 
-    def method(a: Any, b: Any) -> Any:
+    def method(a: Any, b: Any) -> NDArray:
         if not (isinstance(b, ArrayCore) and is_mask(a) and is_mask(b)):
             return NotImplemented
         if a.layout.dtype != b.layout.dtype:
@@ -199,31 +202,31 @@ class Arithmetic(ArrayCore):
     __le__ = broadcasting("lesser_equal").method()
     __and__, __or__, __xor__ = _logic("broadcast_minimum"), _logic("broadcast_maximum"), _logic("broadcast_not_equal")
 
-    def __rsub__(self, other: Any) -> Any:
+    def __rsub__(self, other: Any) -> NDArray:
         result = self._subtract_from(other)
         return _mask_of(result) if self.layout.mask and is_number(other) and other == 1 else result  # 1 - mask: not
 
-    def __eq__(self, other: Any) -> Any:  # type: ignore[override]
+    def __eq__(self, other: Any) -> NDArray:  # type: ignore[override]
         return _compared(EQUAL(self, other), other)
 
-    def __ne__(self, other: Any) -> Any:  # type: ignore[override]
+    def __ne__(self, other: Any) -> NDArray:  # type: ignore[override]
         return _compared(NOT_EQUAL(self, other), other)
 
-    def __neg__(self) -> Any:
+    def __neg__(self) -> NDArray:
         return array_op("negative", self)
 
     def __pos__(self) -> Any:
         return self
 
-    def __abs__(self) -> Any:
+    def __abs__(self) -> NDArray:
         return array_op("abs", self)
 
-    def __invert__(self) -> Any:
+    def __invert__(self) -> NDArray:
         if not is_mask(self):
             raise DTypeError(f"~: {describe(self)} is not a mask. Use it on a comparison or a bool array, or 1 - a.")
         return EQUAL(self, 0)
 
-    def __matmul__(self, other: Any) -> Any:
+    def __matmul__(self, other: Any) -> NDArray:
         if isinstance(other, np.ndarray):
             other = like(other, self)
         if not isinstance(other, ArrayCore):
@@ -234,7 +237,7 @@ class Arithmetic(ArrayCore):
             raise ShapeError(f"@: {describe(self)} and {describe(other)}: both must have two axes, or both three.")
         return function_of("dot", builtin("dot"))(self, other)
 
-    def __rmatmul__(self, other: Any) -> Any:
+    def __rmatmul__(self, other: Any) -> NDArray:
         return like(other, self) @ self if isinstance(other, np.ndarray) else NotImplemented
 
     __hash__ = object.__hash__
@@ -247,7 +250,7 @@ def _compared(result: Any, other: Any) -> Any:
     return result
 
 
-def _mask_of(a: Any) -> Any:
+def _mask_of(a: Any) -> NDArray:
     """Make a, a new array of 0 and 1, a mask, and return it."""
     a.layout = layout_of(a.shape, a.layout.dtype, a.ctx, True)
     return a

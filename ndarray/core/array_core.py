@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
 
@@ -15,6 +15,9 @@ from ...engine.memory import storage
 from ...engine.memory.allowance import allowed
 from . import chunk as chunks
 from .chunk import Chunk, Layout
+
+if TYPE_CHECKING:
+    from .ndarray import NDArray
 
 
 class ArrayCore:
@@ -30,7 +33,7 @@ class ArrayCore:
     """
 
     __slots__ = ("__weakref__", "_chunk_or_none", "_grad", "_grad_edge", "_var", "_view", "layout", "offset")
-    array_class: ClassVar[Any]
+    array_class: ClassVar[type[NDArray]]
 
     def __init__(self, layout: Layout, view: np.ndarray | None = None, chunk: Chunk | None = None, offset: int = 0):
         self.layout, self._view, self.offset = layout, view, offset
@@ -63,7 +66,7 @@ class ArrayCore:
         return self.layout.shape
 
     @property
-    def dtype(self) -> Any:
+    def dtype(self) -> type[np.generic]:
         """The element type as NumPy's class, such as `np.float32`, as in MXNet."""
         return self.layout.dtype.type
 
@@ -134,7 +137,7 @@ class RunAhead:
     limit = 0
 
 
-def allocate(layout: Layout) -> Any:
+def allocate(layout: Layout) -> NDArray:
     """Return a new array with undefined values."""
     if layout.tiny and storage.access_checker is None:
         return ArrayCore.array_class(layout, np.empty(layout.shape, layout.dtype))

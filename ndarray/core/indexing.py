@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any, Self
 
 import numpy as np
 from numpy.typing import ArrayLike
@@ -23,6 +23,9 @@ from ..dispatch.copy import allocate_like_host, as_element, assign, copy_to, fil
 from .arithmetic import is_mask, is_number
 from .array_core import ArrayCore, allocate
 from .chunk import Chunk, layout_of
+
+if TYPE_CHECKING:
+    from .ndarray import NDArray
 
 _ALL = slice(None)
 
@@ -44,7 +47,7 @@ class Indexing(ArrayCore):
 
     __slots__ = ()
 
-    def __getitem__(self, key: Any) -> Any:
+    def __getitem__(self, key: Any) -> NDArray:
         shape = self.layout.shape
         if type(key) is int and shape:
             n = shape[0]
@@ -106,7 +109,7 @@ class Indexing(ArrayCore):
             value = reshape_view(value, value_shape) if isinstance(value, ArrayCore) else value.reshape(value_shape)
         assign(self, key, value)
 
-    def reshape(self, *shape: int | Sequence[int], reverse: bool = False, **given: Any) -> Any:
+    def reshape(self, *shape: int | Sequence[int], reverse: bool = False, **given: Any) -> NDArray:
         """Return an array on the same memory with another shape.
 
         shape:    sizes, or MXNet's codes: 0 copies a size, -1 infers it, -2 takes the rest, -3 merges two axes, -4 splits one.
@@ -127,19 +130,19 @@ class Indexing(ArrayCore):
         return reshape_view(self, new)
 
     def slice_assign(self, rhs: ArrayCore | ArrayLike, begin: Sequence[int | None], end: Sequence[int | None],
-                     step: Sequence[int | None] | None = None) -> Any:
+                     step: Sequence[int | None] | None = None) -> Self:
         """Set self[begin:end:step] = rhs, and return self."""
         steps = step or [None] * len(begin)
         self[tuple(slice(b, e, s) for b, e, s in zip(begin, end, steps))] = rhs
         return self
 
     def slice_assign_scalar(self, value: float, begin: Sequence[int | None], end: Sequence[int | None],
-                            step: Sequence[int | None] | None = None) -> Any:
+                            step: Sequence[int | None] | None = None) -> Self:
         """Set self[begin:end:step] = value, and return self."""
         return self.slice_assign(value, begin, end, step)
 
 
-def reshape_view(a: ArrayCore, shape: tuple[int, ...]) -> Any:
+def reshape_view(a: ArrayCore, shape: tuple[int, ...]) -> NDArray:
     """Return an array on a's memory with another shape of the same size; recorded."""
     out = a.array_class(a.layout.of(shape), None, _memory(a), a.offset)
     if state.recording and a._grad_edge is not None:
@@ -149,7 +152,7 @@ def reshape_view(a: ArrayCore, shape: tuple[int, ...]) -> Any:
 
 
 # ---- views ----------------------------------------------------------------------------------------------------------
-def _view(a: Any, distance: int, shape: tuple[int, ...], key: Any) -> Any:
+def _view(a: Any, distance: int, shape: tuple[int, ...], key: Any) -> NDArray:
     out = a.array_class(a.layout.of(shape), None, _memory(a), a.offset + distance)
     if state.recording and a._grad_edge is not None:
         return _record(a, out, "slice", _into_zeros(a, key))
@@ -169,7 +172,7 @@ def _record(a: Any, out: Any, name: str, backward: Callable[[Any], Any]) -> Any:
     return out
 
 
-def copy_recorded(a: ArrayCore, out: ArrayCore, name: str) -> Any:
+def copy_recorded(a: ArrayCore, out: NDArray, name: str) -> NDArray:
     """Copy a to the new array out, across contexts and dtypes, and return out; the derivative flows back to a."""
     node = copy_over(a, out, name)
     if node is not None:
@@ -277,7 +280,7 @@ def _fits(value: tuple[int, ...], part: tuple[int, ...]) -> bool:
 
 
 # ---- advanced keys --------------------------------------------------------------------------------------------------
-def _take(a: Any, key: Any) -> Any:
+def _take(a: Any, key: Any) -> NDArray:
     key = _host_key(key)
     shape = np.broadcast_to(np.zeros((), np.bool_), a.shape)[key].shape
     out = allocate(a.layout.of(shape or (1,)))

@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from ...kernels.op import builtin
 from ..functions.namespace import function_of
 from .array_core import ArrayCore
 from .chunk import ShapeLike
+
+if TYPE_CHECKING:
+    from .ndarray import NDArray
 
 #: MXNet's methods that are operators of the same name with the array as first input.
 NAMES = [
@@ -29,7 +32,7 @@ class OperatorMethods(ArrayCore):
 
     __slots__ = ()
 
-    def broadcast_to(self, shape: ShapeLike) -> Any:
+    def broadcast_to(self, shape: ShapeLike) -> NDArray:
         """Return this array repeated to shape. Axes of size 1 are repeated; the first axes may be missing.
 
         Raises: ShapeError for sizes that neither agree nor are 1.
@@ -39,23 +42,23 @@ class OperatorMethods(ArrayCore):
         array = self.reshape((1,) * missing + self.shape) if missing > 0 else self  # type: ignore[attr-defined]
         return function_of("broadcast_to", builtin("broadcast_to"))(array, shape=shape)
 
-    def broadcast_like(self, other: ArrayCore) -> Any:
+    def broadcast_like(self, other: ArrayCore) -> NDArray:
         """Return this array repeated to the shape of other."""
         return self.broadcast_to(other.shape)
 
-    def expand_dims(self, axis: int, inplace: bool = False, **kwargs: Any) -> Any:
+    def expand_dims(self, axis: int, inplace: bool = False, **kwargs: Any) -> NDArray:
         """Return this array with one more axis of size 1. inplace: on the same memory."""
         return self._in_another_shape("expand_dims", {"axis": axis, **kwargs}, inplace)
 
-    def flatten(self, inplace: bool = False, **kwargs: Any) -> Any:
+    def flatten(self, inplace: bool = False, **kwargs: Any) -> NDArray:
         """Return this array as a matrix with a row for each index of the first axis. inplace: on the same memory."""
         return self._in_another_shape("flatten", kwargs, inplace)
 
-    def squeeze(self, axis: int | Sequence[int] | None = None, inplace: bool = False, **kwargs: Any) -> Any:
+    def squeeze(self, axis: int | Sequence[int] | None = None, inplace: bool = False, **kwargs: Any) -> NDArray:
         """Return this array without its axes of size 1, or without those given. inplace: on the same memory."""
         return self._in_another_shape("squeeze", {"axis": axis, **kwargs}, inplace)
 
-    def _in_another_shape(self, name: str, params: dict[str, Any], inplace: bool) -> Any:
+    def _in_another_shape(self, name: str, params: dict[str, Any], inplace: bool) -> NDArray:
         if not inplace:
             return function_of(name, builtin(name))(self, **params)
         op = builtin(name)

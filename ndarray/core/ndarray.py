@@ -81,11 +81,11 @@ class NDArray(Arithmetic, Indexing, OperatorMethods):
     def __dlpack_device__(self) -> tuple[int, int]:
         return dlpack.device_of(self)
 
-    def to_dlpack_for_read(self) -> Any:
+    def to_dlpack_for_read(self) -> dlpack.CapsuleType:
         """Wait for queued writes, and return a DLPack capsule (of before version 1) to read from."""
         return dlpack.export(self, None, None, None, None)
 
-    def to_dlpack_for_write(self) -> Any:
+    def to_dlpack_for_write(self) -> dlpack.CapsuleType:
         """Return a DLPack capsule (of before version 1) whose consumer may write; this counts as a write now."""
         written(self, "to_dlpack_for_write")
         push("to_dlpack_for_write", self.ctx, lambda run: None, (), self)
@@ -96,7 +96,7 @@ class NDArray(Arithmetic, Indexing, OperatorMethods):
         """Return a new array with the same values, on the same context."""
         return self.copyto(self.ctx)
 
-    def copyto(self, other: NDArray | Context) -> Any:
+    def copyto(self, other: NDArray | Context) -> NDArray:
         """Copy to another array of the same size, cast to its dtype; or to a context, as a new array. Return the copy."""
         if isinstance(other, ArrayCore):
             if other is not self:
@@ -108,7 +108,7 @@ class NDArray(Arithmetic, Indexing, OperatorMethods):
             raise TypeError(f"copyto: a {type(other).__name__} is neither an NDArray nor a Context.")
         return copy_recorded(self, allocate(layout_of(self.shape, self.layout.dtype, other, self.layout.mask)), "copyto")
 
-    def as_in_context(self, context: Context) -> Any:
+    def as_in_context(self, context: Context) -> NDArray:
         """Return self if it is on context, else a copy there."""
         return self if context == self.ctx else self.copyto(context)
 
@@ -131,7 +131,7 @@ class NDArray(Arithmetic, Indexing, OperatorMethods):
 
     # ---- gradient ----
     @property
-    def grad(self) -> Any:
+    def grad(self) -> NDArray | None:
         """The gradient that backward writes, or None."""
         return self._grad
 
@@ -149,11 +149,12 @@ class NDArray(Arithmetic, Indexing, OperatorMethods):
 
     # ---- shape ----
     @property
-    def T(self) -> Any:
+    def T(self) -> NDArray:
         """The array with its axes in reverse order."""
-        return self if self.ndim < 2 else self.transpose()  # type: ignore[attr-defined]
+        return self if self.ndim < 2 else self.transpose()
 
-    def split_v2(self, indices_or_sections: int | Sequence[int], axis: int = 0, squeeze_axis: bool = False) -> Any:
+    def split_v2(self, indices_or_sections: int | Sequence[int], axis: int = 0, squeeze_axis: bool = False
+                 ) -> NDArray | list[NDArray]:
         """See mx.nd.split_v2."""
         return split_v2(self, indices_or_sections, axis, squeeze_axis)
 
@@ -210,7 +211,7 @@ class NDArray(Arithmetic, Indexing, OperatorMethods):
         return function_of(op.name, op)(*args, **kwargs)
 
 
-def restore(data: bytes, context: str, mask: bool = False) -> Any:
+def restore(data: bytes, context: str, mask: bool = False) -> NDArray:
     """Return the array of a pickle, on its context if that exists here, else on the current one. Raises FileError."""
     values = read_tensors(data, "pickle")[0].get("array")
     if values is None:

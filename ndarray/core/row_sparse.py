@@ -6,7 +6,7 @@ Stores and optimizers use them to read and write only those rows. Operators take
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, Literal, overload
 
 import numpy as np
 from numpy.typing import ArrayLike, DTypeLike
@@ -47,7 +47,11 @@ class RowSparseNDArray:
         """The number of elements of the dense array."""
         return int(np.prod(self.shape))
 
-    def tostype(self, stype: str) -> Any:
+    @overload
+    def tostype(self, stype: Literal["default"]) -> NDArray: ...
+    @overload
+    def tostype(self, stype: str) -> NDArray | RowSparseNDArray: ...
+    def tostype(self, stype: str) -> NDArray | RowSparseNDArray:
         """Return a dense array ("default"), or self ("row_sparse")."""
         if stype == "row_sparse":
             return self
@@ -114,7 +118,8 @@ def row_sparse_array(arg1: Any,
     return RowSparseNDArray(rows, dense[rows], tuple(dense.shape))
 
 
-def sparse_zeros(stype: str, shape: Sequence[int], ctx: Context | None = None, dtype: DTypeLike | None = None) -> Any:
+def sparse_zeros(stype: str, shape: Sequence[int], ctx: Context | None = None, dtype: DTypeLike | None = None
+                 ) -> NDArray | RowSparseNDArray:
     """Return an array of zeros: dense for "default", without rows for "row_sparse"."""
     if stype == "row_sparse":
         return row_sparse_array(tuple(shape), ctx=ctx, dtype=dtype)

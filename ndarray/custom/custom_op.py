@@ -17,10 +17,10 @@ from __future__ import annotations
 
 import weakref
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
-from numpy.typing import ArrayLike
+from numpy.typing import ArrayLike, DTypeLike
 
 from ... import engine
 from ...context import Context
@@ -45,6 +45,7 @@ from ..dispatch.plan import CACHE
 _REQUESTS = {Req.NULL: "null", Req.WRITE: "write", Req.INPLACE: "inplace", Req.ADD: "add"}
 _GENERATION = "_generation"  # distinguishes what was registered again under its name
 _OPERATORS = 4096  # operators kept of one type, where the release of their memory cannot be observed
+_T = TypeVar("_T")
 _types: dict[str, tuple[type[CustomOpProp], int]] = {}
 
 
@@ -90,11 +91,11 @@ class CustomOpProp:
     def list_auxiliary_states(self) -> list[str]:
         return []
 
-    def infer_shape(self, in_shape: list[list[int]]) -> Any:
+    def infer_shape(self, in_shape: list[list[int]]) -> Sequence[Sequence[Sequence[int]]]:
         """Return (input shapes, output shapes[, state shapes]); an unknown input is []. Default: all as the first."""
         return in_shape, [in_shape[0]] * len(self.list_outputs()), [in_shape[0]] * len(self.list_auxiliary_states())
 
-    def infer_type(self, in_type: list[type[np.generic]]) -> Any:
+    def infer_type(self, in_type: list[type[np.generic]]) -> Sequence[Sequence[DTypeLike]]:
         """Return (input dtypes, output dtypes[, state dtypes]). Default: all as the first."""
         return ([in_type[0]] * len(self.list_arguments()), [in_type[0]] * len(self.list_outputs()),
                 [in_type[0]] * len(self.list_auxiliary_states()))
@@ -148,7 +149,7 @@ class CustomOpType:
         self.needs = tuple(numbers[i] for i in dict.fromkeys(read))
         self._operators: dict[tuple[Any, int], tuple[Any, Any, weakref.ref | None]] = {}
 
-    def ask(self, question: Callable[[], Any], name: str) -> Any:
+    def ask(self, question: Callable[[], _T], name: str) -> _T:
         """Return question(). Its error keeps its traceback; its message, or a note, names the operator and the method."""
         try:
             return question()

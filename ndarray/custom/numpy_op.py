@@ -52,7 +52,7 @@ class PythonOp(CustomOpProp):
         """Fill in_grad[0][:] and so on. Default: 1."""
         in_grad[0][:] = 1.0
 
-    def infer_shape(self, in_shape: list[list[int]]) -> Any:
+    def infer_shape(self, in_shape: list[list[int]]) -> Sequence[Sequence[Sequence[int]]]:
         """Return (input shapes, output shapes). Default: one input, and one output of its shape."""
         return in_shape, [in_shape[0]]
 

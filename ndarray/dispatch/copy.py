@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -17,6 +17,9 @@ from ...kernels.op import Req, Spec, builtin, compiled
 from ..core.array_core import ArrayCore, allocate
 from ..core.chunk import Layout, layout_of
 from .plan import INLINE_BYTES
+
+if TYPE_CHECKING:
+    from ..core.ndarray import NDArray
 
 
 def push(name: str, ctx: Context, fn: Callable[[RunContext], object], reads: tuple[ArrayCore, ...], writes: ArrayCore) -> None:
@@ -77,14 +80,14 @@ def fill(dst: ArrayCore, value: float | np.generic | np.ndarray) -> None:
     push("fill", dst.ctx, run, (), dst)
 
 
-def filled(layout: Layout, value: float) -> Any:
+def filled(layout: Layout, value: float) -> NDArray:
     """Return a new array with every element value."""
     array = allocate(layout)
     fill(array, value)
     return array
 
 
-def as_element(value: float | np.generic | np.ndarray, layout: Layout) -> Any:
+def as_element(value: float | np.generic | np.ndarray, layout: Layout) -> float | np.generic:
     """Return a number as an element of this layout: for an integer dtype as `dtype.to_integer` converts it."""
     number: Any = value.item() if isinstance(value, (np.generic, np.ndarray)) else value
     dtype = layout.dtype
@@ -133,7 +136,7 @@ def pick(src: ArrayCore, key: tuple, dst: ArrayCore) -> None:
     push("slice", dst.ctx, run, (src,), dst)
 
 
-def allocate_like_host(values: np.ndarray, ctx: Context) -> Any:
+def allocate_like_host(values: np.ndarray, ctx: Context) -> NDArray:
     """Return a new array on ctx with the host's values."""
     array = allocate(layout_of(values.shape, values.dtype, ctx))
     store_host(array, values)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from functools import partial
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -22,6 +22,9 @@ from ..core.chunk import Chunk, Layout, layout_of
 from .copy import allocate_like_host, copy_to
 from .plan import DispatchPlan, backward_plan, plan_of
 
+if TYPE_CHECKING:
+    from ..core.ndarray import NDArray
+
 
 class ReportOnceVar(Var):
     """A variable that nobody waits for. Its error is passed on to its readers until it was reported to the user once."""
@@ -29,7 +32,7 @@ class ReportOnceVar(Var):
     __slots__ = ("_failure",)
 
     @property
-    def failure(self) -> Any:  # type: ignore[override]
+    def failure(self) -> Failure | None:  # type: ignore[override]
         failure = self._failure
         return None if failure is None or failure.seen else failure
 
@@ -39,7 +42,7 @@ class ReportOnceVar(Var):
 
 
 def invoke(op: Op, inputs: Sequence[ArrayCore], p: Params, out: ArrayCore | Sequence[ArrayCore] | None = None,
-           req: Req = Req.WRITE, ctx: Context | None = None) -> list[Any]:
+           req: Req = Req.WRITE, ctx: Context | None = None) -> list[NDArray]:
     """Queue op on inputs and return its outputs, whose values are computed later.
 
     inputs:  arguments, then auxiliary states, all on one context.
@@ -54,7 +57,7 @@ def invoke(op: Op, inputs: Sequence[ArrayCore], p: Params, out: ArrayCore | Sequ
 
 
 def run_plan(plan: DispatchPlan, inputs: Sequence[ArrayCore], p: Params, out: ArrayCore | Sequence[ArrayCore] | None = None,
-             req: Req = Req.WRITE) -> list[Any]:
+             req: Req = Req.WRITE) -> list[NDArray]:
     """Queue the operator of plan, as `invoke` does. p: its parameters, which may have other scalars than plan.p."""
     taped = state.recording and any_taped(inputs, plan.name)
     copies: Sequence[tuple[Any, Any]] = ()
@@ -150,7 +153,7 @@ def _device_arrays(arrays: Sequence[ArrayCore | None]) -> list[Any]:
     return [None if a is None else a._view if a._view is not None else a.device_array() for a in arrays]
 
 
-def invoke_backward(op: Op, p: Params, inputs: Sequence[ArrayCore], layouts: Sequence[Layout], train: bool) -> list[Any]:
+def invoke_backward(op: Op, p: Params, inputs: Sequence[ArrayCore], layouts: Sequence[Layout], train: bool) -> list[NDArray]:
     """Queue op, a derivative, on inputs and return its results, which have these layouts."""
     outputs = [allocate(layout) for layout in layouts]
     plan = backward_plan(op, p, [a.layout for a in inputs], layouts, train)

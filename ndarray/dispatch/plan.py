@@ -64,7 +64,8 @@ class DispatchPlan:
                 self.train)
         return kernel
 
-    def direct_call(self, number: int | float | None = None) -> tuple[Callable[..., np.ndarray], Any, Any] | None:
+    def direct_call(self, number: int | float | None = None
+                    ) -> tuple[Callable[..., np.ndarray], np.ndarray | None, np.ndarray | None] | None:
         """Return a NumPy function of two operands that computes the one, tiny output, and the operands; None if there is not one.
 
         number:   the value of the operator's scalar, if it has one.

@@ -45,7 +45,8 @@ def _symmetric(name: str, numbers: Callable[[Any, Any], Any]) -> Callable[[Any, 
     return compute
 
 
-def split_v2(ary: NDArray, indices_or_sections: int | Sequence[int], axis: int = 0, squeeze_axis: bool = False) -> Any:
+def split_v2(ary: NDArray, indices_or_sections: int | Sequence[int], axis: int = 0, squeeze_axis: bool = False
+             ) -> NDArray | list[NDArray]:
     """Return parts of ary along axis: equal ones, their number an int, or cut at ascending indices."""
     equal = isinstance(indices_or_sections, int)
     indices = () if equal else tuple(indices_or_sections)
@@ -54,7 +55,7 @@ def split_v2(ary: NDArray, indices_or_sections: int | Sequence[int], axis: int =
         "sections": indices_or_sections if equal else 0})
 
 
-def histogram(a: NDArray, bins: int | NDArray = 10, range: tuple[float, float] | None = None) -> Any:
+def histogram(a: NDArray, bins: int | NDArray = 10, range: tuple[float, float] | None = None) -> list[NDArray]:
     """Return the number of values of a in each bin, int64, and the edges of the bins.
 
     bins: the number of bins of equal width, over range or from the smallest to the largest value; or an array of edges.
@@ -67,17 +68,17 @@ def histogram(a: NDArray, bins: int | NDArray = 10, range: tuple[float, float] |
     return call_op(builtin("_histogram"), (a,), {"bin_cnt": bins, "range": tuple(range)})
 
 
-def power(base: float | NDArray, exp: float | NDArray) -> Any:
+def power(base: float | NDArray, exp: float | NDArray) -> float | NDArray:
     """Return base to the power exp, for arrays or numbers, broadcast."""
     return base**exp
 
 
-def negative(data: NDArray, out: NDArray | None = None) -> Any:
+def negative(data: NDArray, out: NDArray | None = None) -> NDArray:
     """Return -data."""
     return array_op("negative", data, out=out)
 
 
-def onehot_encode(indices: NDArray, out: NDArray) -> Any:
+def onehot_encode(indices: NDArray, out: NDArray) -> NDArray:
     """Set out[i] to 1 at indices[i] and 0 elsewhere, and return out."""
     out[:] = indices.one_hot(out.shape[1])
     return out

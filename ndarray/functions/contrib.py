@@ -18,7 +18,7 @@ from . import random
 from .creation import array
 
 
-def boolean_mask(data: NDArray, index: NDArray, axis: int = 0, out: NDArray | None = None) -> Any:
+def boolean_mask(data: NDArray, index: NDArray, axis: int = 0, out: NDArray | None = None) -> NDArray:
     """Return the slices of data along axis where index is not 0; waits for index. Differentiable by data."""
     keep = index.asnumpy() != 0
     if keep.ndim != 1 or not -len(data.shape) <= axis < len(data.shape) or len(keep) != data.shape[axis]:
@@ -58,8 +58,8 @@ def _many(name: str, states: int, more: tuple[str, ...], counted: str) -> Callab
     return update
 
 
-def rand_zipfian(true_classes: NDArray, num_sampled: int, range_max: int, ctx: Context | str | None = None) -> tuple[Any, Any,
-                 Any]:
+def rand_zipfian(true_classes: NDArray, num_sampled: int, range_max: int, ctx: Context | str | None = None
+                 ) -> tuple[NDArray, NDArray, NDArray]:
     """Draw num_sampled classes below range_max with P(k) = log((k + 2) / (k + 1)) / log(range_max + 1).
 
     Returns: the classes, int64; the expected count of each of true_classes among them; the expected count of each class drawn.
@@ -67,7 +67,7 @@ def rand_zipfian(true_classes: NDArray, num_sampled: int, range_max: int, ctx: C
     draws = random.uniform(0, math.log(range_max + 1), shape=(num_sampled,), dtype="float64", ctx=ctx)
     sampled = np.expm1(draws.asnumpy()).astype(np.int64) % range_max
 
-    def expected(classes: np.ndarray) -> Any:
+    def expected(classes: np.ndarray) -> NDArray:
         k = classes.astype(np.float64)
         return array(np.log((k + 2) / (k + 1)) / math.log(range_max + 1) * num_sampled, ctx=draws.ctx, dtype="float64")
 

@@ -92,7 +92,7 @@ def _stacked(collected: list[Any], name: str, rows: int | None = None) -> Any:
     return mapped(first, lambda _: next(remaining))
 
 
-def flatten(value: Any, name: str) -> list[Any]:
+def flatten(value: Any, name: str) -> list[ArrayCore]:
     """Return the arrays in value, an array or nested lists of arrays."""
     if isinstance(value, ArrayCore):
         return [value]

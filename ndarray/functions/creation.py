@@ -24,7 +24,7 @@ from ..interop import dlpack
 from ..interop.numpy_protocol import arrays_in
 
 
-def array(source_array: NDArray | ArrayLike, ctx: Context | str | None = None, dtype: DTypeLike | None = None) -> Any:
+def array(source_array: NDArray | ArrayLike, ctx: Context | str | None = None, dtype: DTypeLike | None = None) -> NDArray:
     """Return an array with the values of source_array: an NDArray, a NumPy array, or (nested) lists of numbers.
 
     dtype:  default: that of an NDArray; float32 for everything else, as in MXNet.
@@ -51,14 +51,14 @@ def array(source_array: NDArray | ArrayLike, ctx: Context | str | None = None, d
     return out
 
 
-def _stacked(x: Any, dtype: np.dtype, ctx: Context) -> Any:
+def _stacked(x: Any, dtype: np.dtype, ctx: Context) -> NDArray:
     """Return the array of nested lists of arrays; derivatives flow back to them."""
     if not isinstance(x, (list, tuple)):
         return array(x, ctx, dtype)
     return call_op(builtin("stack"), [_stacked(e, dtype, ctx) for e in x], {})
 
 
-def from_numpy(ndarray: np.ndarray, zero_copy: bool = True) -> Any:
+def from_numpy(ndarray: np.ndarray, zero_copy: bool = True) -> NDArray:
     """Return an array with the values and the dtype of a NumPy array, on the CPU.
 
     zero_copy:  share its memory if it is contiguous; it becomes read-only for NumPy, as in MXNet, since the engine writes
@@ -71,28 +71,29 @@ def from_numpy(ndarray: np.ndarray, zero_copy: bool = True) -> Any:
     return shared
 
 
-def from_dlpack(exporter: Any) -> Any:
+def from_dlpack(exporter: Any) -> NDArray:
     """Return an array on the memory of an object with `__dlpack__` or of a capsule; a copy if it is strided or read-only."""
     return dlpack.adopt(exporter)
 
 
-def to_dlpack_for_read(data: NDArray) -> Any:
+def to_dlpack_for_read(data: NDArray) -> dlpack.CapsuleType:
     """Return data.to_dlpack_for_read()."""
     return data.to_dlpack_for_read()
 
 
-def to_dlpack_for_write(data: NDArray) -> Any:
+def to_dlpack_for_write(data: NDArray) -> dlpack.CapsuleType:
     """Return data.to_dlpack_for_write()."""
     return data.to_dlpack_for_write()
 
 
-def empty(shape: ShapeLike, ctx: Context | str | None = None, dtype: DTypeLike | None = None, stype: str | None = None) -> Any:
+def empty(shape: ShapeLike, ctx: Context | str | None = None, dtype: DTypeLike | None = None, stype: str | None = None
+          ) -> NDArray:
     """Return an array with undefined values."""
     return allocate(layout_of(_shape("empty", shape), as_dtype(dtype), context_of(ctx)))
 
 
 def full(shape: ShapeLike, val: float | NDArray, ctx: Context | str | None = None, dtype: DTypeLike | None = None,
-         out: NDArray | None = None) -> Any:
+         out: NDArray | None = None) -> NDArray:
     """Return an array with every element val."""
     target = empty(shape, ctx, dtype) if out is None else out
     if isinstance(val, ArrayCore):
@@ -103,19 +104,19 @@ def full(shape: ShapeLike, val: float | NDArray, ctx: Context | str | None = Non
 
 
 def zeros(shape: ShapeLike, ctx: Context | str | None = None, dtype: DTypeLike | None = None, stype: str | None = None,
-          out: NDArray | None = None, **kwargs: Any) -> Any:
+          out: NDArray | None = None, **kwargs: Any) -> NDArray:
     """Return an array of zeros."""
     return full(shape, 0, ctx, dtype, out)
 
 
 def ones(shape: ShapeLike, ctx: Context | str | None = None, dtype: DTypeLike | None = None, out: NDArray | None = None,
-         **kwargs: Any) -> Any:
+         **kwargs: Any) -> NDArray:
     """Return an array of ones."""
     return full(shape, 1, ctx, dtype, out)
 
 
 def arange(start: float, stop: float | None = None, step: float = 1.0, repeat: int = 1, infer_range: bool | None = None,
-           ctx: Context | str | None = None, dtype: DTypeLike | None = None) -> Any:
+           ctx: Context | str | None = None, dtype: DTypeLike | None = None) -> NDArray:
     """Return start, start + step, ... below stop, each `repeat` times. With one number: from 0 to that number."""
     if step == 0 or repeat < 1:
         raise ParameterError(f"arange: step={step}, repeat={repeat}: step must not be 0, repeat at least 1.")
@@ -124,24 +125,24 @@ def arange(start: float, stop: float | None = None, step: float = 1.0, repeat: i
 
 
 def linspace(start: float, stop: float, num: int, endpoint: bool = True, ctx: Context | str | None = None,
-             dtype: DTypeLike | None = None) -> Any:
+             dtype: DTypeLike | None = None) -> NDArray:
     """Return num values evenly spaced from start to stop."""
     return array(np.linspace(start, stop, num, endpoint=endpoint), ctx, as_dtype(dtype))
 
 
-def eye(N: int, M: int = 0, k: int = 0, ctx: Context | str | None = None, dtype: DTypeLike | None = None) -> Any:
+def eye(N: int, M: int = 0, k: int = 0, ctx: Context | str | None = None, dtype: DTypeLike | None = None) -> NDArray:
     """Return an array [N, M or N] with ones on the k-th diagonal."""
     return array(np.eye(N, M or N, k), ctx, as_dtype(dtype))
 
 
-def concatenate(arrays: Sequence[NDArray], axis: int = 0, always_copy: bool = True) -> Any:
+def concatenate(arrays: Sequence[NDArray], axis: int = 0, always_copy: bool = True) -> NDArray:
     """Return the arrays joined along axis. A single array is returned itself if always_copy is False."""
     if len(arrays) == 1 and not always_copy:
         return arrays[0]
     return call_op(builtin("Concat"), arrays, {"dim": axis})
 
 
-def moveaxis(tensor: NDArray, source: int | Sequence[int], destination: int | Sequence[int]) -> Any:
+def moveaxis(tensor: NDArray, source: int | Sequence[int], destination: int | Sequence[int]) -> NDArray:
     """Return tensor with the axes `source` moved to the indices `destination`; the others keep their order."""
     try:
         order = np.moveaxis(np.empty(range(tensor.ndim)), source, destination).shape  # its sizes are the numbers of the axes

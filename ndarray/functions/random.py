@@ -50,64 +50,65 @@ def _draw(kind: str, shape: ShapeLike | None, dtype: DTypeLike | None, ctx: Cont
 
 
 def uniform(low: float | NDArray = 0, high: float | NDArray = 1, shape: ShapeLike | None = None, dtype: DTypeLike | None = None,
-            ctx: Context | str | None = None, out: NDArray | None = None, **kwargs: Any) -> Any:
+            ctx: Context | str | None = None, out: NDArray | None = None, **kwargs: Any) -> NDArray:
     """Draw from the uniform distribution over [low, high)."""
     return _draw("uniform", shape, dtype, ctx, out, low=low, high=high)
 
 
 def normal(loc: float | NDArray = 0, scale: float | NDArray = 1, shape: ShapeLike | None = None, dtype: DTypeLike | None = None,
-           ctx: Context | str | None = None, out: NDArray | None = None, **kwargs: Any) -> Any:
+           ctx: Context | str | None = None, out: NDArray | None = None, **kwargs: Any) -> NDArray:
     """Draw from the normal distribution with mean loc and standard deviation scale."""
     names = ("mu", "sigma") if isinstance(loc, ArrayCore) else ("loc", "scale")
     return _draw("normal", shape, dtype, ctx, out, **dict(zip(names, (loc, scale))))
 
 
 def randn(*shape: int, loc: float | NDArray = 0, scale: float | NDArray = 1, dtype: DTypeLike | None = None,
-          ctx: Context | str | None = None, out: NDArray | None = None) -> Any:
+          ctx: Context | str | None = None, out: NDArray | None = None) -> NDArray:
     """Draw from the normal distribution, with the shape given as arguments."""
     return normal(loc, scale, shape or None, dtype, ctx, out)
 
 
 def exponential(scale: float | NDArray = 1, shape: ShapeLike | None = None, dtype: DTypeLike | None = None,
-                ctx: Context | str | None = None, out: NDArray | None = None, **kwargs: Any) -> Any:
+                ctx: Context | str | None = None, out: NDArray | None = None, **kwargs: Any) -> NDArray:
     """Draw from the exponential distribution with mean scale."""
     return _draw("exponential", shape, dtype, ctx, out, lam=1.0 / scale)
 
 
 def gamma(alpha: float | NDArray = 1, beta: float | NDArray = 1, shape: ShapeLike | None = None, dtype: DTypeLike | None = None,
-          ctx: Context | str | None = None, out: NDArray | None = None, **kwargs: Any) -> Any:
+          ctx: Context | str | None = None, out: NDArray | None = None, **kwargs: Any) -> NDArray:
     """Draw from the gamma distribution with shape alpha and scale beta; mean alpha · beta."""
     return _draw("gamma", shape, dtype, ctx, out, alpha=alpha, beta=beta)
 
 
 def poisson(lam: float | NDArray = 1, shape: ShapeLike | None = None, dtype: DTypeLike | None = None,
-            ctx: Context | str | None = None, out: NDArray | None = None, **kwargs: Any) -> Any:
+            ctx: Context | str | None = None, out: NDArray | None = None, **kwargs: Any) -> NDArray:
     """Draw from the Poisson distribution with mean lam."""
     return _draw("poisson", shape, dtype, ctx, out, lam=lam)
 
 
 def negative_binomial(k: float | NDArray = 1, p: float | NDArray = 1, shape: ShapeLike | None = None,
                       dtype: DTypeLike | None = None, ctx: Context | str | None = None, out: NDArray | None = None,
-                      **kwargs: Any) -> Any:
+                      **kwargs: Any) -> NDArray:
     """Draw the number of failures before the k-th success, each with probability p."""
     return _draw("negative_binomial", shape, dtype, ctx, out, k=k, p=p)
 
 
 def generalized_negative_binomial(mu: float | NDArray = 1, alpha: float | NDArray = 1, shape: ShapeLike | None = None,
                                   dtype: DTypeLike | None = None, ctx: Context | str | None = None, out: NDArray | None = None,
-                                  **kwargs: Any) -> Any:
+                                  **kwargs: Any) -> NDArray:
     """Draw from the negative binomial distribution with mean mu and dispersion alpha."""
     return _draw("generalized_negative_binomial", shape, dtype, ctx, out, mu=mu, alpha=alpha)
 
 
 def randint(low: int, high: int, shape: ShapeLike | None = None, dtype: DTypeLike | None = None,
-            ctx: Context | str | None = None, out: NDArray | None = None, **kwargs: Any) -> Any:
+            ctx: Context | str | None = None, out: NDArray | None = None, **kwargs: Any) -> NDArray:
     """Draw integers in [low, high), by default as int32."""
     return _draw("randint", shape, dtype or "int32", ctx, out, low=low, high=high)
 
 
 def multinomial(data: NDArray, shape: ShapeLike | None = (), get_prob: bool = False,
-                out: NDArray | Sequence[NDArray] | None = None, dtype: DTypeLike | None = "int32", **kwargs: Any) -> Any:
+                out: NDArray | Sequence[NDArray] | None = None, dtype: DTypeLike | None = "int32", **kwargs: Any
+                ) -> NDArray | list[NDArray]:
     """Draw indices with the probabilities along data's last axis; with get_prob return their log probabilities too."""
     return call_op(builtin("_sample_multinomial"), (data,), {"shape": shape, "get_prob": get_prob, "dtype": dtype, "out": out})
 

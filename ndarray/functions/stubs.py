@@ -53,7 +53,7 @@ def _module(title: str, source: str, result: str, needed: str) -> str:
             names.add(name)
             parameters = [(p.name, f"{p.annotation}{'' if p.default is p.empty else f' = {p.default!r}'}")
                           for p in inspect.signature(f).parameters.values()]
-            parts.append(_definition(name, parameters, "Any", inspect.getdoc(f) or ""))
+            parts.append(_definition(name, parameters, inspect.signature(f).return_annotation, inspect.getdoc(f) or ""))
     public = {name: op for name, op in _public() if name not in names}
     aliases = [f"{name} = {op.name}" for name, op in public.items() if name != op.name and op.name in public]
     for name, op in public.items():

@@ -25,6 +25,8 @@ from ..core.array_core import ArrayCore
 from ..core.chunk import Chunk, layout_of
 
 if TYPE_CHECKING:
+    from typing_extensions import CapsuleType
+
     from ..core.ndarray import NDArray
 
 CPU_DEVICE, HOST_DEVICES = (1, 0), (1, 3, 11, 13)  # kDLCPU; and pinned and managed memory, which the host reads too
@@ -70,7 +72,7 @@ def device_of(a: ArrayCore) -> tuple[int, int]:
 
 
 def export(a: NDArray, max_version: tuple[int, int] | None, copy: bool | None, stream: int | None,
-           dl_device: tuple[int, int] | None) -> Any:
+           dl_device: tuple[int, int] | None) -> CapsuleType:
     """Return a capsule of the array a, versioned if the consumer asks for version 1 or later.
 
     copy: True for a copy.
@@ -110,7 +112,7 @@ def _managed(capsule: Any, name: bytes) -> Any:
     return (_Versioned if name == _ANY_VERSION else _Managed).from_address(_pointer(id(capsule), name))
 
 
-def adopt(source: Any) -> Any:
+def adopt(source: Any) -> NDArray:
     """Return an array on the memory of a capsule, or of any object with `__dlpack__`; a copy if it is strided or read-only.
 
     Raises: MXNetError for a consumed capsule; DTypeError, ContextError for element types and devices that arrays lack.
@@ -168,7 +170,7 @@ def _dtype(t: _Tensor) -> np.dtype:
     raise DTypeError(f"from_dlpack: element type {t.code} with {t.bits} bits and {t.lanes} lanes is not supported.")
 
 
-def over(values: np.ndarray) -> Any:
+def over(values: np.ndarray) -> NDArray:
     """Return an NDArray on the memory of a contiguous NumPy array, which it keeps alive."""
     ctx = cpu()
     flat = values.reshape(-1).view(np.uint8)

@@ -91,7 +91,7 @@ def _has_fractions(result: Any) -> bool:
     return isinstance(result, (float, complex, np.ndarray, np.generic)) and np.asarray(result).dtype.kind not in "biuSUMmO"
 
 
-def arrays_in(x: Any) -> Iterator[Any]:
+def arrays_in(x: Any) -> Iterator[ArrayCore]:
     """Yield the arrays in x, also those inside lists and tuples."""
     if isinstance(x, ArrayCore):
         yield x

@@ -13,7 +13,6 @@ import os
 import struct
 import warnings
 from collections.abc import Iterator, Mapping, Sequence
-from typing import Any
 
 import numpy as np
 
@@ -182,7 +181,7 @@ def save(fname: str | os.PathLike, data: NDArray | Sequence[NDArray] | Mapping[s
     write_atomic(path, write_tensors(names, values, metadata) if tensors else write_arrays(names, values))
 
 
-def load(fname: str | os.PathLike) -> Any:
+def load(fname: str | os.PathLike) -> list[NDArray] | dict[str, NDArray]:
     """Return the arrays of a file written by nd.save, here or by MXNet, or of a safetensors file, on the current context.
 
     Returns: a list, or a dict if names were saved (of a repeated name the last array, with a warning).
@@ -198,14 +197,14 @@ def load_metadata(fname: str | os.PathLike) -> dict[str, str]:
     return read_tensors(read_file(path), path)[1]
 
 
-def load_frombuffer(buf: bytes | bytearray | memoryview) -> Any:
+def load_frombuffer(buf: bytes | bytearray | memoryview) -> list[NDArray] | dict[str, NDArray]:
     """Do the same as `load` with bytes in memory."""
     if not isinstance(buf, (bytes, bytearray, memoryview)):
         raise TypeError(f"load_frombuffer: buf is a {type(buf).__name__}, not bytes.")
     return _load(memoryview(buf), "buffer")
 
 
-def _load(data: bytes | memoryview, file: str) -> Any:
+def _load(data: bytes | memoryview, file: str) -> list[NDArray] | dict[str, NDArray]:
     if is_safetensors(data):
         return {n: array(a, dtype=a.dtype) for n, a in read_tensors(data, file)[0].items()}
     names, arrays = read_arrays(data, file)

@@ -41,7 +41,7 @@ class BaseConvRNNCell(RNNCell):
         self._iB = self.params.get("i2h_bias", init=i2h_bias_initializer)
         self._hB = self.params.get("h2h_bias", init=h2h_bias_initializer)
         first = symbol.Convolution(symbol.Variable("data"), num_filter=num_hidden, **self._i2h)
-        self._state = (0, *first.infer_shape(data=tuple(input_shape))[1][0][1:])
+        self._state = (0, *first.infer_shape_partial(data=tuple(input_shape))[1][0][1:])
 
     @property
     def state_info(self) -> list[dict[str, Any]]:
