@@ -209,6 +209,11 @@ def test_convolutional_cells_compute_their_formulas(kind, rng):
         getattr(mx.rnn, f"Conv{kind}Cell")((1, 2, 5, 4), 3, h2h_kernel=(2, 3))
 
 
+def test_a_convolutional_cell_ignores_the_batch_size():
+    (known,), (unknown,) = (mx.rnn.ConvRNNCell((n, I, 8, 6), H).state_info for n in (2, 0))
+    assert known["shape"] == unknown["shape"] == (0, H, 8, 6)
+
+
 def test_checkpoints_have_one_array_per_gate(rng, tmp_path):
     cell = mx.rnn.LSTMCell(H)
     out, _ = cell.unroll(2, mx.sym.Variable("data"), merge_outputs=True)
