@@ -19,7 +19,7 @@ from ...dtype import is_half
 from ...errors import MXNetError
 from ...kernels.declare.property_op import PropertyOp
 from ...kernels.declare.reduction import ReductionGradOp
-from ...kernels.op import Gradient, builtin
+from ...kernels.op import Gradient, Shaped, builtin
 from ..core.arithmetic import array_op
 from ..core.array_core import ArrayCore
 from ..core.indexing import reshape_view
@@ -32,7 +32,7 @@ if TYPE_CHECKING:
     from ..core.ndarray import NDArray
 
 
-def differentiable_gradient(node: OpNode, gradient: Gradient, inputs: Sequence[ArrayCore]) -> list[NDArray] | None:
+def differentiable_gradient(node: OpNode, gradient: Gradient, inputs: Sequence[ArrayCore]) -> list[Shaped] | None:
     """Return the derivatives by gradient.gives, computed with recorded operators; None if the operator declares no formula.
 
     inputs: the arrays that the derivative reads, in the order of gradient.needs, with their gradient edges.
