@@ -18,7 +18,10 @@ def in_forked_child(reset: _F) -> _F:
 
 
 def lock_free_in_child() -> Any:
-    """Return a new RLock that a forked child finds free, unless the thread that forked holds it."""
+    """Return a new RLock that a forked child finds free, unless the thread that forked holds it.
+
+    For a lock of a module: each call registers a function that stays. A lock is reset as the standard library resets its own.
+    """
     lock: Any = threading.RLock()
 
     @in_forked_child

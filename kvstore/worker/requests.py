@@ -91,7 +91,7 @@ class PullRows(Pull):
 class Push(Request):
     """A contribution (protocol/session.py): data [n], or n values in 2-bit form.
 
-    done:       called when the push has ended, before its group is told.
+    done:       called when the push has ended, before its group counts it.
     place:      place of data, if it is in shared memory.
     release:    called when data is not needed any more.
     threshold:  of the 2-bit form; 0: data holds the values.
