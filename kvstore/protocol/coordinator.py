@@ -157,11 +157,12 @@ class Coordinator:
         if public == server.public and n < server.attempt:
             return []
         server.attempt = n
-        sends = self._acknowledge(index, self._epoch)  # the answer contains everything that was to be acknowledged
         server.peer, server.address, server.public, server.incarnation = peer, address, public, server.incarnation + 1
         self.changed = True
-        sends.append((peer, {"id": m.get("id"), "policy": self.policy, "staleness": self.max_staleness,
-                             **self._members_and_keys(index), **self._last_optimizer(), "incarnation": server.incarnation}))
+        sends: Sends = [(peer, {"id": m.get("id"), "policy": self.policy, "staleness": self.max_staleness,
+                                **self._members_and_keys(index), **self._last_optimizer(), "incarnation": server.incarnation})]
+        # the answer contains everything that was to be acknowledged; what follows from that goes to the new process
+        sends += self._acknowledge(index, self._epoch)
         sends += self._notify_workers({"op": "shard", **self._location(index)})
         return sends + self._server_is_ready(index)
 

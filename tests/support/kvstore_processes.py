@@ -270,6 +270,11 @@ class SimulatedWorker:
         return requests.Pull(self.keys[k].slices[i][0], self.keys[k].id, i, self.keys[k].round, out)
 
     def _all(self, make, keys):
+        while not (yield from self._try(make, keys)):
+            assert make == self._fetch
+
+    def _try(self, make, keys):
+        """Submit a request for each slice of keys, and wait. Returns whether all succeeded."""
         ended = Future()
 
         def done(error=None):
@@ -278,11 +283,9 @@ class SimulatedWorker:
         work = [make(k, i, self.keys[k].value[a:b]) for k in keys for i, (_, a, b) in enumerate(self.keys[k].slices)]
         self._submit(work, done)
         yield ended.done
-        try:
-            ended.result()
-        except KVStoreError:
-            assert make == self._fetch, ended.exception()
-            yield from self._all(make, keys)
+        error = ended.exception()
+        assert error is None or isinstance(error, KVStoreError), error
+        return error is None
 
     def _submit(self, work, done):
         with mock.patch.object(self.client.loop, "call_soon", lambda call, now: self.client.loop._inbox.append(call)):
@@ -309,8 +312,10 @@ class SimulatedWorker:
             yield self.job.after(0.02)
 
     def _pull(self, group):
+        """Pull keys. A pull that reaches its deadline is given up: it may wait for a worker that waits in a pull of another key."""
         before = {k: (self.keys[k].round, self.keys[k].value.copy()) for k in group}
-        yield from self._all(self._fetch, group)
+        if not (yield from self._try(self._fetch, group)):
+            return
         for k, (n, value) in before.items():
             parts = {(n, k, i) for i in range(len(self.keys[k].slices))}
             if self.job.kind == "sync" and n == self.keys[k].round and parts <= self.job.known[self]:

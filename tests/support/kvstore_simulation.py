@@ -67,6 +67,7 @@ class SimulatedJob:
         self.ghosts = defaultdict(lambda: defaultdict(list))  # as `tried`, of processes that have died
         self.unsure = set()  # (key, slice, round, rank) with an abandoned earlier contribution
         self.values = defaultdict(dict)  # (key, slice, round) -> rank -> values that it got
+        self.knowing = defaultdict(list)  # (key, slice, round) -> (worker, server) of each acknowledgement
         self.finals = defaultdict(dict)  # key -> rank -> value
         self.known = defaultdict(set)  # worker -> (round, key, slice) whose values it has
         self.sockets = FakeSockets(self)
@@ -86,6 +87,12 @@ class SimulatedJob:
 
     # ---- the oracle -----------------------------------------------------------------------------------------------------
     def acknowledged(self, worker, k, i, n, data, out):
+        server = self.servers[worker.keys[k].slices[i][0]]
+        if any(s is not server for _, s in self.knowing[k, i, n]) and all(w.gone for w, _ in self.knowing[k, i, n]):
+            # every process that knew the round has died; the job continues from the last round on disk
+            for known in (self.applied, self.values, self.knowing):
+                known.pop((k, i, n), None)
+        self.knowing[k, i, n].append((worker, server))
         self.applied[k, i, n].setdefault(worker.rank, data)
         if out is not None:
             self.values[k, i, n].setdefault(worker.rank, []).append(out.copy())

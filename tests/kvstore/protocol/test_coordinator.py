@@ -368,6 +368,20 @@ def test_a_restarted_coordinator_waits_for_its_servers():
     assert new.say("A", op="init", id=3, **KEYS)["fill"] == []
 
 
+def test_deferred_requests_reach_the_new_process_of_a_server_that_dies_again():
+    """The coordinator restarts and the server comes back, then dies before it has acknowledged that."""
+    h = Harness()
+    h.join("a"), h.join("b")
+    new = restarted(h)
+    new.say("A", op="back", id=1, rank=0, incarnation=1, public="public of a")
+    dying = new.c.receive("S", "server", {"op": "back", "index": 0, "incarnation": 1, "public": "key0"})
+    assert [peer for peer, _ in dying] == ["S"]
+    new.say("T", "server", op="join", index=0, address="tcp://0", public="another key")  # before the end of S is known
+    new.take(new.c.lost("S"))
+    assert new.sent["T"][0]["incarnation"] == 2 and "S" not in new.sent
+    assert "error" not in new.answer("A", 1)
+
+
 def test_requests_sent_again_after_a_restart_get_the_same_answers():
     """A barrier that only one worker saw; an optimizer, which is set once; a join, which gives the same rank."""
     h = Harness()
