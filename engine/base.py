@@ -25,7 +25,7 @@ from .worker_pool import current_task, limit_blas, running_here
 if TYPE_CHECKING:
     from .profiler.recorder import Recorder
 
-@dataclass(eq=False)
+@dataclass(eq=False, slots=True)
 class Opr(Handle):
     """A prepared operator: checked once by `new_operator`, pushed many times."""
 
@@ -34,6 +34,9 @@ class Opr(Handle):
     mutable_vars: tuple[Var, ...]
     prop: str | None
     name: str
+    wants_complete: bool  # False of a synchronous function
+    cost_key: Hashable
+    inline: bool
     deleted: bool = False
 
     def __repr__(self) -> str:
@@ -123,13 +126,18 @@ class Engine(Handle):
         pool = self._pools.get((exec_ctx.device_type, exec_ctx.device_id, prop)) or self._find_pool(exec_ctx, prop, name)
         self._push(Task(fn, const, mutable, pool, priority, next(self._seq), name, capture_call_site(), True, prop == "inline"))
 
-    def new_operator(self, fn: Callable[[RunContext, Callable[..., None]], Any], const_vars: Sequence[Var],
-                     mutable_vars: Sequence[Var], *, prop: str | None = None, name: str = "") -> Opr:
-        """Prepare fn(run, on_complete) to be pushed many times: its variables are checked here, once."""
+    def new_operator(self, fn: Callable[..., Any], const_vars: Sequence[Var], mutable_vars: Sequence[Var], *,
+                     prop: str | None = None, name: str = "", synchronous: bool = False, cost_key: Hashable = None) -> Opr:
+        """Prepare a function to be pushed many times: its variables are checked here, once.
+
+        fn:           fn(run, on_complete), complete when on_complete() is called, as in push_async.
+        synchronous:  fn is fn(run), complete when it returns, as in push_sync. A push of it costs less than push_sync.
+        cost_key:     of a synchronous function, as in push_sync.
+        """
         const, mutable = tuple(const_vars), tuple(mutable_vars)
         check_vars(const, mutable, name)
         kind_of(prop, name)
-        return Opr(fn, const, mutable, prop, name)
+        return Opr(fn, const, mutable, prop, name, not synchronous, cost_key, prop == "inline")
 
     def push(self, opr: Opr, exec_ctx: Context, priority: int = 0, inline: bool | None = None) -> None:
         """Queue a prepared operator; it may be queued several times. Raises EngineError if it was deleted.
@@ -143,7 +151,7 @@ class Engine(Handle):
         prop = opr.prop
         pool = self._pools.get((exec_ctx.device_type, exec_ctx.device_id, prop)) or self._find_pool(exec_ctx, prop, opr.name)
         task = Task(opr.fn, opr.const_vars, opr.mutable_vars, pool, priority, next(self._seq), opr.name, capture_call_site(),
-                    True, prop == "inline" if inline is None else inline)
+                    opr.wants_complete, opr.inline if inline is None else inline, opr.cost_key)
         self._push(task) if self._bulks or self._profiler is not None else self._submit(task)
 
     def delete_operator(self, opr: Opr) -> None:

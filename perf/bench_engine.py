@@ -22,7 +22,7 @@ from multiprocessing.connection import Connection
 import common
 import numpy as np
 from tritium.context import Context, cpu
-from tritium.engine import NaiveEngine, RunContext, ThreadedEngine
+from tritium.engine import NaiveEngine, Opr, RunContext, ThreadedEngine
 from tritium.engine.arguments import check_vars
 from tritium.engine.deps import Task, Var
 from tritium.engine.failure import capture_call_site
@@ -101,7 +101,7 @@ def measure(name: str, fn: Callable[[int], float | None], n: int, repeats: int, 
 
 def engine_figures(label: str, engine: NaiveEngine | ThreadedEngine, n: int, repeats: int) -> None:
     chain, many = engine.new_variable(), [engine.new_variable() for _ in range(100)]
-    opr = engine.new_operator(lambda run, on_complete: on_complete(), [], [chain], name="prepared")
+    opr = engine.new_operator(nothing, [], [chain], name="prepared", synchronous=True)
 
     def push_only(n: int) -> float:
         start = time.perf_counter()
@@ -158,6 +158,32 @@ def engine_figures(label: str, engine: NaiveEngine | ThreadedEngine, n: int, rep
         measure(f"{label}: {name}", fn, n, repeats)
     for name, fn in (("round trip", round_trip), ("round trip, inline", round_trip_inline)):
         measure(f"{label}: {name}", fn, n // 10, repeats)
+
+
+def prepared_figures(label: str, engine: NaiveEngine | ThreadedEngine, n: int, repeats: int) -> None:
+    """CPU time of a prepared operator over that of push_sync, pushed and run inline, by the number of variables: below 1 at each.
+
+    Both run in this thread. They take turns in many short rounds, and the least of each counts.
+    """
+    for size in (0, 1, 2, 3, 10, 30, 100):
+        variables = [engine.new_variable() for _ in range(size)]
+        const, mutable = tuple(variables[1:]), tuple(variables[:1])
+        opr = engine.new_operator(nothing, const, mutable, prop="inline", name="prepared", synchronous=True)
+
+        def pushed(const: tuple[Var, ...] = const, mutable: tuple[Var, ...] = mutable) -> float:
+            start = time.thread_time()
+            for _ in range(n):
+                engine.push_sync(nothing, CTX, const, mutable, prop="inline", name="prepared")
+            return time.thread_time() - start
+
+        def prepared(opr: Opr = opr) -> float:
+            start = time.thread_time()
+            for _ in range(n):
+                engine.push(opr, CTX)
+            return time.thread_time() - start
+        rounds = [(prepared(), pushed()) for _ in range(20 * repeats)]
+        least = [min(column) for column in zip(*rounds)]
+        common.emit(f"{label}: prepared / push_sync, {size} variables", [least[0] / least[1]], "ratio")
 
 
 def pending_figures(workers: int, sizes: list[int], repeats: int) -> None:
@@ -411,9 +437,11 @@ def main() -> None:
 
     common.say({"bench": "engine", **common.machine(), "load": os.getloadavg()[0]})
     engine_figures("naive", NaiveEngine(), n, repeats)
+    prepared_figures("naive", NaiveEngine(), n // 50, repeats)
     for workers in sorted({1, args.workers}):
         engine = ThreadedEngine(workers)
         engine_figures(f"threaded({workers})", engine, n, repeats)
+        prepared_figures(f"threaded({workers})", engine, n // 50, repeats)
         engine.stop()
         futures_figures(workers, n, repeats)
     pending_figures(args.workers, [100, 1000] if args.quick else [1_000, 10_000, 100_000, 1_000_000], repeats)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from time import perf_counter_ns
 from typing import Any
 
@@ -102,12 +102,8 @@ class Segment:
 
     def prepare(self, on: Engine) -> Opr | None:
         """Return the engine operator that runs the segment. The segment does not keep it: that would be a cycle."""
-
-        def run(rc: Run, on_complete: Callable[..., None]) -> None:
-            self.run(rc)
-            on_complete()
-
-        return on.new_operator(run, self.const, self.mutable, name=self.name)
+        return on.new_operator(self.run, self.const, self.mutable, name=self.name, synchronous=True,
+                               cost_key=object() if self.computes_only else None)
 
     def push(self, on: Engine, opr: Opr, again: Draws | None = None) -> None:
         """Push the segment. Random numbers are reserved now, so that results depend on the order of pushes alone.

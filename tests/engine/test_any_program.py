@@ -172,7 +172,8 @@ def run(program, engines, switching):
             push(body(*work), CONTEXTS[ctx], *lists(work, copies), priority=priority, prop="inline" if how == "inline" else None,
                  name=f"op{work[0]}")
         elif kind == "prepare":
-            oprs.append(COPIES[step[1][2]](current().new_operator(body(*step[0]), *lists(step[0], step[1][2]))))
+            oprs.append(COPIES[step[1][2]](current().new_operator(body(*step[0]), *lists(step[0], step[1][2]),
+                                                                  synchronous=step[0][0] % 2 == 0)))
         elif kind == "prepared":
             ctx, priority, copies = step[1]
             current().push(COPIES[copies](oprs[step[0]]), CONTEXTS[ctx], priority)
