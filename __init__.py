@@ -31,6 +31,7 @@ from .kernels import Scalar as Scalar
 from .kernels import reduction as reduction
 from .kernels import simple_op as simple_op
 from .kernels.declare import check_op
+from .kernels.declare.composite import composite as composite
 from .kvstore.server import optimizer_codec
 from .ndarray import NDArray as NDArray
 from .ndarray.core.array_core import ArrayCore

@@ -13,6 +13,7 @@ import numpy as np
 
 from ...engine import RunContext
 from ...errors import GraphError
+from ...kernels.declare import host_op
 from ...kernels.kernel import DeviceArray, KernelFunction
 from ...kernels.op import Dtypes, Gradient, Op, Req, Reqs, Shape, Specs, merge_shapes
 from ...kernels.params import Param, Params
@@ -153,13 +154,12 @@ def save_random(keep: Mapping[str, DeviceArray | None], random: tuple[int, int] 
     """Save seed and offset for backward."""
     kept = keep.get("random")
     if random is not None and kept is not None:
-        seed, kept[1] = random
-        kept[0] = seed - (1 << 64) if seed >= 1 << 63 else seed
+        host_op.save_random(kept, random)
 
 
 def load_random(array: DeviceArray | None) -> tuple[int, int] | None:
     """Return the seed and offset that save_random saved."""
-    return None if array is None else (int(array[0]) & (1 << 64) - 1, int(array[1]))
+    return None if array is None else host_op.load_random(array)
 
 
 def advance(random: tuple[int, int] | None, n: int) -> tuple[int, int] | None:

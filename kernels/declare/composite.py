@@ -8,6 +8,9 @@
 The body runs once for each set of shapes, on `TracedValue`s: values with a shape and a dtype, and no numbers. It may branch on
 shapes and parameters. Its calls become the steps of one kernel; the derivative walks them backward and computes
 again the values that it needs. It is a composite itself, so it can be differentiated too.
+
+A body that calls operators that draw random numbers is declared with draws=True. Each call gets its share of the numbers reserved
+for a run. Forward keeps their place in a hidden output, from which the derivative draws the same numbers again.
 """
 
 from __future__ import annotations
@@ -15,6 +18,8 @@ from __future__ import annotations
 import inspect
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
+from itertools import takewhile
 from typing import Any
 
 import numpy as np
@@ -25,24 +30,36 @@ from .. import op as registry
 from ..kernel import Kernel, KernelFunction
 from ..op import Dtypes, Gradient, Op, Req, Reqs, Shape, Shapes, Spec, Specs, compiled, is_known, register
 from ..params import Param, Params
+from .host_op import load_random, save_random
 from .property_op import BackwardOp
 from .simple_op import signature as signature_of
+
+RESERVED = 1 << 32  # random numbers reserved for one run of a composite that draws any: their number depends on the inputs
 
 
 @dataclass(frozen=True, slots=True)
 class TraceStep:
-    """One call of an operator; ins and outs are numbers of values. An output that no step reads is not computed."""
+    """One call of an operator; ins and outs are numbers of values. An output that no step reads is not computed.
+
+    first, draws:  the step takes `draws` of the composite's random numbers, from number `first` on.
+    """
 
     op: Op
     p: Params
     ins: tuple[int, ...]
     outs: tuple[int, ...]
+    first: int
+    draws: int
 
 
 class Trace:
-    """The calls of a body, in order, and the specs of all values; the inputs are the first."""
+    """The calls of a body, in order, and the specs of all values; the inputs are the first.
+
+    draws:  random numbers that all steps take together.
+    """
 
     def __init__(self, inputs: Specs):
+        self.draws = 0
         self.specs: list[Spec] = list(inputs)
         self.steps: list[TraceStep] = []
         self.inputs = [TracedValue(self, i) for i in range(len(inputs))]
@@ -52,14 +69,20 @@ class Trace:
         first = len(self.specs)
         self.specs += outs
         numbers = tuple(range(first, len(self.specs)))
-        self.steps.append(TraceStep(op, p, tuple(a.number for a in ins), numbers))
+        draws = op.count_draws(p, [self.specs[a.number] for a in ins]) if isinstance(op, Composite) else op.num_random(p, outs)
+        self.steps.append(TraceStep(op, p, tuple(a.number for a in ins), numbers, self.draws, draws))
+        self.draws += draws
         return [TracedValue(self, n) for n in numbers]
 
     def call(self, op: Op, arrays: Sequence[TracedValue], params: Mapping[str, object]) -> Any:
         """Call op on values of this trace. Returns: a TracedValue, or a list of the visible ones."""
         p = op.parse(params)
-        if op.auxiliaries(p) or op.num_random(p, ()):
-            raise OperatorError(f"{op.name}: has states or draws random numbers, and cannot be part of a composite.")
+        if op.auxiliaries(p):
+            raise OperatorError(f"{op.name}: has states, and cannot be part of a composite.")
+        for a in arrays:
+            if not isinstance(a, TracedValue):
+                raise OperatorError(f"{op.name}: got {type(a).__name__}, an array from outside of the composite. Give it to the "
+                                    f"composite as an argument.")
         given = [self.specs[a.number] for a in arrays]
         _, shapes = op.infer_shape(p, [s.shape for s in given])
         _, dtypes = op.infer_dtype(p, [s.dtype for s in given])
@@ -73,6 +96,9 @@ def _binary(same: str, spread: str, scalar: str) -> Callable[[TracedValue, Trace
 
     def method(self: TracedValue, other: TracedValue | float) -> TracedValue:
         if not isinstance(other, TracedValue):
+            if not isinstance(other, (bool, int, float, np.number)):
+                raise OperatorError(f"composite: {type(other).__name__} in arithmetic with a traced value. Give an array to the "
+                                    f"composite as an argument.")
             return getattr(ops, scalar)(self, scalar=float(other))
         return getattr(ops, same if self.shape == other.shape else spread)(self, other)
 
@@ -99,13 +125,21 @@ class TracedValue:
     def ndim(self) -> int:
         return len(self.shape)
 
+    def __getattr__(self, name: str) -> Callable[..., Any]:
+        """Return the operator called name as a method, as NDArrays have it: x.sum(axis=1)."""
+        if name.startswith("_"):
+            raise AttributeError(name)
+        return partial(registry.get(name), self)
+
     def _tritium_call_(self, op: Op, args: tuple, kwargs: dict[str, Any]) -> Any:
         if len(args) == 1 and isinstance(args[0], (list, tuple)):
             args = tuple(args[0])
-        params = dict(kwargs)
-        if any(d.name == "num_args" for d in op.params):
-            params.setdefault("num_args", len(args))
-        return self.trace.call(op, [a for a in args if a is not None], params)
+        arrays = list(takewhile(lambda a: a is None or not isinstance(a, (bool, int, float, str, tuple)), args))
+        names = [d.name for d in op.params if d.name != "num_args"]
+        params = {**dict(zip(names, args[len(arrays):])), **kwargs}
+        if len(names) < len(op.params):
+            params.setdefault("num_args", len(arrays))
+        return self.trace.call(op, [a for a in arrays if a is not None], params)
 
     def reshape(self, shape: Shape) -> TracedValue:
         """Return the same elements in another shape (with MXNet's codes)."""
@@ -117,6 +151,10 @@ class TracedValue:
     __mul__ = __rmul__ = _binary("elemwise_mul", "broadcast_mul", "_mul_scalar")
     __truediv__ = _binary("elemwise_div", "broadcast_div", "_div_scalar")
     __pow__ = _binary("_power", "broadcast_power", "_power_scalar")
+    __gt__ = _binary("_greater", "broadcast_greater", "_greater_scalar")
+    __ge__ = _binary("_greater_equal", "broadcast_greater_equal", "_greater_equal_scalar")
+    __lt__ = _binary("_lesser", "broadcast_lesser", "_lesser_scalar")
+    __le__ = _binary("_lesser_equal", "broadcast_lesser_equal", "_lesser_equal_scalar")
     __rsub__ = lambda self, other: ops._rminus_scalar(self, scalar=float(other))
     __rtruediv__ = lambda self, other: ops._rdiv_scalar(self, scalar=float(other))
 
@@ -145,6 +183,8 @@ def program(trace: Trace, results: Sequence[TracedValue], reqs: Reqs, target: st
         if not live.isdisjoint(step.outs):
             steps.append(step)
             live.update(step.ins)
+            if train or not step.op.drops_hidden_at_inference:
+                live.update(step.outs[step.op.visible_outputs(step.p):])
     steps.reverse()
     read = {i for step in steps for i in step.ins}
     stored: dict[int, tuple[int, Req]] = {}  # value -> where its step writes it directly
@@ -158,6 +198,8 @@ def program(trace: Trace, results: Sequence[TracedValue], reqs: Reqs, target: st
             copies.append((n, k, compiled(copy, copy.parse({}), spec, spec, (req,), target)))
         else:
             stored[n] = k, req
+    if trace.draws > RESERVED:
+        raise OperatorError(f"composite: draws {trace.draws:,} random numbers, and {RESERVED:,} is the most.")
     last = {i: at for at, step in enumerate(steps) for i in (*step.outs, *step.ins)}
     kept = {n for n, _, _ in copies}
     calls = []
@@ -169,14 +211,16 @@ def program(trace: Trace, results: Sequence[TracedValue], reqs: Reqs, target: st
             step.op, step.p, tuple(trace.specs[n] for n in step.ins), outs, wanted, target, train)
         calls.append((call, step, list(zip(step.outs, outs, wanted)), done))
 
-    def kernel(run: Any, inputs: Sequence[Any], outputs: Sequence[Any]) -> None:
+    def kernel(run: Any, inputs: Sequence[Any], outputs: Sequence[Any], random: tuple[int, int] = (0, 0)) -> None:
+        seed, offset = random
         values: dict[int, Any] = dict(enumerate(inputs))
         for call, step, outs, done in calls:
             for n, spec, req in outs:
                 values[n] = (None if req == Req.NULL else outputs[stored[n][0]] if n in stored
                              else run.workspace(spec.shape, spec.dtype))
             if call is not None:
-                call(run, [values[n] for n in step.ins], [values[n] for n in step.outs])
+                more = {"random": (seed, offset + step.first)} if step.draws else {}
+                call(run, [values[n] for n in step.ins], [values[n] for n in step.outs], **more)
             for n in done:
                 del values[n]
         for n, k, copy in copies:
@@ -258,7 +302,15 @@ def _transpose_vjp(op: BackwardOp, step: TraceStep, dys: dict[int, TracedValue],
 
 
 class Composite(Op):
-    """An operator made of steps, which subclasses define."""
+    """An operator made of steps, which subclasses define.
+
+    draws:   whether steps draw random numbers.
+    hidden:  outputs after the visible ones: "random", the seed and the offset of the numbers that forward drew. The derivatives
+             read it as their last input.
+    """
+
+    draws = False
+    hidden: tuple[str, ...] = ()
 
     def __init__(self) -> None:
         self._gradients: Cache[tuple, Gradient | None] = Cache()
@@ -274,8 +326,12 @@ class Composite(Op):
         return self._traces.get_or_make((p, tuple(ins)), make)
 
     def results(self, p: Params, parts: Sequence[TracedValue]) -> list[TracedValue]:
-        """Return the outputs, computed from the inputs by operators."""
+        """Return the visible outputs, computed from the inputs by operators."""
         raise NotImplementedError(self.name)
+
+    def count_draws(self, p: Params, ins: Specs) -> int:
+        """Return the random numbers of one run on inputs of these specs."""
+        return self.traced(p, ins)[0].draws if self.num_random(p, ()) else 0
 
     def differentiable(self, p: Params) -> tuple[int, ...]:
         """Return the inputs that have a derivative."""
@@ -283,24 +339,39 @@ class Composite(Op):
 
     def kernel(self, p: Params, ins: Specs, outs: Specs, reqs: Reqs, target: str, train: bool = False) -> KernelFunction:
         trace, results = self.traced(p, ins)
-        assert [trace.specs[r.number] for r in results] == list(outs), (self.name, [trace.specs[r.number] for r in results], outs)
-        return program(trace, results, reqs, target, train)
+        n = len(results)
+        made = [trace.specs[r.number] for r in results]
+        assert made == list(outs[:n]), (self.name, made, outs)
+        run_steps = program(trace, results, reqs[:n], target, train)
+        return self.with_record(run_steps) if self.draws else run_steps
+
+    def with_record(self, run_steps: KernelFunction) -> KernelFunction:
+        """Return the kernel that runs the steps and saves the place of their random numbers."""
+
+        def kernel(run: Any, inputs: Sequence[Any], outputs: Sequence[Any], random: tuple[int, int]) -> None:
+            run_steps(run, inputs, outputs, random)
+            if outputs[-1] is not None:
+                save_random(outputs[-1], random)
+
+        return kernel
 
     def gradient_of(self, p: Params) -> Gradient | None:
         return self._gradients.get_or_make(p.static, lambda: self._make_gradient(p))
 
     def _make_gradient(self, p: Params) -> Gradient | None:
         gives = self.differentiable(p)
-        m, n = len(self.outputs(p)), len(self.arguments(p))
-        needs = (*(("dy", i) for i in range(m)), *(("x", i) for i in range(n)))
+        m, n = self.visible_outputs(p), len(self.arguments(p))
+        needs = (*(("dy", i) for i in range(m)), *(("x", i) for i in range(n)), *(("y", m + i) for i in range(len(self.hidden))))
         return Gradient(CompositeGradient(self), needs, gives) if gives else None
 
 
+
 class CompositeGradient(Composite):
-    """The derivative of a composite: reads the derivatives of its outputs, then its inputs."""
+    """The derivative of a composite: reads the derivatives of its outputs, its inputs, and its record of random numbers."""
 
     def __init__(self, forward: Composite):
         super().__init__()
+        self.draws = forward.draws
         self.name, self.forward = f"_backward_{forward.name.lstrip('_')}", forward
         self.doc = f"The derivative of {forward.name}."
         self.params = forward.params
@@ -309,24 +380,31 @@ class CompositeGradient(Composite):
         return self.forward.parse(given)
 
     def arguments(self, p: Params) -> tuple[str, ...]:
-        return (*(f"{n}_grad" for n in self.forward.outputs(p)), *self.forward.arguments(p))
+        grads = self.forward.outputs(p)[:self.forward.visible_outputs(p)]
+        return (*(f"{n}_grad" for n in grads), *self.forward.arguments(p), *self.forward.hidden)
+
+    def differentiable(self, p: Params) -> tuple[int, ...]:
+        return super().differentiable(p)[:-1] if self.draws else super().differentiable(p)
 
     def outputs(self, p: Params) -> tuple[str, ...]:
         names = self.forward.arguments(p)
         return tuple(f"{names[i]}_grad" for i in self.forward.differentiable(p))
 
     def _infer(self, p: Params, inputs: Sequence[Any], outputs: Sequence[Any] | None = None) -> tuple[list[Any], list[Any]]:
-        m = len(self.forward.outputs(p))
+        m = self.forward.visible_outputs(p)
         return list(inputs), [inputs[m + i] for i in self.forward.differentiable(p)]
 
     infer_shape = infer_dtype = _infer
 
     def results(self, p: Params, parts: Sequence[TracedValue]) -> list[TracedValue]:
-        m = len(self.forward.outputs(p))
-        dys, xs = parts[:m], parts[m:]
+        m = self.forward.visible_outputs(p)
+        dys, xs = parts[:m], parts[m:m + len(self.forward.arguments(p))]
         ys = self.forward.results(p, xs)
         wanted = [xs[i] for i in self.forward.differentiable(p)]
         return [ops.zeros_like(w) if d is None else d for w, d in zip(wanted, backprop(xs[0].trace, ys, dys, wanted))]
+
+    def with_record(self, run_steps: KernelFunction) -> KernelFunction:
+        return lambda run, inputs, outputs: run_steps(run, inputs, outputs, load_random(inputs[-1]))
 
 
 # ---- declaring --------------------------------------------------------------------------------------------------------
@@ -338,9 +416,11 @@ class DeclaredComposite(Composite):
                  arguments: Callable[[Params], Sequence[str]] | None = None, gives: Sequence[str] | None = None,
                  complete: Callable[[Params, list[Shape | None]], Sequence[Shape | None]] | None = None,
                  dtypes: Callable[[Params, Dtypes], tuple[Dtypes, Dtypes]] | None = None,
-                 check: Callable[[Params], None] | None = None, params: Sequence[Param] = (), linear: bool = False):
+                 check: Callable[[Params], None] | None = None, params: Sequence[Param] = (), linear: bool = False,
+                 draws: bool = False):
         super().__init__()
-        self.linear = linear
+        self.linear, self.draws = linear, draws
+        self.hidden = ("random",) if draws else ()
         self.body, self.name, self.aliases = body, name, tuple(aliases)
         self.doc = inspect.cleandoc(body.__doc__ or "")
         self._outputs, self._gives, self._complete, self._dtypes, self._check = outputs, gives, complete, dtypes, check
@@ -357,7 +437,13 @@ class DeclaredComposite(Composite):
         return self.input_names if self._arguments is None else tuple(self._arguments(p))
 
     def outputs(self, p: Params) -> tuple[str, ...]:
-        return self._outputs(p) if callable(self._outputs) else self._outputs
+        return (*(self._outputs(p) if callable(self._outputs) else self._outputs), *self.hidden)
+
+    def visible_outputs(self, p: Params) -> int:
+        return len(self.outputs(p)) - len(self.hidden)
+
+    def num_random(self, p: Params, outs: Specs) -> int:
+        return RESERVED if self.draws else 0
 
     def differentiable(self, p: Params) -> tuple[int, ...]:
         names = self.arguments(p)
@@ -368,10 +454,11 @@ class DeclaredComposite(Composite):
         known = [Spec(tuple(s), np.dtype(np.float32)) for s in shapes if s is not None and is_known(s)]
         if len(known) < len(shapes):
             return shapes, list(outputs or [None] * len(self.outputs(p)))
-        return shapes, [r.shape for r in self.traced(p, known)[1]]
+        return shapes, [*(r.shape for r in self.traced(p, known)[1]), *[(2,)] * len(self.hidden)]
 
     def infer_dtype(self, p: Params, inputs: Dtypes, outputs: Dtypes | None = None) -> tuple[Dtypes, Dtypes]:
-        return super().infer_dtype(p, inputs, outputs) if self._dtypes is None else self._dtypes(p, inputs)
+        ins, outs = super().infer_dtype(p, inputs, outputs) if self._dtypes is None else self._dtypes(p, inputs)
+        return ins, [*outs[:self.visible_outputs(p)], *[np.dtype("int64")] * len(self.hidden)]
 
     def results(self, p: Params, parts: Sequence[TracedValue]) -> list[TracedValue]:
         values = {d.name: p[d.name] for d in self.params}
@@ -385,10 +472,18 @@ class DeclaredComposite(Composite):
             if str(e).startswith(f"{self.name}:"):
                 raise
             raise type(e)(f"{self.name}: inside it, {e}") from None
-        return list(made) if isinstance(made, (list, tuple)) else [made]
+        made = list(made) if isinstance(made, (list, tuple)) else [made]
+        if len(made) != self.visible_outputs(p) or not all(isinstance(m, TracedValue) for m in made):
+            raise OperatorError(f"{self.name}: the body returned {', '.join(type(m).__name__ for m in made)}. Return a result of "
+                                f"an operator for each output: {', '.join(self.outputs(p)[:self.visible_outputs(p)])}.")
+        if made[0].trace.draws and not self.draws:
+            names = dict.fromkeys(step.op.name for step in made[0].trace.steps if step.draws)
+            raise OperatorError(f"{self.name}: {', '.join(names)} in its body draws random numbers. Declare it with draws=True.")
+        return made
 
 
-def composite(name: str, **options: Any) -> Callable[[Callable[..., TracedValue | Sequence[TracedValue]]], DeclaredComposite]:
+def composite(name: str, *, replace: bool = False, **options: Any
+              ) -> Callable[[Callable[..., TracedValue | Sequence[TracedValue]]], DeclaredComposite]:
     """Declare an operator by a body that calls other operators, and register it.
 
     The body's positional arguments are the arrays, its keyword arguments the parameters, as in `simple_op`.
@@ -402,11 +497,16 @@ def composite(name: str, **options: Any) -> Callable[[Callable[..., TracedValue 
     check:      raises for parameters that cannot be.
     params:     declared by hand, for a body that takes any number of arrays.
     linear:     whether it is linear in the arguments that get a derivative.
+    draws:      whether operators that the body calls draw random numbers (Dropout, random_uniform_like). The derivative draws the
+                same numbers again.
+    replace:    take a name even from one of the framework's operators, or one declared in another module.
+
+    Raises: OperatorError for a name that is taken.
     """
 
     def made(body: Callable[..., TracedValue | Sequence[TracedValue]]) -> DeclaredComposite:
         op = DeclaredComposite(body, name, **options)
-        register(op)
+        register(op, replace=replace, module=body.__module__)
         return op
 
     return made

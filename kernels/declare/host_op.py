@@ -40,6 +40,17 @@ def store(array: DeviceArray, req: Req, values: ArrayLike) -> None:
         tensor.copy_(made)
 
 
+def save_random(array: DeviceArray, random: tuple[int, int]) -> None:
+    """Save the place (seed, offset) of random numbers in an int64 array [2], for the derivative to draw them again."""
+    store(array, Req.WRITE, np.array(random, np.uint64).view(np.int64))
+
+
+def load_random(array: DeviceArray) -> tuple[int, int]:
+    """Return the place that save_random saved. Waits for earlier work of the stream."""
+    seed, offset = to_host(array).view(np.uint64).tolist()
+    return seed, offset
+
+
 class HostOp(OperatorProperty):
     """Subclasses compute with NumPy alone. Halves arrive as float32."""
 

@@ -11,12 +11,15 @@ from ...context import Context, current_context
 from ...engine import current
 from ...errors import DTypeError, MXNetError, OperatorError
 from ...kernels.cpu.errstate import prepared
+from ...kernels.declare.composite import TracedValue
 from ...kernels.op import Op, Req
 from ...kernels.params import REQUIRED, Params
 from ..autograd.tape import Seen, state
 from ..core.array_core import ArrayCore
 from .invoke import invoke, overwritten, run_plan
 from .plan import CACHE, plan_of
+
+_ARRAYS = (ArrayCore, TracedValue)  # a composite's body may call the functions of mx.nd, too
 
 
 def parse(op: Op, given: Mapping[str, Any]) -> Params:
@@ -117,14 +120,17 @@ def call_op(op: Op, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Any:
         p = parse(op, params)
     else:
         count, most = 0, len(array_names(op))
-        while count < len(args) and (isinstance(args[count], ArrayCore) or (args[count] is None and count < most)):
+        while count < len(args) and (isinstance(args[count], _ARRAYS) or (args[count] is None and count < most)):
             count += 1
-        named = {k: params.pop(k) for k in kwargs if isinstance(kwargs[k], ArrayCore) and k != "out"}
+        named = {k: params.pop(k) for k in kwargs if isinstance(kwargs[k], _ARRAYS) and k != "out"}
         for k in [k for k, v in params.items() if v is None and not any(d.name == k for d in op.params)]:
             del params[k]  # bias=None
         _positional(op, args[count:], params)
         p = parse(op, params)
         arrays = _arrange(op, (*op.arguments(p), *op.auxiliaries(p)), list(args[:count]), named)
+    traced = next((a for a in arrays if isinstance(a, TracedValue)), None) if key is None else None
+    if traced is not None:
+        return traced.trace.call(op, arrays, p)
     if key is None or not arrays:
         return _result(invoke(op, arrays, p, out, req, ctx), out)
     plan = plan_of(op, p, [a.layout for a in arrays], state.training)
@@ -197,10 +203,10 @@ def _arrange(op: Op, names: Sequence[str], arrays: list[Any], named: dict[str, A
 
 
 def _leading(args: Sequence[Any]) -> tuple[list[Any], Sequence[Any]]:
-    if args and isinstance(args[0], (list, tuple)) and all(isinstance(a, ArrayCore) for a in args[0]):
+    if args and isinstance(args[0], (list, tuple)) and all(isinstance(a, _ARRAYS) for a in args[0]):
         return list(args[0]), args[1:]
     n = 0
-    while n < len(args) and isinstance(args[n], ArrayCore):
+    while n < len(args) and isinstance(args[n], _ARRAYS):
         n += 1
     return list(args[:n]), args[n:]
 
