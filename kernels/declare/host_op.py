@@ -14,7 +14,8 @@ from numpy.typing import ArrayLike
 
 from ..kernel import DeviceArray, KernelFunction
 from ..op import Req, Reqs, Specs
-from .operator_property import OperatorProperty, RandomNumbers, Shapes, assign, backward_needs, upcast
+from .numpy_op import NumpyOp, store_all
+from .operator_property import RandomNumbers, Shapes, assign, upcast
 
 
 def to_host(array: DeviceArray) -> np.ndarray:
@@ -51,48 +52,24 @@ def load_random(array: DeviceArray) -> tuple[int, int]:
     return seed, offset
 
 
-class HostOp(OperatorProperty):
+class HostOp(NumpyOp):
     """Subclasses compute with NumPy alone. Halves arrive as float32."""
 
     on_host: ClassVar[bool] = True
 
-    def compute(self, *arrays: np.ndarray) -> np.ndarray | tuple[np.ndarray, ...]:
-        """Return the output, or a tuple of them."""
-        raise NotImplementedError(self.name)
-
-    def derivative(self, dy: list[np.ndarray], x: list[np.ndarray], y: list[np.ndarray]) -> np.ndarray | tuple[np.ndarray, ...]:
-        """Return the derivatives by list_gradients(), one or a tuple. Arrays that backward_reads does not name are empty."""
-        raise NotImplementedError(self.name)
-
-    def compute_random(self, random: RandomNumbers, *arrays: np.ndarray) -> np.ndarray | tuple[np.ndarray, ...]:
-        """As compute, for layers that draw numbers."""
-        raise NotImplementedError(self.name)
-
-    def forward_kernel(self, ins: Specs, outs: Specs, reqs: Reqs, target: str, train: bool) -> KernelFunction:
+    def gpu_forward(self, ins: Specs, outs: Specs, reqs: Reqs) -> KernelFunction:
         def kernel(run: Any, inputs: Sequence[Any], outputs: Sequence[Any], random: tuple[int, int] | None = None) -> None:
             given = [to_host(a) for a in inputs]
             made = self.compute(*given) if random is None else self.compute_random(RandomNumbers(*random), *given)
-            _store_all(outputs, reqs, made)
+            store_all(outputs, reqs, made, store)
 
         return kernel
 
-    def backward_kernel(self, ins: Specs, outs: Specs, reqs: Reqs, target: str, train: bool) -> KernelFunction:
-        needs = backward_needs(self)
-        sizes = {"dy": self.num_visible_outputs(), "x": len(self.list_arguments()), "y": len(self.list_outputs())}
-
-        def kernel(run: Any, inputs: Sequence[Any], outputs: Sequence[Any], random: tuple[int, int] | None = None) -> None:
-            groups = {kind: [np.empty(0)] * n for kind, n in sizes.items()}
-            for (kind, i), a in zip(needs, inputs):
-                groups[kind][i] = to_host(a)
-            _store_all(outputs, reqs, self.derivative(groups["dy"], groups["x"], groups["y"]))
+    def gpu_backward(self, ins: Specs, outs: Specs, reqs: Reqs) -> KernelFunction:
+        def kernel(run: Any, inputs: Sequence[Any], outputs: Sequence[Any]) -> None:
+            store_all(outputs, reqs, self.derivative(*self.groups([to_host(a) for a in inputs])), store)
 
         return kernel
-
-
-def _store_all(outputs: Sequence[Any], reqs: Reqs, made: Any) -> None:
-    for array, req, values in zip(outputs, reqs, made if isinstance(made, tuple) else (made,)):
-        if req != Req.NULL:
-            store(array, req, values)
 
 
 def known(shapes: Shapes) -> bool:

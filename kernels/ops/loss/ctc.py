@@ -1,18 +1,22 @@
-"""CTCLoss: -log probability of label sequences, summed over all alignments in time. Computed on the host with NumPy.
+"""CTCLoss: -log probability of label sequences, summed over all alignments in time.
 
 Source: Graves, Fernández, Gomez, Schmidhuber 2006, Connectionist temporal classification.
 """
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any, Literal
 
 import numpy as np
 
 from ....errors import ShapeError
-from ...declare.host_op import HostOp
-from ...declare.operator_property import KnownShapes, Shapes
+from ...declare.numpy_op import NumpyOp
+from ...declare.operator_property import KnownShapes, Shapes, gpu_module
 from ...declare.property_op import register_operator
+from ...declare.row_kernel import row_kernel
+from ...kernel import KernelFunction
+from ...op import Reqs, Specs
 
 
 def _log_add(*terms: np.ndarray) -> np.ndarray:
@@ -48,7 +52,7 @@ def losses(scores: np.ndarray, steps: np.ndarray, labels: np.ndarray, counts: np
     states[:, 1::2] = np.where(np.arange(m) < counts[:, None], labels, blank)
     place, last = np.arange(2 * m + 1), 2 * counts[:, None]
     alive = place <= last
-    jump = (place % 2 == 1) & np.concatenate([np.zeros((n, 2), bool), states[:, 2:] != states[:, :-2]], 1)
+    jump = (place % 2 == 1) & np.concatenate([np.zeros((n, 2), bool), states[:, 2:] != states[:, :-2]], 1)[:, :2 * m + 1]
     seen = np.take_along_axis(log_p, np.broadcast_to(states, (t, *states.shape)), axis=2)
     ahead, behind = np.full((t, *states.shape), -np.inf), np.full((t, *states.shape), -np.inf)
     now = np.where(place <= np.minimum(1, last), seen[0], -np.inf)
@@ -66,7 +70,8 @@ def losses(scores: np.ndarray, steps: np.ndarray, labels: np.ndarray, counts: np
     at_end = np.take_along_axis(ahead, (steps - 1)[None, :, None].clip(0), axis=0)[0]
     log_total = np.logaddexp.reduce(np.where(ends, at_end, -np.inf), axis=1)
     grad = np.exp(log_p)
-    share = np.exp(np.where(np.isfinite(log_total)[:, None], ahead + behind - log_total[:, None], -np.inf))
+    with np.errstate(invalid="ignore"):  # a label without any alignment
+        share = np.exp(np.where(np.isfinite(log_total)[:, None], ahead + behind - log_total[:, None], -np.inf))
     rows = np.arange(n)[:, None]
     for i in range(t):
         np.subtract.at(grad[i], (rows, states), share[i])
@@ -75,7 +80,7 @@ def losses(scores: np.ndarray, steps: np.ndarray, labels: np.ndarray, counts: np
 
 
 @register_operator("CTCLoss", aliases=("ctc_loss", "_contrib_CTCLoss", "_contrib_ctc_loss"))
-class CTCLoss(HostOp):
+class CTCLoss(NumpyOp):
     """-log of the probability that data spells label, over all alignments.
 
     data: [time, n, classes], before softmax; label: [n, m]. blank_label "first": class 0 is the blank and 0 ends a label;
@@ -117,5 +122,17 @@ class CTCLoss(HostOp):
                             0 if self.blank_label == "first" else k - 1)
         return loss, grad
 
-    def derivative(self, dy: list[np.ndarray], x: list[np.ndarray], y: list[np.ndarray]) -> np.ndarray:
-        return y[1] * dy[0][:, None]
+    def gpu_forward(self, ins: Specs, outs: Specs, reqs: Reqs) -> KernelFunction:
+        module, names = gpu_module("loss.triton_ctc"), self.argument_names
+
+        def kernel(run: Any, inputs: Sequence[Any], outputs: Sequence[Any]) -> None:
+            given = dict(zip(names, inputs))
+            module.ctc(run, list(inputs[:2]), given.get("data_lengths"), given.get("label_lengths"), *outputs,
+                       blank_last=self.blank_label == "last", reqs=reqs)
+
+        return kernel
+
+    def backward_kernel(self, ins: Specs, outs: Specs, reqs: Reqs, target: str, train: bool) -> KernelFunction:
+        t, n, k = outs[0].shape
+        return row_kernel(lambda dy, gradient: dy * gradient, [(n, 1), (t, n, k)], [(t, n, k)], (t, n, k), ins, outs, reqs,
+                          target, f"{self.name}_backward")

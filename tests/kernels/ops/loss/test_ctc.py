@@ -1,0 +1,81 @@
+"""CTCLoss on both devices. Oracle: a loop over alignments in test_contrib_ops.py; here what varies: lengths, classes, sizes."""
+
+import itertools
+
+import numpy as np
+import pytest
+import tritium as mx
+from support.helpers import assert_close, check_gradient
+
+KINDS = list(itertools.product([False, True], [False, True], ["first", "last"]))
+
+
+def loss_of(probabilities, label, blank):
+    """-log of the sum over all paths of one sequence, by the recursion of the paper without logarithms."""
+    states = [blank]
+    for c in label:
+        states += [c, blank]
+    now = np.zeros(len(states))
+    for t, p in enumerate(probabilities):
+        before, now = now, np.zeros(len(states))
+        for s, c in enumerate(states):
+            now[s] = float(s < 2) if t == 0 else before[max(0, s - 1):s + 1].sum() if s else before[0]
+            if t and s > 1 and s % 2 and c != states[s - 2]:
+                now[s] += before[s - 2]
+            now[s] *= p[c]
+    return -np.log(now[-2:].sum())
+
+
+def both(x, ctx, heads, *fixed, **options):
+    """The losses, and their derivative."""
+    x = mx.nd.array(x, ctx=ctx, dtype="float64")
+    x.attach_grad()
+    with mx.autograd.record():
+        y = mx.nd.CTCLoss(x, *(mx.nd.array(f, ctx=ctx) for f in fixed), **options)
+    y.backward(mx.nd.array(heads, ctx=ctx, dtype="float64"))
+    return y.asnumpy(), x.grad.asnumpy()
+
+
+def case(rng, where, time=5, n=3, classes=5, m=3):
+    scores = rng.normal(size=(time, n, classes))
+    label = rng.integers(0, classes - 1, (n, m)) + (where == "first")
+    label[:, -1] = label[:, 0]
+    return scores, label
+
+
+@pytest.mark.parametrize("use_data, use_label, where", KINDS)
+def test_every_kind_of_length_counts(rng, use_data, use_label, where):
+    scores, label = case(rng, where)
+    ends = 0 if where == "first" else -1
+    steps, counts = ([5, 4, 0] if use_data else [5, 5, 5]), [3, 1, 0]
+    label = np.where(np.arange(3) < np.array(counts)[:, None], label, ends)
+    p = np.exp(scores) / np.exp(scores).sum(2, keepdims=True)
+    want = [loss_of(p[:max(1, t), i], label[i, :c], 0 if where == "first" else 4) for i, (t, c) in enumerate(zip(steps, counts))]
+    fixed = [label, *(v for v, used in ((steps, use_data), (counts, use_label)) if used)]
+    options = {"use_data_lengths": use_data, "use_label_lengths": use_label, "blank_label": where}
+    (on_cpu, slope), (on_gpu, same) = (both(scores, ctx, [1, 2, 3], *fixed, **options) for ctx in (mx.cpu(), mx.gpu()))
+    assert_close(on_cpu, want)
+    assert_close(on_gpu, want)
+    assert_close(same, slope)
+    given = [mx.nd.array(v) for v in fixed]
+    whole = [i for i, t in enumerate(steps) if t]  # without a step there is no derivative, as in MXNet
+    check_gradient(lambda x: mx.nd.CTCLoss(x, *given, **options)[whole[0]:whole[-1] + 1], [scores], mx.cpu(), rng)
+
+
+@pytest.mark.parametrize("shape, m", [((1, 1, 1), 1), ((1, 2, 3), 2), ((2, 0, 3), 1), ((5, 2, 70), 0), ((30, 2, 3), 40)])
+def test_sizes_at_the_edge_are_as_on_the_cpu(rng, shape, m):
+    scores, label = rng.normal(size=shape), rng.integers(0, shape[2], (shape[1], m))
+    heads = np.arange(1, shape[1] + 1)
+    for on_cpu, on_gpu in zip(*(both(scores, ctx, heads, label) for ctx in (mx.cpu(), mx.gpu()))):
+        assert_close(on_gpu, on_cpu)
+
+
+@pytest.mark.parametrize("dtype", ["float16", "float32", "float64"])
+def test_a_label_that_does_not_fit_has_no_alignment(ctx, dtype):
+    x = mx.nd.zeros((2, 1, 3), ctx=ctx, dtype=dtype)
+    x.attach_grad()
+    with mx.autograd.record():
+        y = mx.nd.CTCLoss(x, mx.nd.array([[1, 1]], ctx=ctx))
+    y.backward()
+    assert y.asnumpy().tolist() == [np.inf] and y.dtype == np.dtype(dtype)
+    assert_close(x.grad, np.full((2, 1, 3), 1 / 3).astype(dtype))
