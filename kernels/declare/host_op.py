@@ -14,7 +14,7 @@ from numpy.typing import ArrayLike
 
 from ..kernel import DeviceArray, KernelFunction
 from ..op import Req, Reqs, Specs
-from .numpy_op import NumpyOp, store_all
+from .numpy_op import NumpyOp, by_kind, store_all
 from .operator_property import RandomNumbers, Shapes, assign, upcast
 
 
@@ -67,7 +67,7 @@ class HostOp(NumpyOp):
 
     def gpu_backward(self, ins: Specs, outs: Specs, reqs: Reqs) -> KernelFunction:
         def kernel(run: Any, inputs: Sequence[Any], outputs: Sequence[Any]) -> None:
-            store_all(outputs, reqs, self.derivative(*self.groups([to_host(a) for a in inputs])), store)
+            store_all(outputs, reqs, self.derivative(*by_kind(self, [to_host(a) for a in inputs])), store)
 
         return kernel
 

@@ -53,17 +53,18 @@ class NumpyOp(OperatorProperty):
             return self.gpu_backward(ins, outs, reqs)
 
         def kernel(run: Any, inputs: Sequence[Any], outputs: Sequence[Any]) -> None:
-            store_all(outputs, reqs, self.derivative(*self.groups([upcast(a) for a in inputs])))
+            store_all(outputs, reqs, self.derivative(*by_kind(self, [upcast(a) for a in inputs])))
 
         return kernel
 
-    def groups(self, arrays: Sequence[np.ndarray]) -> tuple[list[np.ndarray], list[np.ndarray], list[np.ndarray]]:
-        """Return the arrays that backward reads as the lists dy, x and y of `derivative`."""
-        sizes = {"dy": self.num_visible_outputs(), "x": len(self.list_arguments()), "y": len(self.list_outputs())}
-        groups = {kind: [np.empty(0)] * n for kind, n in sizes.items()}
-        for (kind, i), a in zip(backward_needs(self), arrays):
-            groups[kind][i] = a
-        return groups["dy"], groups["x"], groups["y"]
+
+def by_kind(prop: OperatorProperty, arrays: Sequence[np.ndarray]) -> tuple[list[np.ndarray], list[np.ndarray], list[np.ndarray]]:
+    """Return the arrays that backward reads as the lists dy, x and y of `NumpyOp.derivative`."""
+    sizes = {"dy": prop.num_visible_outputs(), "x": len(prop.list_arguments()), "y": len(prop.list_outputs())}
+    groups = {kind: [np.empty(0)] * n for kind, n in sizes.items()}
+    for (kind, i), a in zip(backward_needs(prop), arrays):
+        groups[kind][i] = a
+    return groups["dy"], groups["x"], groups["y"]
 
 
 def store_all(outputs: Sequence[Any], reqs: Reqs, made: Results, store: Any = assign) -> None:
