@@ -111,4 +111,4 @@ def _bind_and_run(bind: Bind, run: Run, inputs: Sequence[Any], outputs: Sequence
 
 
 #: The kernel of results without elements: it leaves the outputs as they are.
-NOTHING = Kernel(lambda run, inputs, outputs, **more: None)
+NOTHING = Kernel(lambda run, inputs, outputs, *scalars, **more: None)

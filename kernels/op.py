@@ -22,6 +22,7 @@ from .params import Param, Params, parse_params
 if TYPE_CHECKING:
     from .configs.key import Config, Key
     from .ir.body import Body
+    from .ir.draws import Draw
     from .ir.expr import Expr
 
 Shape = tuple[int, ...]  # in inference, None is a shape of unknown rank and -1 an unknown size (0 is a real size)
@@ -92,6 +93,7 @@ class Expression:
     combine:  how outputs smaller than the full shape are folded: "add", "maximum", "minimum" or "mul".
     states:   pairs (output, input): that root is stored into that input instead of an output array.
     scalars:  names of the run-time scalars, in the order in which `scalars=` hands their values to the kernel.
+    draws:    the draws of random numbers, in the order of their sites; the kernel takes `random=` if there are any.
     """
 
     outputs: tuple[Expr, ...]
@@ -99,6 +101,7 @@ class Expression:
     combine: str = "add"
     states: tuple[tuple[int, int], ...] = ()
     scalars: tuple[str, ...] = ()
+    draws: tuple[Draw, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -212,6 +215,11 @@ class Op:
 
     def infer_dtype(self, p: Params, inputs: Dtypes, outputs: Dtypes | None = None) -> tuple[Dtypes, Dtypes]:
         """Return the dtypes of inputs and outputs as far as they follow. Default: all are the same."""
+        d = self.common_dtype(p, inputs, outputs)
+        return [d] * len(inputs), [d] * len(self.outputs(p))
+
+    def common_dtype(self, p: Params, inputs: Dtypes, outputs: Dtypes | None = None) -> np.dtype | None:
+        """Return the one dtype of inputs and outputs; None if none is known. Raises DTypeError where inputs disagree."""
         known = [d for d in (*inputs, *(outputs or ())) if d is not None]
         d = known[0] if known else None
         for i, other in enumerate(inputs):
@@ -219,7 +227,7 @@ class Op:
                 names = (*self.arguments(p), *self.auxiliaries(p))
                 raise DTypeError(f"{self.name}: inputs disagree: {names[0]} is {d}, {names[i]} is {other}. "
                                  f"Convert one with astype.")
-        return [d] * len(inputs), [d] * len(self.outputs(p))
+        return d
 
     # ---- gradient, memory, randomness ---------------------------------------------------------------------------
     def gradient_of(self, p: Params) -> Gradient | None:
@@ -241,6 +249,10 @@ class Op:
     def num_random(self, p: Params, outs: Specs) -> int:
         """Return how many random numbers one run takes. If it is more than 0, kernels get `random=(seed, offset)`."""
         return 0
+
+    def random_count(self, p: Params, ins: Specs, outs: Specs) -> int:
+        """Return `num_random`, where it depends on the inputs' shapes too."""
+        return self.num_random(p, outs)
 
     # ---- rewriting ----------------------------------------------------------------------------------------------
     def with_channels_last(self, p: Params) -> Params | None:

@@ -48,9 +48,13 @@ def words(seed: int, offset: int, count: int) -> np.ndarray:
     return out
 
 
+#: How many random bits a uniform number of each dtype holds: as many as are exact below 1.
+BITS = {np.dtype(np.float16): 11, bfloat16: 8, np.dtype(np.float32): 24, np.dtype(np.float64): 32}
+
+
 def uniform_bits(dtype: np.dtype) -> int:
-    """Return how many random bits a uniform number of dtype holds: as many as are exact below 1."""
-    bits = {np.dtype(np.float16): 11, bfloat16: 8, np.dtype(np.float32): 24, np.dtype(np.float64): 32}.get(dtype)
+    """Return how many random bits a uniform number of dtype holds. Raises DTypeError for a dtype that is not a float."""
+    bits = BITS.get(dtype)
     if bits is None:
         raise DTypeError(f"random: {dtype} is not a floating dtype. Use float32, float64, float16 or bfloat16.")
     return bits
@@ -58,10 +62,14 @@ def uniform_bits(dtype: np.dtype) -> int:
 
 def uniform(seed: int, offset: int, count: int, dtype: np.dtype = np.dtype(np.float32)) -> np.ndarray:
     """Uniform in [0, 1), dtype [count]. Never 1, in any dtype."""
-    bits = uniform_bits(dtype)
+    wide = np.dtype(np.float64 if dtype == np.float64 else np.float32)
+    return fractions(seed, offset, count, uniform_bits(dtype), wide).astype(dtype, copy=False)
+
+
+def fractions(seed: int, offset: int, count: int, bits: int, dtype: np.dtype) -> np.ndarray:
+    """Uniform multiples of 2**-bits in [0, 1), dtype [count], float32 or float64."""
     kept = words(seed, offset, count) >> np.uint32(32 - bits)
-    wide = np.float64 if dtype == np.float64 else np.float32
-    return (kept.astype(wide) * wide(2.0**-bits)).astype(dtype)
+    return kept.astype(dtype) * dtype.type(2.0**-bits)
 
 
 def normal(seed: int, offset: int, count: int, dtype: np.dtype = np.dtype(np.float32)) -> np.ndarray:

@@ -120,7 +120,7 @@ class CompiledSubgraph:
             sources, results = program.input_specs(step), program.output_specs(step)
             kernel = compiled(step.op, step.params, sources, results, step.reqs, target, train)
             seen = [(k, spec.shape) for k, spec in sorted(step.input_views.items())]
-            calls.append((kernel, step.inputs, step.outputs, step.op.num_random(step.params, results), seen))
+            calls.append((kernel, step.inputs, step.outputs, step.op.random_count(step.params, sources, results), seen))
         self.forward_calls, self.backward_calls = calls[:program.n_forward], calls[program.n_forward:]
         self.draws = sum(c[3] for c in calls)
 

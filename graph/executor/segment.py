@@ -60,7 +60,7 @@ class Segment:
             sources = [_view(arrays[v], step.input_views.get(k)) for k, v in enumerate(step.inputs)]
             targets = [arrays[v] if v >= 0 else None for v in step.outputs]
             self.calls.append((kernel, sources, targets, f"{step.name} ({step.op.name})"))
-            n_random = step.op.num_random(step.params, outs)
+            n_random = step.op.random_count(step.params, ins, outs)
             if n_random:
                 self.random.append((at, n_random))
             n = len(sources) - step.auxiliaries

@@ -72,6 +72,8 @@ def c_function(e: Expression, ins: Specs, outs: Specs, reqs: Reqs) -> CFunction 
     """Return the kernel as a C function, or the reason why it cannot be one."""
     if e.kind == "row":
         return "it sums rows"
+    if e.draws:
+        return "it draws random numbers"
     states = dict(e.states)
     wanted = dict(enumerate(reqs)) | dict.fromkeys(states, Req.WRITE)
     targets = tuple(t for t in range(len(e.outputs)) if wanted[t] != Req.NULL)

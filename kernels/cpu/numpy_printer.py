@@ -21,7 +21,8 @@ import numpy as np
 from ...dtype import cast_into, is_float, is_half, to_integer
 from ..configs import active as active_configs
 from ..configs.key import Key, key
-from ..ir.coalesce import BroadcastLayout, merge
+from ..ir.coalesce import BroadcastLayout, full_shape, merge
+from ..ir.draws import PlacedDraw, as_inputs
 from ..ir.expr import BOOL, CAST, CONST, LOAD, PARAM, REDUCE, Expr, cost, identity, resolve_weak_dtype, topological, typed
 from ..ir.primitives import PRIMITIVES
 from ..ir.rows import padded, whole_rows
@@ -33,6 +34,7 @@ from .sum_tree import combined, total
 
 TILE = 256 * 1024  # elements of one register: 1 MiB in float32; what is smaller than two is not cut
 POOLED = 1 << 14  # elements from which on a register is worth asking the pool for
+DRAWN = 1 << 16  # elements of a tile that draws random numbers: each takes some forty operations
 SMALL = 1 << 13  # elements up to which there is nothing to choose
 
 _SCOPE: dict[str, Any] = {"np": np, "inf": math.inf, "nan": math.nan, "to_integer": to_integer, "cast_into": cast_into,
@@ -43,15 +45,17 @@ _REDUCE = {"sum": np.add, "max": np.maximum}
 
 
 def numpy_source(e: Expression, ins: Specs, outs: Specs, reqs: Reqs, *, name: str = "kernel") -> str:
-    """The text of the function that computes one tile."""
+    """The text of the function that computes one tile. Draws of random numbers are inputs of it."""
+    e, ins, _ = as_inputs(e, ins, full_shape([s.shape for s in (*ins, *outs)]))
     return _TilePrinter(e, ins, outs, reqs, name).source
 
 
 def numpy_kernel(e: Expression, ins: Specs, outs: Specs, reqs: Reqs, *, name: str = "kernel") -> Kernel:
-    """The compiled kernel: kernel(run, inputs, outputs, scalars=()).
+    """The compiled kernel: kernel(run, inputs, outputs, scalars=()), with random=(seed, offset) where e draws.
 
     Outputs smaller than the full shape are folded with e.combine.
     """
+    e, ins, draws = as_inputs(e, ins, full_shape([s.shape for s in (*ins, *outs)]))
     printed = _TilePrinter(e, ins, outs, reqs, name)
     tile = printed.compile()
     layout, n_in, n_targets = printed.layout, len(ins), len(printed.targets)
@@ -64,6 +68,8 @@ def numpy_kernel(e: Expression, ins: Specs, outs: Specs, reqs: Reqs, *, name: st
         work = layout.size * max(1, cost(e.outputs))
         chosen = active_configs.choice(tile_key(printed, n_in, work), {"tile": default, "threads": 0})
     size, threads = chosen.get("tile", TILE), chosen.get("threads", 0)
+    if draws:
+        size = min(size, DRAWN)
     sliced = None if layout.size <= size else _tiles(layout, size, keep_last=printed.whole_rows)
     folds = [t for t in range(n_targets) if printed.folded[t]]
     targets, states = printed.targets, printed.states
@@ -82,6 +88,11 @@ def numpy_kernel(e: Expression, ins: Specs, outs: Specs, reqs: Reqs, *, name: st
             for (store, at), part in zip(stores, folded or ()):
                 no_fp_warnings(store, arrays[at], part)
 
+        def drawing(run: Any, inputs: Sequence[np.ndarray], outputs: Sequence[np.ndarray], scalars: tuple = (), *,
+                    random: tuple[int, int]) -> None:
+            drawn = [_numbers(d, random, 0, d.shape) for d in draws.values()]
+            kernel(run, [*inputs, *drawn], outputs, scalars)
+
         def bind(inputs: Sequence[np.ndarray], outputs: Sequence[np.ndarray]) -> BoundKernel:
             arrays = [a if a.shape == s else a.reshape(s) for a, s in zip([*inputs, *results(inputs, outputs)], seen)]
             if not registers and not stores:
@@ -95,19 +106,26 @@ def numpy_kernel(e: Expression, ins: Specs, outs: Specs, reqs: Reqs, *, name: st
         def plain(run: Any, inputs: Sequence[np.ndarray], outputs: Sequence[np.ndarray], scalars: tuple = ()) -> None:
             no_fp_warnings(tile, *inputs, *outputs, *scalars)
 
+        if draws:
+            return Kernel(drawing)
         direct = same and not registers and not folds and not states and targets == list(range(len(outs)))
         return Kernel(plain if direct else kernel, bind)
 
     tiles = sliced
     places = {t: _places(tiles, n_in + t) for t in folds}
 
-    def tiled(run: Any, inputs: Sequence[np.ndarray], outputs: Sequence[np.ndarray], scalars: tuple = ()) -> None:
-        arrays = [a.reshape(s) for a, s in zip([*inputs, *results(inputs, outputs)], shapes)]
+    def tiled(run: Any, inputs: Sequence[np.ndarray], outputs: Sequence[np.ndarray], scalars: tuple = (), *,
+              random: tuple[int, int] | None = None) -> None:
+        stored = [a.reshape(s) for a, s in zip(results(inputs, outputs), shapes[n_in:])]
+        arrays = [a.reshape(s) for a, s in zip(inputs, shapes)]
         parts: list[Any] = [None] * len(tiles)
 
         def one(i: int) -> None:
             t = tiles[i]
             views = [a[index] for a, index in zip(arrays, t.index)]
+            if random is not None:
+                views += [t.numbers(layout, i, d, random) for i, d in draws.items()]
+            views += [a[index] for a, index in zip(stored, t.index[n_in:])]
             scratch = _registers(run, printed.register_shapes(t.shape))
             with np.errstate(all="ignore"):
                 parts[i] = tile(*views, *scratch, *scalars)
@@ -122,7 +140,7 @@ def numpy_kernel(e: Expression, ins: Specs, outs: Specs, reqs: Reqs, *, name: st
             with np.errstate(all="ignore"):
                 for place, numbers in places[t]:  # which are fixed, and so are the bits
                     np.copyto(result[place], combined(_COMBINE[e.combine], [parts[i][k] for i in numbers]), casting="unsafe")
-                printed.fold_store(t)(arrays[n_in + t], result)
+                printed.fold_store(t)(stored[t], result)
 
     return Kernel(tiled)
 
@@ -143,7 +161,7 @@ def _registers(run: Any, wanted: Sequence[tuple[np.dtype, tuple[int, ...]]]) -> 
 
 
 def _empty_kernel(printed: _TilePrinter) -> Kernel:
-    def kernel(run: Any, inputs: Any, outputs: Any, scalars: tuple = ()) -> None:
+    def kernel(run: Any, inputs: Any, outputs: Any, scalars: tuple = (), **more: Any) -> None:
         for t in printed.targets:
             if t not in printed.states and printed.reqs[t] != Req.ADD and outputs[t].size:
                 outputs[t].fill(identity(printed.combine, outputs[t].dtype))
@@ -160,6 +178,18 @@ class _Tile:
         self.shape = tuple(s.stop - s.start for s in slices)
         whole = slice(0, 1)
         self.index = [tuple(s if here else whole for s, here in zip(slices, p)) for p in layout.present]
+
+    def numbers(self, layout: BroadcastLayout, operand: int, d: PlacedDraw, random: tuple[int, int]) -> np.ndarray:
+        """Return the random numbers of an operand in this tile, which are consecutive ones."""
+        first = 0
+        for s, n in zip(self.index[operand], layout.shape(operand)):
+            first = first * n + s.start
+        return _numbers(d, random, first, tuple(s.stop - s.start for s in self.index[operand]))
+
+
+def _numbers(d: PlacedDraw, random: tuple[int, int], first: int, shape: tuple[int, ...]) -> np.ndarray:
+    seed, offset = random
+    return d.draw.numbers(seed, offset + d.base, first, math.prod(shape)).reshape(shape)
 
 
 def tile_key(printed: _TilePrinter, n_in: int, work: int) -> Key:

@@ -60,9 +60,9 @@ class ReductionOp(SimpleOp):
         Param("exclude", "bool", False, doc="fold the axes that are not named"),
     )
 
-    def __init__(self, body: Callable[..., Any], *, combine: str, finish: Callable[..., Any] | None = None, **options: Any):
+    def __init__(self, body: Callable[..., Any], *, finish: Callable[..., Any] | None = None, **options: Any):
         super().__init__(body, **options)
-        self.combine, self.finish = combine, finish
+        self.finish = finish
         self.params = (*self._AXIS, *(d for d in self.params if d.name not in ("axis", "keepdims", "exclude")))
 
     def axes(self, p: Params, rank: int) -> tuple[int, ...]:
@@ -128,6 +128,10 @@ class ReductionOp(SimpleOp):
         finish = None if self.finish is None else as_expr(self.finish(load(0, wide), count))
         return Body(e.outputs, (x.shape,), (kept,), x.shape, self.combine, finish=finish)
 
+    def draw_refusal(self, p: Params) -> str:
+        return (f"{self.name}: the body of a reduction draws random numbers ({{place}}). Use simple_op with shape=, whose "
+                f"elements are folded, too.")
+
     def inline(self, *args: Any, **kwargs: Any) -> NoReturn:
         raise OperatorError(f"{self.name}: a reduction cannot be called inside an elementwise body ({caller()}).")
 
@@ -135,7 +139,7 @@ class ReductionOp(SimpleOp):
         (x,), (y,) = ins, outs
         kept = self.kept(p, x.shape)
         count = self.count(p, x.shape)
-        body = super().expression(p, [x.dtype])
+        body = TracedOp.expression(self, p, [x.dtype])
         if self.finish is None:
             fold = printed(body, ins, [Spec(kept, y.dtype)], reqs, target, self.name).run
             return Kernel(lambda run, inputs, outputs, scalars=(): fold(run, inputs, [outputs[0].reshape(kept)], scalars=scalars))
@@ -158,7 +162,7 @@ class ReductionOp(SimpleOp):
         if body is None:
             return _derived_spread(self, p)
         arrays, keywords = array_names(body)
-        needs = self._needs(arrays)
+        needs = self._needs(arrays, p)
         return Gradient(ReductionGradOp(self, needs, body, keywords), needs, (0,))
 
 

@@ -20,7 +20,24 @@ from ..cpu.numpy_printer import numpy_kernel, numpy_source
 from ..ir.body import Body, expression_body, formula_body
 from ..ir.coalesce import full_shape
 from ..ir.differentiate import derive, in_terms_of_output
-from ..ir.expr import LOAD, REDUCE, Expr, as_expr, cast, const, load, loads, node, resolve_weak_dtype, substitute, topological
+from ..ir.draws import recording
+from ..ir.expr import (
+    BOOL,
+    LOAD,
+    REDUCE,
+    Expr,
+    as_expr,
+    cast,
+    const,
+    load,
+    loads,
+    node,
+    resolve_weak_dtype,
+    substitute,
+    topological,
+    typed,
+)
+from ..ir.lang import where
 from ..ir.rows import by_row, lies_along, padded, row_total
 from ..kernel import Kernel
 from ..op import Expression, Formula, Gradient, Need, Op, Refusal, Req, Reqs, Shape, Shapes, Spec, Specs, merge_shapes
@@ -34,22 +51,25 @@ class TracedOp(Op):
     """
 
     nonblocking = capturable = True
+    drops_hidden_at_inference = True  # what only backward reads: draws
     broadcast = False  # False: all inputs have one shape. True: they broadcast, NumPy's rule
     combine = "add"
+    folds = False  # True if an output may be smaller than what its inputs broadcast to, and is folded by combine
 
     def __init__(self) -> None:
+        self._asks_training = False  # whether the body differs between training and inference
         self._expressions: Cache[tuple, Expression] = Cache()
+        self._traces: Cache[tuple, tuple[Expression, tuple[Expr, ...]]] = Cache()
         self._gradients: Cache[tuple, Gradient | None] = Cache()
 
     def trace(self, p: Params, inputs: Sequence[Expr]) -> tuple[Expr, ...]:
         """Return the outputs as expressions of the inputs, states' new values last."""
         raise NotImplementedError
 
-    def states(self, p: Params) -> tuple[tuple[int, int], ...]:
-        """Return (output, input) pairs: roots stored into an input."""
-        n = len(self.arguments(p))
-        first = len(self.outputs(p))
-        return tuple((first + i, n + i) for i in range(len(self.auxiliaries(p))))
+    def states(self, p: Params, roots: int) -> tuple[tuple[int, int], ...]:
+        """Return (output, input) pairs: roots stored into an input, the last of so many."""
+        n, states = len(self.arguments(p)), len(self.auxiliaries(p))
+        return tuple((roots - states + i, n + i) for i in range(states))
 
     # ---- inference ----
     def infer_shape(self, p: Params, inputs: Shapes, outputs: Shapes | None = None) -> tuple[Shapes, Shapes]:
@@ -69,6 +89,14 @@ class TracedOp(Op):
         """Return the dtype of the outputs: by default the first input's."""
         return dtypes[0] if dtypes else float32
 
+    def result_dtypes(self, p: Params, dtypes: Sequence[np.dtype]) -> list[np.dtype]:
+        """Return the dtype of each visible output."""
+        return [self.result_dtype(p, dtypes)] * self.visible_outputs(p)
+
+    def kept_draws(self, p: Params) -> tuple[int, ...]:
+        """Return the draws, by their sites, that backward reads: each is a hidden output."""
+        return ()
+
     def _named(self, p: Params, inputs: Sequence[Any]) -> list[tuple[str, Any]]:
         return list(zip((*self.arguments(p), *self.auxiliaries(p)), inputs))
 
@@ -77,13 +105,44 @@ class TracedOp(Op):
         return tuple((i, o) for i in range(n) for o in range(m))
 
     # ---- expression ----
-    def expression(self, p: Params, dtypes: Sequence[np.dtype]) -> Expression:
-        return self._expressions.get_or_make((p.static, tuple(dtypes)), lambda: self._make_expression(p, dtypes))
+    def expression(self, p: Params, dtypes: Sequence[np.dtype], train: bool = True) -> Expression:
+        e = self._traced(p, dtypes, train)[0]
+        return e if not e.draws else self._expressions.get_or_make((p.static, tuple(dtypes), train, "kept"),
+                                                                   lambda: self._with_kept_draws(p, dtypes, train))
 
-    def _make_expression(self, p: Params, dtypes: Sequence[np.dtype]) -> Expression:
-        roots = tuple(as_expr(r) for r in self.trace(p, [load(i, d) for i, d in enumerate(dtypes)]))
+    def _traced(self, p: Params, dtypes: Sequence[np.dtype], train: bool = True) -> tuple[Expression, tuple[Expr, ...]]:
+        """Return the expression without hidden outputs, and the result of each draw."""
+        key = (p.static, tuple(dtypes), train or not self._asks_training)
+        return self._traces.get_or_make(key, lambda: self._make_trace(p, dtypes, train))
+
+    def _make_trace(self, p: Params, dtypes: Sequence[np.dtype], train: bool) -> tuple[Expression, tuple[Expr, ...]]:
+        with recording(self.draw_dtype(p, dtypes), self.draw_refusal(p), train) as recorder:
+            roots = tuple(as_expr(r) for r in self.trace(p, [load(i, d) for i, d in enumerate(dtypes)]))
+        self._asks_training |= recorder.asked
         names = tuple(d.name for d in self.params if d.kind == "scalar")
-        return Expression(roots, _kind(roots), self.combine, self.states(p), names)
+        e = Expression(roots, _kind(roots), self.combine, self.states(p, len(roots)), names, tuple(recorder.draws))
+        return e, tuple(recorder.drawn)
+
+    def draw_dtype(self, p: Params, dtypes: Sequence[np.dtype]) -> np.dtype:
+        """Return the dtype of the result for which random numbers are drawn."""
+        return self.result_dtype(p, dtypes)
+
+    def draw_refusal(self, p: Params) -> str:
+        """Return the error of a body that draws random numbers and must not; "" if it may."""
+        return ""
+
+    def _with_kept_draws(self, p: Params, dtypes: Sequence[np.dtype], train: bool) -> Expression:
+        e, drawn = self._traced(p, dtypes, train)
+        shown = self.visible_outputs(p)
+        kept = tuple(drawn[i] for i in self.kept_draws(p) if i < len(drawn))
+        return replace(e, outputs=(*e.outputs[:shown], *kept, *e.outputs[shown:]),
+                       states=tuple((o + len(kept), i) for o, i in e.states))
+
+    def num_random(self, p: Params, outs: Specs) -> int:
+        return self.random_count(p, (), outs)
+
+    def random_count(self, p: Params, ins: Specs, outs: Specs) -> int:
+        return 0
 
     def formula(self, p: Params, ins: Specs, outs: Specs) -> Formula | None:
         """Return the formula of one use where `expression` alone does not define it."""
@@ -100,7 +159,7 @@ class TracedOp(Op):
         e = self.expression(p, [s.dtype for s in ins])
         if e is None or not ins or not outs:
             return super().fusible_body(p, ins, outs)
-        if e.states or len(e.outputs) != len(outs) or self.num_random(p, outs):
+        if e.states or len(e.outputs) != len(outs) or e.draws:
             return Refusal(f"{self.name} keeps a state or draws random numbers")
         return expression_body(self.name, p, e, *self.views(p, tuple(s.shape for s in ins), tuple(s.shape for s in outs)), outs)
 
@@ -113,7 +172,7 @@ class TracedOp(Op):
 
     # ---- code ----
     def kernel(self, p: Params, ins: Specs, outs: Specs, reqs: Reqs, target: str, train: bool = False) -> Kernel:
-        return printed(self.expression(p, [s.dtype for s in ins]), ins, outs, reqs, target, self.name)
+        return printed(self.expression(p, [s.dtype for s in ins], train), ins, outs, reqs, target, self.name)
 
     def tuning_keys(self, p: Params, ins: Specs, outs: Specs, reqs: tuple[Req, ...], train: bool
                     ) -> list[tuple[Key, Config, tuple[Req, ...]]]:
@@ -159,15 +218,18 @@ class TracedOp(Op):
 
 
 class GradientOp(TracedOp):
-    """The derivative of a traced op. Its inputs are what the Gradient needs, in order; it reduces to the inputs' shapes."""
+    """The derivative of a traced op. Its inputs are what the Gradient needs, in order; it reduces to the inputs' shapes.
+
+    draws: the draws of forward that it reads.
+    """
 
     broadcast = True
 
     def __init__(self, forward: TracedOp, needs: tuple[Need, ...], gives: tuple[int, ...],
-                 make: Callable[[Params, Sequence[Expr]], tuple[Expr, ...]]):
+                 make: Callable[[Params, Sequence[Expr]], tuple[Expr, ...]], draws: tuple[int, ...] = ()):
         super().__init__()
         self.name, self.is_users = f"_backward_{forward.name.lstrip('_')}", forward.is_users
-        self.forward, self.needs, self.gives, self.make = forward, needs, gives, make
+        self.forward, self.needs, self.gives, self.make, self.draws = forward, needs, gives, make, draws
         self.params = forward.params
         self.input_names = tuple(f"{kind}{i}" for kind, i in needs)
         self.doc = f"The derivative of {forward.name}."
@@ -179,7 +241,7 @@ class GradientOp(TracedOp):
     def trace(self, p: Params, inputs: Sequence[Expr]) -> tuple[Expr, ...]:
         return self.make(p, inputs)
 
-    def states(self, p: Params) -> tuple[tuple[int, int], ...]:
+    def states(self, p: Params, roots: int) -> tuple[tuple[int, int], ...]:
         return ()
 
     def formula(self, p: Params, ins: Specs, outs: Specs) -> Formula | None:
@@ -204,20 +266,30 @@ class GradientOp(TracedOp):
 
 def derived_gradient(op: TracedOp, p: Params) -> Gradient | None:
     """Gradient of op worked out from its expression: needs the fewest arrays that will do; None if nothing depends."""
-    n, m = len(op.arguments(p)), len(op.outputs(p))
+    n, m = len(op.arguments(p)), op.visible_outputs(p)
+    folds = op.folds and op.combine != "add"
+    if op.folds and op.combine == "mul":
+        raise OperatorError(f"{op.name}: the derivative of a product of all elements is not derived. Declare it with "
+                            f"@{op.name}.gradient, or say differentiable=False.")
 
     def work(q: Params, dtypes: Sequence[np.dtype], by_output: bool) -> list[Expr | None]:
-        """Derivatives by all inputs, over loads numbered: inputs 0..n-1, dy n..n+m-1, y n+m.. by_output: y may be read."""
-        e = op.expression(q, dtypes)
-        roots = e.outputs[:m]
-        out_dtype = op.result_dtype(q, dtypes)
-        dys = [load(n + i, out_dtype) for i in range(m)]
+        """Derivatives by all inputs, over loads numbered: inputs 0..n-1, dy n..n+m-1, y n+m..n+2m-1, draws n+2m..
+
+        by_output: y may be read in place of inputs.
+        """
+        e, drawn = op._traced(q, dtypes)
+        out_dtypes = op.result_dtypes(q, dtypes)
+        dys = [load(n + i, d) for i, d in enumerate(out_dtypes)]
         ins = [node(LOAD, (), i, d) for i, d in enumerate(dtypes)]
-        typed = [r if r.dtype is not None else resolve_weak_dtype(r, out_dtype) for r in roots]
-        dx = derive(typed, [cast(d, t.dtype) if t.dtype is not None else d for d, t in zip(dys, typed)], ins[:n])
+        whole = [r if r.dtype is not None else resolve_weak_dtype(r, d) for r, d in zip(e.outputs[:m], out_dtypes)]
+        if folds:  # of the elements that attain the maximum, each gets the whole derivative
+            ys = [load(n + m + i, d) for i, d in enumerate(out_dtypes)]
+            dys = [where(cast(cast(t, d), y.dtype or d) == y, dy, 0) for t, d, y, dy in zip(whole, out_dtypes, ys, dys)]
+        dx = derive(whole, [cast(d, t.dtype) if t.dtype is not None else d for d, t in zip(dys, whole)], ins[:n])
         some = [d for d in dx if d is not None]
         if by_output and some:
-            some = in_terms_of_output(some, typed[0], load(n + m, out_dtype), ins)
+            some = in_terms_of_output(some, whole[0], load(n + m, out_dtypes[0]), ins)
+        some = substitute(some, {id(d): _read_draw(n + 2 * m + k, d) for k, d in enumerate(drawn)})
         rest = iter(some)
         return [next(rest) if d is not None else None for d in dx]
 
@@ -228,7 +300,7 @@ def derived_gradient(op: TracedOp, p: Params) -> Gradient | None:
     def read(probe: Sequence[Expr | None]) -> list[int]:
         return loads(d for d in probe if d is not None)
 
-    by_output = m == 1
+    by_output = m == 1 and not op.folds
     found = probes(by_output)
     if by_output and len({n + m in read(probe) for probe in found}) > 1:
         by_output = False
@@ -237,7 +309,9 @@ def derived_gradient(op: TracedOp, p: Params) -> Gradient | None:
     if not gives:
         return None
     used = sorted({i for probe in found for i in read(probe)})
-    needs = tuple(("x", u) if u < n else ("dy", u - n) if u < n + m else ("y", u - n - m) for u in used)
+    kept = tuple(u - n - 2 * m for u in used if u >= n + 2 * m)
+    needs = tuple(("x", u) if u < n else ("dy", u - n) if u < n + m else ("y", u - n - m) if u < n + 2 * m else
+                  ("y", m + kept.index(u - n - 2 * m)) for u in used)
     if not any(kind == "dy" for kind, _ in needs):  # a derivative that is a constant still flows from dy's shape
         needs = (("dy", 0), *needs)
         used = [n, *used]
@@ -252,7 +326,17 @@ def derived_gradient(op: TracedOp, p: Params) -> Gradient | None:
         found = [const(0) if d is None else d for d in (made[i] for i in gives)]
         return tuple(substitute(found, {id(x): raw[position[x.value]] for x in topological(found) if x.op == LOAD}))
 
-    return Gradient(GradientOp(op, needs, gives, make), needs, gives)
+    return Gradient(GradientOp(op, needs, gives, make, kept), needs, gives)
+
+
+def _read_draw(number: int, drawn: Expr) -> Expr:
+    """Return what backward reads of a draw that forward kept: a number, or a byte of truth."""
+    return load(number, kept_dtype(drawn)) != 0 if drawn.dtype == BOOL else load(number, kept_dtype(drawn))
+
+
+def kept_dtype(drawn: Expr) -> np.dtype:
+    """Return the dtype of the array that keeps a draw for backward."""
+    return np.dtype("uint8") if drawn.dtype == BOOL else typed(drawn)
 
 
 def printed(e: Expression, ins: Specs, outs: Specs, reqs: Reqs, target: str, name: str) -> Kernel:
@@ -277,8 +361,8 @@ def _listed(named: Sequence[tuple[str, Any]]) -> str:
     return ", ".join(f"{n} {s}" for n, s in named)
 
 
-def broadcast_shapes(op: str, named: Sequence[tuple[str, Shape | None]]) -> Shape | None:
-    """NumPy's broadcasting over partly known shapes; None if one is of unknown rank. Raises ShapeError stating all."""
+def broadcast_shapes(op: str, named: Sequence[tuple[str, Shape | None]], note: str = "") -> Shape | None:
+    """NumPy's broadcasting over partly known shapes; None if one is of unknown rank. Raises ShapeError stating all, and note."""
     if any(s is None for _, s in named):
         return None
     rank = max(len(s) for _, s in named if s is not None)
@@ -288,7 +372,7 @@ def broadcast_shapes(op: str, named: Sequence[tuple[str, Shape | None]]) -> Shap
         real = sizes - {1}
         if len(real - {-1}) > 1:
             raise ShapeError(f"{op}: shapes do not broadcast: {_listed(named)}. "
-                             f"Sizes must be equal or 1, axis by axis from the right.")
+                             f"Sizes must be equal or 1, axis by axis from the right.{' ' * bool(note)}{note}")
         known = real - {-1}
         out.append(known.pop() if known else -1 if -1 in real else 1)
     return tuple(out)

@@ -9,11 +9,13 @@ import math
 import re
 from collections.abc import Callable, Container, Mapping, Sequence
 from dataclasses import dataclass, field
+from types import MappingProxyType
 from typing import Any
 
 import numpy as np
 
 from ...dtype import bfloat16, float32, is_float, is_half, to_integer
+from ..ir.draws import PlacedDraw
 from ..ir.expr import BOOL, CAST, CONST, LOAD, PARAM, REDUCE, Expr, loads, resolve_weak_dtype, typed
 from ..ir.primitives import PRIMITIVES
 from ..kernel import DeviceArray, Run, Stream
@@ -24,6 +26,7 @@ from .source import KernelSource, kernel_of
 from .special import helpers_for
 from .target import CodegenTarget
 
+NO_DRAWS: Mapping[int, PlacedDraw] = MappingProxyType({})
 _TO_INT = {"int32": "_to_int32", "int64": "_to_int64", "uint64": "_to_uint64"}
 
 
@@ -66,8 +69,10 @@ class KernelLaunch:
 
     arrays:   the array of each pointer parameter.
     sizes:    the integer parameters, which follow, and their values.
-    scalars:  the run-time scalars, which come last: position in the kernel's `scalars`, and kind: "f32", "f64", "bool",
+    scalars:  the run-time scalars, which come next: position in the kernel's `scalars`, and kind: "f32", "f64", "bool",
               or the dtype of an integer, which is passed as int64.
+    draws:    whether it draws random numbers: then the seed and the offset come last, and another pointer after the others,
+              to both in memory, for a captured launch.
     """
 
     kernel: KernelSource
@@ -77,11 +82,21 @@ class KernelLaunch:
     grid: tuple[int, ...]
     constexprs: dict[str, Any]
     num_warps: int
+    draws: bool = False
 
-    def run(self, stream: Stream | None, arrays: Mapping[ArrayRef, DeviceArray], scalars: Sequence[float]) -> None:
-        values = [_argument(scalars[i], kind) for i, kind in self.scalars]
-        launch(self.kernel, self.grid, *(arrays[ref] for ref in self.arrays), *self.sizes.values(), *values,
-               num_warps=self.num_warps, stream=stream, **self.constexprs)
+    def run(self, stream: Stream | None, arrays: Mapping[ArrayRef, DeviceArray], scalars: Sequence[float],
+            random: tuple[Any, int] | None = None) -> None:
+        values: list[Any] = [_argument(scalars[i], kind) for i, kind in self.scalars]
+        pointers = [arrays[ref] for ref in self.arrays]
+        more = self.constexprs
+        if self.draws:
+            assert random is not None, "this kernel draws random numbers"
+            seed, offset = random
+            held = hasattr(seed, "data_ptr")
+            pointers.append(seed if held else pointers[0])
+            values += [0 if held else _signed(seed), offset]
+            more = {**more, "HELD": held}
+        launch(self.kernel, self.grid, *pointers, *self.sizes.values(), *values, num_warps=self.num_warps, stream=stream, **more)
 
 
 @dataclass
@@ -96,22 +111,26 @@ class LaunchPlan:
         self.workspace.append(Spec(shape, dtype))
         return StoreTarget(root, self.workspace[-1], Req.WRITE, ("workspace", len(self.workspace) - 1))
 
-    def run(self, run: Run, inputs: Sequence[DeviceArray], outputs: Sequence[DeviceArray], scalars: Sequence[float] = ()) -> None:
-        """Launch every kernel."""
+    def run(self, run: Run, inputs: Sequence[DeviceArray], outputs: Sequence[DeviceArray], scalars: Sequence[float] = (), *,
+            random: tuple[Any, int] | None = None) -> None:
+        """Launch every kernel. random: seed and offset; or a device array int64 [2] of both, and a number added to the offset."""
         arrays: dict[ArrayRef, DeviceArray] = {("in", i): a for i, a in enumerate(inputs)}
         arrays |= {("out", i): a for i, a in enumerate(outputs)}
         arrays |= {("workspace", i): run.workspace(s.shape, s.dtype) for i, s in enumerate(self.workspace)}
         for one in self.launches:
-            one.run(run.stream, arrays, scalars)
+            one.run(run.stream, arrays, scalars, random)
 
 
 class KernelBody:
     """Names and text of an expression's nodes in one kernel.
 
     inputs:  the dtype of each input array; scalars: the names of the run-time scalars, in order.
+    draws:   the inputs that are random numbers instead of arrays.
     """
 
-    def __init__(self, roots: Sequence[Expr], order: Sequence[Expr], inputs: Sequence[np.dtype], scalars: Sequence[str]):
+    def __init__(self, roots: Sequence[Expr], order: Sequence[Expr], inputs: Sequence[np.dtype], scalars: Sequence[str],
+                 draws: Mapping[int, PlacedDraw] = NO_DRAWS):
+        self.draws = {i: d for i, d in draws.items() if any(x.op == LOAD and x.value == i for x in order)}
         self.roots, self.order, self.inputs, self.scalar_names = roots, order, inputs, scalars
         self.number = {id(x): i for i, x in enumerate(order)}
         self.used_scalars: dict[tuple[str, str], str] = {}  # (name, kind) -> parameter
@@ -155,14 +174,35 @@ class KernelBody:
         used:    the inputs it loads; source: the array of input 0, if it is not the operator's own.
         blocks:  its constexprs. wide: the sizes that are passed as int64.
         """
-        arrays = {f"x{i}": source or ("in", i) for i in used} | {f"y{k}": t.array for k, t in enumerate(targets)}
+        arrays = {f"x{i}": source or ("in", i) for i in used if i not in self.draws}
+        arrays |= {f"y{k}": t.array for k, t in enumerate(targets)}
+        bases = {f"first{i}": d.base for i, d in self.draws.items()}
+        sizes = {**sizes, **bases}
         annotation = {"f32": "", "f64": ": tl.float64"}
-        parameters = [*arrays, *(f"{s}: tl.int64" if s in wide else s for s in sizes),
-                      *(s + annotation.get(kind, ": tl.int64") for (_, kind), s in self.used_scalars.items()),
-                      *(f"{b}: tl.constexpr" for b in blocks)]
+        seeds = ["seed: tl.int64", "offset: tl.int64"] if self.draws else []
+        parameters = [*arrays, *(["held"] if self.draws else []),
+                      *(f"{s}: tl.int64" if s in wide or s in bases else s for s in sizes),
+                      *(s + annotation.get(kind, ": tl.int64") for (_, kind), s in self.used_scalars.items()), *seeds,
+                      *(f"{b}: tl.constexpr" for b in blocks), *(["HELD: tl.constexpr"] if self.draws else [])]
+        if self.draws:
+            lines = ["if HELD:  # a captured launch: its arguments are fixed, but device memory may change",
+                     "    seed = tl.load(held)", "    offset += tl.load(held + 1)", *lines]
         kernel = kernel_of(kernel_text(name, parameters, [*self.prologue, *lines], list(sizes), codegen), name)
         scalars = [(self.scalar_names.index(scalar), kind) for scalar, kind in self.used_scalars]
-        return KernelLaunch(kernel, list(arrays.values()), sizes, scalars, grid, blocks, num_warps)
+        return KernelLaunch(kernel, list(arrays.values()), sizes, scalars, grid, blocks, num_warps, bool(self.draws))
+
+    def read(self, i: int, offset: str, mask: str = "") -> str:
+        """Return the text of the element of input i at offset, or of its random number. mask: "" or ", mask=…"."""
+        placed = self.draws.get(i)
+        if placed is None:
+            return f"tl.load(x{i}{' + ' + offset if offset else ''}{mask})"
+        d, start = placed.draw, f"offset + first{i}"
+        at = f"({offset}).to(tl.int64)" if offset else "lane.to(tl.int64) * 0"
+        if d.kind == "word":
+            return f"_random_word(seed, {start} + {at})"
+        if d.kind == "uniform":
+            return f"_random_uniform(seed, {start} + {at}, {d.bits}, {2.0**-d.bits!r}, {tl_type(d.dtype)})"
+        return f"_random_normal(seed, {start}, {at}, {tl_type(d.dtype)})"
 
     # ---- lines -----------------------------------------------------------------------------------------------------
     def lines(self, wanted: Sequence[Expr], names: dict[int, str], fetch: Callable[[int], str],
@@ -207,6 +247,12 @@ class KernelBody:
         if PRIMITIVES[x.op].rule == "compare" and not loads(x.args):  # the interpreter mistypes scalars
             args = [f"(tl.zeros([1], {tl_type(typed(x.args[0]))}) + {args[0]})", *args[1:]]
         return PRIMITIVES[x.op].triton.format(*args)
+
+
+def _signed(seed: int) -> int:
+    """The 64 bits of a seed as a signed integer."""
+    seed &= 2**64 - 1
+    return seed - 2**64 if seed >= 2**63 else seed
 
 
 def _argument(value: float, kind: str) -> float | int:

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 import numpy as np
 
@@ -17,38 +17,52 @@ from ...integers import cdiv
 from ..configs import active as active_configs
 from ..configs.key import Key, key
 from ..ir.coalesce import BroadcastLayout, merge
+from ..ir.draws import PlacedDraw
 from ..ir.expr import LOAD, Expr, loads, topological
 from ..ir.primitives import PRIMITIVES
 from ..op import Expression, Shape, Specs
-from .body import ArrayRef, KernelBody, KernelLaunch, StoreTarget, indent, index_lines, offset_text, size_parameter, store
+from .body import (
+    NO_DRAWS,
+    ArrayRef,
+    KernelBody,
+    KernelLaunch,
+    StoreTarget,
+    indent,
+    index_lines,
+    offset_text,
+    size_parameter,
+    store,
+)
 from .special import HELPERS
 from .target import CodegenTarget
 
 MANY_NODES = 150  # of a body whose arithmetic, not memory, takes the time: one element a thread, or registers spill
+DRAWING = 512  # the most elements of a program that draws: the arithmetic of Philox takes longer than the stores
 INT32_ELEMENTS = 2**31 - 2**21  # offsets up to here, and one block beyond, fit int32
 
 
 def elementwise_launch(e: Expression, ins: Specs, targets: Sequence[StoreTarget], full: Shape, name: str,
-                       codegen: CodegenTarget, source: ArrayRef | None = None) -> KernelLaunch:
+                       codegen: CodegenTarget, source: ArrayRef | None = None, draws: Mapping[int, PlacedDraw] = NO_DRAWS
+                       ) -> KernelLaunch:
     """Print the kernel that stores targets, all of the full shape.
 
-    source: the array of input 0, if it is not the operator's own.
+    source: the array of input 0, if it is not the operator's own. draws: the inputs that are random numbers.
     """
     roots = [t.root for t in targets]
     used = loads(roots)
     layout = merge([full, *(ins[i].shape for i in used), *(t.spec.shape for t in targets)])
-    body = KernelBody(roots, topological(roots), [s.dtype for s in ins], e.scalars)
+    body = KernelBody(roots, topological(roots), [s.dtype for s in ins], e.scalars, draws)
     n = math.prod(full)
     wide = n > INT32_ELEMENTS
     offsets, sizes, lines = _offsets(layout, wide)
     offset = dict(zip(used, offsets[1:]))
     singles = [i for i in used if offset[i] == ""]
     lines = ["base = tl.program_id(0).to(tl.int64) * BLOCK", "lane = tl.arange(0, BLOCK)", *lines,
-             *(f"v{i} = tl.load(x{i})" for i in singles)]
+             *(f"v{i} = {body.read(i, '')}" for i in singles)]
 
     def branch(mask: str) -> list[str]:
         def fetch(i: int) -> str:
-            return f"v{i}" if i in singles else f"tl.load(x{i} + {offset[i]}{mask})"
+            return f"v{i}" if i in singles else body.read(i, offset[i], mask)
 
         names: dict[int, str] = {}
         inner = body.lines(roots, names, fetch)
@@ -58,7 +72,8 @@ def elementwise_launch(e: Expression, ins: Specs, targets: Sequence[StoreTarget]
     lines += ["if base + BLOCK <= n:", *indent(branch("")), "else:",
               *indent(["mask = lane < (n - base).to(tl.int32)", *branch(", mask=mask")])]
     widest = max((s.dtype for s in (*(ins[i] for i in used), *(t.spec for t in targets))), key=lambda d: d.itemsize)
-    blocks = {"BLOCK": codegen.block(n, lanes(body.order, widest)), "num_warps": 4}
+    width = lanes(body.order, widest)
+    blocks = {"BLOCK": codegen.block(n, min(width, DRAWING) if body.draws else width), "num_warps": 4}
     if not codegen.interpreted and active_configs.active():
         blocks = active_configs.choice(flat_key(widest.name, n, len(used) + len(targets), not sizes), blocks)
     sizes = {"n": n, **sizes}

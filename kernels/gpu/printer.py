@@ -7,13 +7,14 @@ The kind of kernel depends on the operands' layouts: elementwise over one merged
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
 import numpy as np
 
 from ...dtype import float32, float64
 from ..ir.coalesce import full_shape
+from ..ir.draws import PlacedDraw, as_inputs
 from ..ir.expr import cast, load
 from ..ir.rows import lies_along, padded, varies, whole_rows
 from ..kernel import Kernel
@@ -41,6 +42,7 @@ def plan_launches(e: Expression, ins: Specs, outs: Specs, reqs: Reqs, *,
     codegen = codegen or codegen_target()
     plan = LaunchPlan()
     name = kernel_name(name)
+    e, ins, draws = as_inputs(e, ins, full_shape([s.shape for s in (*ins, *outs)]))
     states = dict(e.states)
     targets = []
     for i, root in enumerate(e.outputs):
@@ -51,7 +53,7 @@ def plan_launches(e: Expression, ins: Specs, outs: Specs, reqs: Reqs, *,
     full = full_shape([s.shape for s in (*ins, *(t.spec for t in targets))])
     size = math.prod(full)
     if e.kind == "row":
-        return _plan_rows(plan, e, ins, targets, full, name, codegen)
+        return _plan_rows(plan, e, ins, targets, full, name, codegen, draws)
     elementwise = [t for t in targets if t.spec.size == size]
     reduced = [t for t in targets if t.spec.size != size]
     late = []  # reductions run first, since elementwise stores may overwrite inputs; one that overwrites an input is copied last
@@ -60,9 +62,9 @@ def plan_launches(e: Expression, ins: Specs, outs: Specs, reqs: Reqs, *,
             temporary = plan.temporary(t.root, t.spec.shape, t.dtype)
             late.append((temporary, t))
             t = temporary
-        plan.launches += reduction_launches(plan, e, ins, t, full, f"{name}_fold{k or ''}", codegen)
+        plan.launches += reduction_launches(plan, e, ins, t, full, f"{name}_fold{k or ''}", codegen, draws=draws)
     if elementwise:
-        plan.launches.append(elementwise_launch(e, ins, elementwise, full, name, codegen))
+        plan.launches.append(elementwise_launch(e, ins, elementwise, full, name, codegen, draws=draws))
     for temporary, t in late:
         plan.launches.append(_copy_launch(temporary, t, f"{name}_copy", codegen))
     return plan
@@ -76,7 +78,7 @@ def _copy_launch(source: StoreTarget, t: StoreTarget, name: str, codegen: Codege
 
 
 def _plan_rows(plan: LaunchPlan, e: Expression, ins: Specs, targets: Sequence[StoreTarget], full: Shape, name: str,
-               codegen: CodegenTarget) -> LaunchPlan:
+               codegen: CodegenTarget, draws: Mapping[int, PlacedDraw]) -> LaunchPlan:
     """Plan the kernel of rows, and a reduction for each output that does not have all the rows."""
     if math.prod(full) == 0:
         return plan
@@ -92,7 +94,7 @@ def _plan_rows(plan: LaunchPlan, e: Expression, ins: Specs, targets: Sequence[St
             wide = float64 if t.dtype == np.float64 else float32 if t.dtype.kind not in "iub" else t.dtype
             direct.append(plan.temporary(cast(t.root, wide), full, wide))
             reductions.append((direct[-1], t))
-    plan.launches.append(RowKernel(e, ins, direct, full, codegen).launch(name))
+    plan.launches.append(RowKernel(e, ins, direct, full, codegen, draws).launch(name))
     for k, (source, t) in enumerate(reductions):
         sums = Expression((load(0, source.spec.dtype),), combine=e.combine)
         moved = StoreTarget(sums.outputs[0], t.spec, t.req, t.array)

@@ -7,7 +7,7 @@ gives too few programs, r is split, and a second kernel reduces the parts in the
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 import numpy as np
 
@@ -16,9 +16,11 @@ from ...integers import cdiv, next_power_of_2
 from ..configs import active as active_configs
 from ..configs.key import Key, key
 from ..ir.coalesce import BroadcastLayout, merge
+from ..ir.draws import PlacedDraw
 from ..ir.expr import BOOL, Expr, identity, load, loads, topological, typed
 from ..op import Expression, Shape, Spec, Specs
 from .body import (
+    NO_DRAWS,
     ArrayRef,
     KernelBody,
     KernelLaunch,
@@ -48,10 +50,12 @@ _COMBINE = {
 
 
 def reduction_launches(plan: LaunchPlan, e: Expression, ins: Specs, t: StoreTarget, full: Shape, name: str,
-                       codegen: CodegenTarget, source: ArrayRef | None = None, split: int | None = None) -> list[KernelLaunch]:
+                       codegen: CodegenTarget, source: ArrayRef | None = None, split: int | None = None,
+                       draws: Mapping[int, PlacedDraw] = NO_DRAWS) -> list[KernelLaunch]:
     """Print the kernel, or two, that reduce t.root over the axes that t's array does not have.
 
     source: the array of input 0, if it is not the operator's own. split: the number of parts of r; None: by size.
+    draws: the inputs that are random numbers.
     """
     used = loads([t.root])
     layout = merge([full, *(ins[i].shape for i in used), t.spec.shape])
@@ -77,7 +81,7 @@ def reduction_launches(plan: LaunchPlan, e: Expression, ins: Specs, t: StoreTarg
     split = max(1, cdiv(r, steps * block_r))
     accumulator = _accumulator(t.root)
     target = t if split == 1 else plan.temporary(t.root, (split, m), accumulator)
-    first = _Reduction(e, ins, target, used, layout, kept, reduced, (m, r, steps), inner, accumulator)
+    first = _Reduction(e, ins, target, used, layout, kept, reduced, (m, r, steps), inner, accumulator, draws)
     launches = [first.launch(name, (cdiv(m, block_m), split), {"BLOCK_M": block_m, "BLOCK_R": block_r}, warps, codegen, source)]
     if split > 1:
         root: Expr = load(0, accumulator)
@@ -114,12 +118,13 @@ class _Reduction:
     """Prints one reduction kernel."""
 
     def __init__(self, e: Expression, ins: Specs, t: StoreTarget, used: Sequence[int], layout: BroadcastLayout,
-                 kept: Sequence[int], reduced: Sequence[int], extent: tuple[int, int, int], inner: bool, accumulator: np.dtype):
+                 kept: Sequence[int], reduced: Sequence[int], extent: tuple[int, int, int], inner: bool, accumulator: np.dtype,
+                 draws: Mapping[int, PlacedDraw]):
         self.e, self.t, self.used, self.layout = e, t, used, layout
         self.kept, self.reduced, (self.m, self.r, self.steps), self.inner = kept, reduced, extent, inner
         self.accumulator, self.zero = accumulator, literal(identity(e.combine, accumulator), accumulator)
         self.wide = max(math.prod(layout.dims), self.m * self.r) > INT32_ELEMENTS
-        self.body = KernelBody([t.root], topological([t.root]), [s.dtype for s in ins], e.scalars)
+        self.body = KernelBody([t.root], topological([t.root]), [s.dtype for s in ins], e.scalars, draws)
 
     def launch(self, name: str, grid: tuple[int, int], blocks: dict[str, int], warps: int, codegen: CodegenTarget,
                source: ArrayRef | None) -> KernelLaunch:
@@ -140,7 +145,7 @@ class _Reduction:
         fixed = [i for i in self.used if not self._has(i, self.reduced)]
         for i in fixed:
             mask = ", mask=m_inside" if self._has(i, self.kept) and not self.inner else ""
-            lines.append(f"v{i} = tl.load({self._pointer(i)}{mask})")
+            lines.append(f"v{i} = {self.body.read(i, self._offset(i), mask)}")
         lines += ["for r0 in range(start, whole, BLOCK_R):", *indent(self._block("r0", False, fixed))]
         lines += ["if whole < stop:", *indent(self._block("whole", True, fixed)), *self._finish()]
         return self.body.launch(name, lines, self.used, [self.t], sizes, grid, blocks, warps, codegen,
@@ -159,9 +164,9 @@ class _Reduction:
         present = self.layout.present[1 + self.used.index(i)]
         return self.layout.dims != (1,) and any(present[a] for a in axes)
 
-    def _pointer(self, i: int) -> str:
+    def _offset(self, i: int) -> str:
         offset = offset_text(self.layout.present[1 + self.used.index(i)], (*self.kept, *self.reduced))
-        return f"x{i} + ({offset})" if offset and self.layout.dims != (1,) else f"x{i}"
+        return f"({offset})" if offset and self.layout.dims != (1,) else ""
 
     def _block(self, start: str, partial: bool, fixed: Sequence[int]) -> list[str]:
         """Return the lines that combine one block of r with acc."""
@@ -172,7 +177,7 @@ class _Reduction:
                 return f"v{i}"
             masks = ["m_inside"] if self._has(i, self.kept) and not self.inner else []
             masks += ["r_inside"] if partial else []
-            return f"tl.load({self._pointer(i)}" + (f", mask={' & '.join(masks)})" if masks else ")")
+            return self.body.read(i, self._offset(i), f", mask={' & '.join(masks)}" if masks else "")
 
         names: dict[int, str] = {}
         lines += self.body.lines([self.t.root], names, fetch)

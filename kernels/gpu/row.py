@@ -6,7 +6,7 @@ reductions that depend on each other, and once more for the results.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 import numpy as np
 
@@ -15,6 +15,7 @@ from ...integers import cdiv, next_power_of_2
 from ..configs import active as active_configs
 from ..configs.key import alignment, key
 from ..ir.coalesce import BroadcastLayout, merge
+from ..ir.draws import PlacedDraw
 from ..ir.expr import REDUCE, Expr, identity, loads, topological, typed
 from ..ir.rows import padded, varying
 from ..op import Expression, Shape, Specs
@@ -45,11 +46,12 @@ class RowKernel:
     No reduction in it is over values that are the same along a row (ir/rows.py: whole_rows).
     """
 
-    def __init__(self, e: Expression, ins: Specs, targets: Sequence[StoreTarget], full: Shape, codegen: CodegenTarget):
+    def __init__(self, e: Expression, ins: Specs, targets: Sequence[StoreTarget], full: Shape, codegen: CodegenTarget,
+                 draws: Mapping[int, PlacedDraw]):
         self.targets, self.codegen = targets, codegen
         self.roots = [t.root for t in targets]
         self.used = loads(self.roots)
-        self.body = KernelBody(self.roots, topological(self.roots), [s.dtype for s in ins], e.scalars)
+        self.body = KernelBody(self.roots, topological(self.roots), [s.dtype for s in ins], e.scalars, draws)
         specs = [*(ins[i] for i in self.used), *(t.spec for t in targets)]
         shapes = [padded(s, max(len(full), 1)) for s in (full, *(s.shape for s in specs))]
         self.last = shapes[0][-1]
@@ -117,13 +119,12 @@ class RowKernel:
         several = self.rows > 1 and any(present)
         index = row if all(present) else _row_name(present)
         if along:
-            return (f" + ({index} * last + column)" if several else " + column")
-        return f" + {index}" if several else ""
+            return f"({index} * last + column)" if several else "column"
+        return index if several else ""
 
     def _fetch(self, i: int) -> str:
         operand = 1 + self.used.index(i)
-        pointer = f"x{i}{self._offset(operand, 'at')}"
-        return f"tl.load({pointer}, mask=inside)" if self.along[operand] else f"tl.load({pointer})"
+        return self.body.read(i, self._offset(operand, "at"), ", mask=inside" if self.along[operand] else "")
 
     def _stores(self, names: dict[int, str], along: bool) -> list[str]:
         lines = []
@@ -132,7 +133,8 @@ class RowKernel:
             if self.along[operand] != along:
                 continue
             mask = "row_inside & inside" if along else "row_inside"
-            pointer = f"y{k}{self._offset(operand, 'row')}"
+            offset = self._offset(operand, "row")
+            pointer = f"y{k} + {offset}" if offset else f"y{k}"
             if self.rows == 1:
                 pointer += " + row" if not along else " + row * last"
             lines.append(store(names[id(t.root)], t.dtype, t.spec, t.req, pointer, f", mask={mask}"))

@@ -391,6 +391,32 @@ def _block_sum(x, axis: tl.constexpr, rows: tl.constexpr, columns: tl.constexpr)
     return tl.sum(x, axis, keep_dims=True)
 
 
+def _random_word(seed, number):
+    # word number % 4 of philox(counter = number // 4, key = seed); number: int64
+    counter = number // 4
+    c0 = (counter & 0xFFFFFFFF).to(tl.uint32)
+    c1 = (counter >> 32).to(tl.uint32)
+    zero = c0 * 0
+    key = counter * 0 + seed
+    k0 = (key & 0xFFFFFFFF).to(tl.uint32)
+    k1 = ((key >> 32) & 0xFFFFFFFF).to(tl.uint32)
+    w0, w1, w2, w3 = tl.philox_impl(c0, c1, zero, zero, k0, k1)
+    lane = number % 4
+    return tl.where(lane == 0, w0, tl.where(lane == 1, w1, tl.where(lane == 2, w2, w3)))
+
+
+def _random_uniform(seed, number, bits: tl.constexpr, unit: tl.constexpr, wide: tl.constexpr):
+    return (_random_word(seed, number) >> (32 - bits)).to(wide) * unit
+
+
+def _random_normal(seed, start, i, wide: tl.constexpr):
+    # by Box and Muller: elements 2 j and 2 j + 1 share a pair of numbers
+    pair = start + i // 2 * 2
+    radius = tl.sqrt(-2 * tl.log(((_random_word(seed, pair) >> 8).to(wide) + 1) * 5.9604644775390625e-08))
+    angle = (_random_word(seed, pair + 1) >> 8).to(wide) * 3.7450702829239286e-07
+    return radius * tl.where(i % 2 == 0, tl.cos(angle), tl.sin(angle))
+
+
 def _row_product(x, lane, size: tl.constexpr, axis: tl.constexpr):
     c = tl.cumprod(x, axis)
     return tl.sum(tl.where(lane == size - 1, c, 0), axis, keep_dims=True)

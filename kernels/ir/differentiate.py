@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 from ...dtype import is_float
 from . import lang
-from .expr import CAST, CONST, LOAD, PARAM, REDUCE, Expr, as_expr, cast, cost, loads, prim, substitute, topological
+from .expr import CAST, CONST, DRAW, LOAD, PARAM, REDUCE, Expr, as_expr, cast, cost, loads, prim, substitute, topological
 from .primitives import PRIMITIVES
 
 
@@ -30,7 +30,7 @@ def derive(outputs: Sequence[Expr], dys: Sequence[Expr], wrt: Sequence[Expr]) ->
         add(y, dy)
     for x in reversed(topological(outputs)):
         dx = adjoint.get(id(x))
-        if dx is None or x.op in (LOAD, PARAM, CONST):
+        if dx is None or x.op in (LOAD, PARAM, CONST, DRAW):
             continue
         if x.op == CAST:
             if x.dtype is None or is_float(x.dtype) or (x.args[0].dtype is not None and not is_float(x.args[0].dtype)):
@@ -57,7 +57,7 @@ def in_terms_of_output(derivatives: Sequence[Expr], y: Expr, load_y: Expr, input
     tanh, sigmoid, exp, sqrt … contain their own result in their derivative; relu's condition x ≥ 0 does not.
     y: the output's expression; load_y: what reads the stored output; inputs: the loads of the inputs.
     """
-    if y.op in (LOAD, CONST, CAST):
+    if y.op in (LOAD, CONST, CAST, DRAW):
         return list(derivatives)
     rewritten = substitute(derivatives, {id(y): cast(load_y, y.dtype) if y.dtype is not None else load_y})
     wanted = {i.value for i in inputs}

@@ -24,7 +24,7 @@ BOOL = np.dtype("bool")
 INT32 = np.dtype("int32")
 
 #: What may stand in `Expr.op` besides the primitives.
-LOAD, PARAM, CONST, CAST, REDUCE = "load", "param", "const", "cast", "reduce"
+LOAD, PARAM, CONST, CAST, REDUCE, DRAW = "load", "param", "const", "cast", "reduce", "draw"
 
 
 class _Reference(weakref.ref):
@@ -49,6 +49,7 @@ class Expr:
 
     op:     a primitive's name | "load" (value: input number) | "param" (value: name of a run-time scalar)
             | "const" (value: a number) | "cast" | "reduce" (value: "sum" or "max"; over the row, see rows.py)
+            | "draw" (value: a Draw; a random number per element, see draws.py)
     args:   the nodes it is computed from.
     dtype:  None while weak.
     """

@@ -3,14 +3,16 @@ compute; on an NDArray or Symbol they call the operator of the same name."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
 
 from ...dtype import float64
+from ...errors import ParameterError
 from .. import op as _op
-from .expr import Expr, Operand, _evaluate, as_expr, cast, prim, reduce, typed
+from .draws import recorder
+from .expr import Expr, Operand, _evaluate, as_expr, cast, const, prim, reduce, typed
 from .primitives import PRIMITIVES
 
 _NUMBERS = (bool, int, float)
@@ -129,3 +131,42 @@ def row_max(x: Operand) -> Expr:
     The elements equal to it share its derivative.
     """
     return reduce("max", as_expr(x))
+
+
+def training() -> bool:
+    """Return whether the body is traced for a training step; it may branch on that. Inside bodies only."""
+    calls = recorder("training")
+    calls.asked = True
+    return calls.train
+
+
+# ---- random numbers -------------------------------------------------------------------------------------------------
+def uniform(low: Operand = 0.0, high: Operand = 1.0, *, shared: Sequence[int] = ()) -> Expr:
+    """A random number in [low, high), a fresh one for every element and every call in the body. Inside bodies only.
+
+    low, high: numbers or traced values. shared: axes along which all elements get one number.
+    """
+    drawn = recorder("uniform").draw("uniform", shared)
+    plain = not isinstance(low, Expr) and not isinstance(high, Expr) and (low, high) == (0, 1)
+    return drawn if plain else drawn * (high - low) + low
+
+
+def normal(loc: Operand = 0.0, scale: Operand = 1.0, *, shared: Sequence[int] = ()) -> Expr:
+    """A normally distributed random number with mean loc and standard deviation scale; otherwise as `uniform`."""
+    drawn = recorder("normal").draw("normal", shared)
+    plain = not isinstance(loc, Expr) and not isinstance(scale, Expr) and (loc, scale) == (0, 1)
+    return drawn if plain else drawn * scale + loc
+
+
+def bernoulli(p: Operand = 0.5, *, shared: Sequence[int] = ()) -> Expr:
+    """True with probability p, a number or a traced value; otherwise as `uniform`. Exact to 2⁻³² where p is a number."""
+    calls = recorder("bernoulli")
+    if isinstance(p, Expr):
+        calls.drawn[-1] = result = calls.draw("uniform", shared, bits=24) < p
+        return result
+    if not 0 <= p <= 1:
+        raise ParameterError(f"bernoulli: p={p} is not a probability. Give a number from 0 to 1.")
+    word, threshold = calls.draw("word", shared), round(p * 2**32)
+    result = word < const(threshold, word.dtype) if threshold < 2**32 else word >= const(0, word.dtype)
+    calls.drawn[-1] = result
+    return result

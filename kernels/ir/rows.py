@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 
 from ..op import Shape
-from .expr import LOAD, REDUCE, Expr, node, reduce, topological
+from .expr import DRAW, LOAD, REDUCE, Expr, node, reduce, topological
 
 
 def by_row(shape: Shape) -> Shape:
@@ -37,7 +37,8 @@ def varying(roots: Sequence[Expr], along: Sequence[bool] | Mapping[int, bool]) -
     """Return `varies` of every node below roots, by id. along: whether a load has the last axis, by its number."""
     found: dict[int, bool] = {}
     for x in topological(roots):
-        found[id(x)] = along[x.value] if x.op == LOAD else x.op != REDUCE and any(found[id(a)] for a in x.args)
+        found[id(x)] = along[x.value] if x.op == LOAD else x.op == DRAW or (
+            x.op != REDUCE and any(found[id(a)] for a in x.args))
     return found
 
 

@@ -44,7 +44,7 @@ class DispatchPlan:
         self.target = "gpu" if ctx.is_gpu else "cpu"
         self.mutated = tuple(range(len(op.arguments(p)), len(ins))) if op.changes_states(p, train) else ()
         self.visible = op.visible_outputs(p)
-        self.draws = op.num_random(p, [o.spec for o in outs])
+        self.draws = op.random_count(p, [i.spec for i in ins], [o.spec for o in outs])
         self.inplace = frozenset(op.inplace(p))
         small = self.target == "cpu" and sum(a.nbytes for a in (*ins, *outs)) <= INLINE_BYTES
         self.prop = "inline" if small else None

@@ -27,7 +27,7 @@ class Rated(SimpleOp):
         found = iter(rest)
         return [(1,) if one else next(found) for one in single], outs
 
-    def states(self, p: Params) -> tuple[tuple[int, int], ...]:
+    def states(self, p: Params, roots: int) -> tuple[tuple[int, int], ...]:
         at = [self.input_names.index(n) for n in self._states if n not in SINGLES]
         return tuple((1 + i, where_) for i, where_ in enumerate(at))
 
