@@ -318,7 +318,8 @@ class SimulatedWorker:
             return
         for k, (n, value) in before.items():
             parts = {(n, k, i) for i in range(len(self.keys[k].slices))}
-            if self.job.kind == "sync" and n == self.keys[k].round and parts <= self.job.known[self]:
+            known = parts <= self.job.known[self] and not self.job.may_be_made_again(k, n)
+            if self.job.kind == "sync" and n == self.keys[k].round and known:
                 assert self.keys[k].value.tobytes() == value.tobytes(), f"pull of {k} after round {n}"
 
     def _push(self, group):
@@ -357,8 +358,7 @@ class SimulatedWorker:
     def _done(self, push, k, i, data, out):
         """The callback of a contribution: it informs the oracle, then does the same as dist.py."""
         key, n = self.keys[k], self.keys[k].round
-        tried = self.job.tried[k, i, n][self.rank]
-        tried.append(data)
+        tried = self.job.pushed(self, k, i, n, data)
         over = frozenset(self.over)
 
         def done(error):

@@ -67,7 +67,7 @@ class SimulatedJob:
         self.ghosts = defaultdict(lambda: defaultdict(list))  # as `tried`, of processes that have died
         self.unsure = set()  # (key, slice, round, rank) with an abandoned earlier contribution
         self.values = defaultdict(dict)  # (key, slice, round) -> rank -> values that it got
-        self.knowing = defaultdict(list)  # (key, slice, round) -> (worker, server) of each acknowledgement
+        self.contributors = defaultdict(list)  # (key, round) -> processes (worker, server) of each contribution
         self.finals = defaultdict(dict)  # key -> rank -> value
         self.known = defaultdict(set)  # worker -> (round, key, slice) whose values it has
         self.sockets = FakeSockets(self)
@@ -87,16 +87,24 @@ class SimulatedJob:
 
     # ---- the oracle -----------------------------------------------------------------------------------------------------
     def acknowledged(self, worker, k, i, n, data, out):
-        server = self.servers[worker.keys[k].slices[i][0]]
-        if any(s is not server for _, s in self.knowing[k, i, n]) and all(w.gone for w, _ in self.knowing[k, i, n]):
-            # every process that knew the round has died; the job continues from the last round on disk
-            for known in (self.applied, self.values, self.knowing):
-                known.pop((k, i, n), None)
-        self.knowing[k, i, n].append((worker, server))
         self.applied[k, i, n].setdefault(worker.rank, data)
         if out is not None:
             self.values[k, i, n].setdefault(worker.rank, []).append(out.copy())
             self.known[worker].add((n, k, i))
+
+    def pushed(self, worker, k, i, n, data):
+        """Note a contribution. Returns the list of those of this worker that may count."""
+        self.contributors[k, n].append((worker, self.servers[worker.keys[k].slices[i][0]]))
+        tried = self.tried[k, i, n][worker.rank]
+        tried.append(data)
+        return tried
+
+    def may_be_made_again(self, k, n):
+        """Return whether a round may have been lost with a server, and with a worker that could not send its part again.
+
+        A replacement then continues with this round for every slice, and gets the newest values of those that have it.
+        """
+        return any(worker.gone and server.dead for worker, server in self.contributors[k, n])
 
     def final(self, rank, k, key):
         self.finals[k][rank] = key.value.copy()
@@ -118,7 +126,8 @@ class SimulatedJob:
     def _round(self, k, i, n, states):
         """Return the possible (state, value) after round n, as far as the values that workers got allow."""
         values = {v.tobytes() for vs in self.values[k, i, n].values() for v in vs}
-        assert len(values) <= 1, f"{k} part {i} round {n}: workers got different values {self.values[k, i, n]}"
+        assert len(values) <= 1 or self.may_be_made_again(k, n), (
+            f"{k} part {i} round {n}: workers got different values {self.values[k, i, n]}")
         choices = []
         for rank in range(self.num_workers):
             choices.append([*self._choices(k, i, n, rank), *([None] if rank in self.may_lack or n > self.rounds else [])])
@@ -138,7 +147,8 @@ class SimulatedJob:
 
     def _choices(self, k, i, n, rank):
         """Return the data of rank that may have counted: what was acknowledged, or, if that is unknown, any that it pushed."""
-        sure = rank in self.applied[k, i, n] and (k, i, n, rank) not in self.unsure
+        sure = (rank in self.applied[k, i, n] and (k, i, n, rank) not in self.unsure
+                and not self.may_be_made_again(k, n))
         return ([self.applied[k, i, n][rank]] if sure else self.tried[k, i, n][rank]) + self.ghosts[k, i, n][rank]
 
     def _check_async(self, k, i, value):
