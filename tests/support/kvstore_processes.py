@@ -312,7 +312,7 @@ class SimulatedWorker:
             yield self.job.after(0.02)
 
     def _pull(self, group):
-        """Pull keys. A pull that reaches its deadline is given up: it may wait for a worker that waits in a pull of another key."""
+        """Pull keys. A pull that reaches its deadline is given up: it may wait for a worker that waits in another pull."""
         before = {k: (self.keys[k].round, self.keys[k].value.copy()) for k in group}
         if not (yield from self._try(self._fetch, group)):
             return
