@@ -5,6 +5,9 @@ This file is the face: it brings the names together, and holds one table of the 
 
 from __future__ import annotations
 
+import importlib
+from typing import Any
+
 from . import context as context
 from . import engine as engine
 from . import graph as graph
@@ -32,6 +35,7 @@ from .kernels import reduction as reduction
 from .kernels import simple_op as simple_op
 from .kernels.declare import check_op
 from .kernels.declare.composite import composite as composite
+from .kernels.op import use_tuner
 from .kvstore.server import optimizer_codec
 from .ndarray import NDArray as NDArray
 from .ndarray.core.array_core import ArrayCore
@@ -42,11 +46,23 @@ from .train.optimizer import serialize
 from .version import __version__ as __version__
 
 
+def _tuning() -> Any:
+    """The package `tuning`, imported at its first use: training needs none of it."""
+    return importlib.import_module(".tuning", __name__)
+
+
+def __getattr__(name: str) -> Any:
+    if name == "tuning":
+        return _tuning()
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+
+
 def connect() -> None:
     """Hand lower floors the few functions and the class that they use and that only higher floors can define."""
     engine.current_engine.connect()
     ArrayCore.array_class = NDArray
     check_op.use_gpu(invoke.run_on_gpu)
+    use_tuner(lambda *given, **options: _tuning().tune(*given, **options))
     ndarray.autograd.get_symbol = from_tape.get_symbol
     optimizer_codec.install(to_spec=serialize.to_spec, from_spec=serialize.from_spec, join_states=serialize.join_states,
                             split_states=serialize.split_states)

@@ -8,6 +8,7 @@ import re
 import sys
 import time
 from collections import Counter
+from collections.abc import Sequence
 from contextlib import nullcontext
 from pathlib import Path
 from typing import Any
@@ -18,16 +19,18 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn
 
 from ..context import GPU_MODE, missing_gpu
 from ..engine import num_gpus
-from ..errors import MXNetError
+from ..errors import MXNetError, nearest
 from ..kernels.configs.gpu_device import LIMITS, gpu_device
 from ..kernels.configs.store import Store, TuningDevice, cpu_device, installed, offline_device, source_hash, store_path
-from ..tuning.collect import SHAPE_HELP, TuningRequest, collect
+from ..kernels.op import registered
+from ..tuning.collect import SHAPE_HELP, TuningRequest, Workload, collect
 from ..tuning.prune import bound_s
 from ..tuning.report import write_report
 from ..tuning.runner import Runner
 from ..tuning.session import ProgressListener, Summary, TaskRun, TuningRun, plan, show, summarise, time_text
 
 INTERRUPTED = 130  # exit status after Ctrl-C, as shells have it
+NOTHING = 3  # exit status where no kernel of the request has anything to tune
 _REASONS = {"rank": "expected slower", "waves": "idle or uneven multiprocessors"}  # names of reasons -> words
 
 
@@ -55,12 +58,22 @@ def named_shape(value: str) -> tuple[str, tuple[int, ...]]:
     return name, tuple(map(int, re.split("[,x]", text)))
 
 
+def assigned(value: str) -> tuple[str, str]:
+    """Return a parameter's name and value from their spelling: axis=1."""
+    name, equals, text = value.partition("=")
+    if not name.isidentifier() or not equals:
+        raise click.BadParameter(f"{value!r} is not a name and a value. Write axis=1.")
+    return name, text
+
+
 @click.command(context_settings={"show_default": True})
 @click.option("--model", type=click.Path(exists=True, dir_okay=False, path_type=Path), help="A symbol: X-symbol.json.")
 @click.option("--shape", "shapes", type=named_shape, multiple=True, metavar="NAME:N,N,...",
               help="Shape of an input of the model: data:32,3,224,224. Once per input.")
-@click.option("--op", "op", help="An operator instead of a model: dot, Convolution, softmax ...")
+@click.option("--op", "op", help="An operator instead of a model: dot, Convolution, softmax, or one of your own (--import).")
 @click.option("--shapes", "op_shapes", metavar="SHAPE,...", help=f"Its shapes. {SHAPE_HELP}.")
+@click.option("--param", "params", type=assigned, multiple=True, metavar="NAME=VALUE",
+              help="A parameter of the operator: axis=1. Once per parameter.")
 @click.option("--dtype", default="float32", help="Of the model's or operator's inputs.")
 @click.option("--inference", is_flag=True, help="Tune a forward pass only; otherwise a training step.")
 @click.option("--device", type=click.Choice(["cpu", "gpu"]), default="cpu", help="Device on which kernels are timed.")
@@ -77,8 +90,9 @@ def named_shape(value: str) -> tuple[str, tuple[int, ...]]:
               help="At the end write a report: a roofline, and the kernels that lose most.")
 @click.option("--export", "export_to", type=click.Path(dir_okay=False, path_type=Path), metavar="FILE",
               help="Write all results as JSON lines.")
-@click.option("--import", "import_from", type=click.Path(exists=True, dir_okay=False, path_type=Path), metavar="FILE",
-              help="Read results that --export wrote.")
+@click.option("--import", "imports", multiple=True, metavar="MODULE|FILE",
+              help="Import a module, or run a Python file, that declares operators: my_ops, my_ops.py. "
+                   "Any other file: read results that --export wrote.")
 @click.option("--store", "store_file", type=click.Path(dir_okay=False, path_type=Path), show_default=False,
               help="The results' file. Default: $TRITIUM_TUNE_STORE, or tune.sqlite in Tritium's cache folder.")
 @click.option("--json", "as_json", is_flag=True, help="End with one line of JSON.")
@@ -96,14 +110,17 @@ def tune(**options: Any) -> None:
         raise click.ClickException(str(e)) from e
 
 
-def _tune(console: Console, store: Store, began: float, *, import_from: Path | None, export_to: Path | None,
+def _tune(console: Console, store: Store, began: float, *, imports: Sequence[str], export_to: Path | None,
           explain: tuple[str, str] | None, resume: bool, model: Path | None, op: str | None, as_json: bool,
           **options: Any) -> None:
-    if import_from:
-        say(console, f"Imported {store.load(import_from):,} results from {import_from}.")
+    results = [Path(name) for name in imports if not name.endswith(".py") and Path(name).is_file()]
+    options["imports"] = [name for name in imports if Path(name) not in results]
+    for path in results:
+        say(console, f"Imported {store.load(path):,} results from {path}.")
     if explain:
         target = "gpu" if options["offline"] else options["device"]
-        request = TuningRequest(cases=[explain], dtype=options["dtype"], target=target)
+        request = TuningRequest(cases=[explain], dtype=options["dtype"], target=target, imports=options["imports"],
+                                params=dict(options["params"]))
         _explain(console, store, request, options["offline"])
     elif model or op or resume:
         summary = _run(console, store, began, resume=resume, model=model, op=op, **options)
@@ -111,7 +128,12 @@ def _tune(console: Console, store: Store, began: float, *, import_from: Path | N
             click.echo(json.dumps(dataclasses.asdict(summary)))
         if summary.interrupted:
             sys.exit(INTERRUPTED)
-    elif not (import_from or export_to):
+        if not summary.tasks:
+            sys.exit(NOTHING)
+    elif options["imports"]:
+        raise click.UsageError(f"--import {options['imports'][0]} is not a file of results, so it names operators to tune: "
+                               f"give --op NAME --shapes 512x512, too.")
+    elif not (results or export_to):
         raise click.UsageError("nothing to tune. Give --model X-symbol.json --shape data:32,3,224,224, or --op dot --shapes "
                                "1024x1024x1024, or --resume.")
     if export_to:
@@ -122,15 +144,19 @@ def _request(model: Path | None, op: str | None, options: dict[str, Any]) -> Tun
     target = "gpu" if options["offline"] or options["device"] == "gpu" else "cpu"
     if model and op:
         raise click.UsageError("--model and --op exclude each other.")
+    if options["params"] and not op:
+        raise click.UsageError("--param is a parameter of --op, and no operator is named.")
+    imports = [str(Path(name).absolute()) if name.endswith(".py") else name for name in options["imports"]]
     if op:
         if not options["op_shapes"]:
             raise click.UsageError(f"--op needs --shapes. Write {SHAPE_HELP}.")
         cases = [(op, s.strip()) for s in options["op_shapes"].split(",") if s.strip()]
-        return TuningRequest(cases=cases, dtype=options["dtype"], target=target, train=not options["inference"])
+        return TuningRequest(cases=cases, dtype=options["dtype"], target=target, train=not options["inference"],
+                             imports=imports, params=dict(options["params"]))
     if not options["shapes"]:
         raise click.UsageError("--model needs the shapes of its inputs: --shape data:32,3,224,224")
     return TuningRequest(model=str(Path(str(model)).absolute()), shapes=dict(options["shapes"]), dtype=options["dtype"],
-                         target=target, train=not options["inference"])
+                         target=target, train=not options["inference"], imports=imports)
 
 
 def _device(request: TuningRequest, offline: int | None) -> TuningDevice:
@@ -164,34 +190,43 @@ def _run(console: Console, store: Store, began: float, *, resume: bool, model: P
         request = _request(model, op, options)
     device = _device(request, offline)
     sm = offline or (int(device.cc.replace(".", "")) if device.cc else 90)
+    if request.cases and not request.imports and request.cases[0][0] not in registered():
+        raise click.ClickException(f"{request.cases[0][0]}: no such operator.{nearest(request.cases[0][0], registered())} "
+                                   f"If a module of yours declares it, name the module: --import my_ops.")
     work = collect(request, sm)
     mode = "dry run" if options["dry_run"] else "offline" if offline else "timed"
     parts = plan(work, device, store, sm, again)
     summary = summarise(parts, Summary(mode, device.name, str(store.path)), work.kernels)
     title = (request.model and Path(request.model).name) or ", ".join(f"{n} {s}" for n, s in request.cases)
+    if not parts:
+        summary.finished, summary.seconds = True, round(time.monotonic() - began, 1)
+        say(console, f"Nothing to tune on {device.name}.")
+        _say_why(console, work)
+        return summary
     say(console, f"{title}: {work.kernels} kernels a step, {len(parts)} of them distinct and tunable "
                  f"({work.share:.0%} of its estimated time). Device: {device.name}.")
     by = ", ".join(f"{n:,} {_REASONS.get(reason, reason)}" for reason, n in summary.pruned_by.items())
     say(console, f"{summary.configurations:,} configurations; pruned before compiling: {summary.pruned:,} "
                  f"({summary.pruned_share:.0%}){': ' + by if by else ''}. Known already: {summary.known:,}.")
+    if request.cases:
+        _say_why(console, work)
     if options["dry_run"]:
         _show_space(console, parts)
         return summary
-    if parts:
-        number = store.begin({"request": dataclasses.asdict(request), "offline": offline})
-        display = TuningDisplay(console, options["budget"], began)
-        run = TuningRun(parts, device, store, summary, display)
-        with display.bar or nullcontext():
-            try:
-                if offline:
-                    run.compile(sm, until, options["jobs"])
-                else:
-                    with Runner(request, until=until) as runner:
-                        run.time(runner, until)
-            except KeyboardInterrupt:
-                summary.interrupted = True
-        if summary.finished:
-            store.finish(number)
+    number = store.begin({"request": dataclasses.asdict(request), "offline": offline})
+    display = TuningDisplay(console, options["budget"], began)
+    run = TuningRun(parts, device, store, summary, display)
+    with display.bar or nullcontext():
+        try:
+            if offline:
+                run.compile(sm, until, options["jobs"])
+            else:
+                with Runner(request, until=until) as runner:
+                    run.time(runner, until)
+        except KeyboardInterrupt:
+            summary.interrupted = True
+    if summary.finished:
+        store.finish(number)
     summary.seconds = round(time.monotonic() - began, 1)
     _close(console, summary)
     if options["report"]:
@@ -199,6 +234,13 @@ def _run(console: Console, store: Store, began: float, *, resume: bool, model: P
                          f"tritium tune {title} ({request.dtype})")
         say(console, f"Report: {options['report']}" + ("" if n else ". Nothing was measured, as it says") + ".")
     return summary
+
+
+def _say_why(console: Console, work: Workload) -> None:
+    """Say of the calls that have nothing to tune what the reason is, each reason once."""
+    for why, names in work.by_reason().items():
+        more = f" and {len(names) - 3:,} more" if len(names) > 3 else ""
+        say(console, f"{', '.join(names[:3])}{more}: nothing to tune: {why}.")
 
 
 def say(console: Console, text: str) -> None:
@@ -252,9 +294,9 @@ def _show_space(console: Console, parts: list[TaskRun]) -> None:
 def _explain(console: Console, store: Store, request: TuningRequest, offline: int | None) -> None:
     device = _device(request, offline)
     sm = offline or (int(device.cc.replace(".", "")) if device.cc else 90)
-    parts = plan(collect(request, sm), device, store, sm)
-    if not parts:
-        say(console, "Nothing in this operator can be tuned.")
+    work = collect(request, sm)
+    parts = plan(work, device, store, sm)
+    _say_why(console, work)
     for p in parts:
         k, task = p.item.task.key, p.item.task
         say(console, f"{p.item.name}: {k.template}, {k.dtype}, layout {k.layout or '-'}, aligned to {k.align} bytes, {k.bucket}")

@@ -16,6 +16,7 @@ import numpy as np
 
 from ..cache import Cache
 from ..errors import DTypeError, OperatorError, ShapeError, nearest
+from .configs import active as active_configs
 from .kernel import NOTHING, Kernel, KernelFunction
 from .params import Param, Params, parse_params
 
@@ -290,8 +291,23 @@ class Op:
 
     def tuning_keys(self, p: Params, ins: Specs, outs: Specs, reqs: tuple[Req, ...], train: bool
                     ) -> list[tuple[Key, Config, tuple[Req, ...]]]:
-        """Return (key, default configuration, requests that run it alone) of each CPU kernel with blocks to tune."""
-        return []
+        """Return (key, default configuration, requests that run it alone) of each CPU kernel with blocks to tune.
+
+        Default: what its generated kernels ask for while they are made.
+        """
+        if not (self.nonblocking or self.capturable) or not ins or any(s.size == 0 for s in (*ins, *outs)):
+            return []
+        asked: dict[Key, Config] = {}
+        with active_configs.observed(asked.setdefault):
+            self.kernel(p, ins, outs, reqs, "cpu", train)
+        return [(key, default, reqs) for key, default in asked.items() if key.template == "cpu tile"]
+
+    def tune(self, *shapes: Shape, **options: Any) -> Any:
+        """Find and store the best block sizes for this operator: `op.tune((512, 512))`. See `tritium.tuning.tune`.
+
+        shapes: the shape of all inputs, or one for each. options: those of `tritium.tuning.tune`.
+        """
+        return _tuner(self, list(shapes), **options)
 
     # ---- calling ------------------------------------------------------------------------------------------------
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
@@ -308,6 +324,17 @@ class Op:
 
     def __repr__(self) -> str:
         return f"<op {self.name}>"
+
+
+def _tuner(op: Op, shapes: list[Shape], **options: Any) -> Any:
+    """What `op.tune` calls, once the root has connected it."""
+    raise NotImplementedError
+
+
+def use_tuner(tuner: Callable[..., Any]) -> None:
+    """Let `op.tune` call tuner(op, shapes, **options), which a higher floor has."""
+    global _tuner
+    _tuner = tuner
 
 
 _registry: dict[str, Op] = {}
@@ -388,6 +415,11 @@ def is_known(shape: Shape | None) -> bool:
 
 
 _compiled: Cache[tuple, Kernel] = Cache()  # a kernel takes some 12 KB
+
+
+def forget_compiled() -> None:
+    """Let every kernel be made anew at its next use."""
+    _compiled.clear()
 
 
 def compiled(op: Op, p: Params, ins: tuple[Spec, ...], outs: tuple[Spec, ...], reqs: tuple[Req, ...], target: str,

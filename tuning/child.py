@@ -11,7 +11,7 @@ import math
 import os
 import sys
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from typing import Any
 
@@ -61,7 +61,7 @@ class Bench:
 
     def seconds(self, config: Config) -> float:
         """Time config once: seconds per call. Before the first timing of a configuration it is called once."""
-        with active_configs.forced(self.task.key.template, config):
+        with active_configs.forced(self.task.chosen, config):
             kernel = self._kernel(config)
             if not self.calls:
                 once = self._timed(lambda: kernel(self.run, self.ins, self.outs, **self.options))
@@ -120,7 +120,7 @@ class Bench:
         kept = [(o, s) for o, s, r in zip(self.outs, self.task.outs, self.task.reqs) if r != Req.NULL]
         for o, s in kept:
             assign(o, np.zeros(s.shape, s.dtype))
-        with active_configs.forced(self.task.key.template, config):
+        with active_configs.forced(self.task.chosen, config):
             self._kernel(config)
             for o, s in kept:
                 assign(o, np.zeros(s.shape, s.dtype))
@@ -188,11 +188,10 @@ def best_of(work: Callable[[], object], rounds: int = 10, enough: float = 0.3) -
 
 
 class TimingServer:
-    """Answers orders for the tasks of one request."""
+    """Answers orders for tasks, which have one target."""
 
-    def __init__(self, request: TuningRequest):
-        self.tasks = [i.task for i in collect(request).items]
-        self.ctx = Context(request.target, 0)
+    def __init__(self, tasks: Sequence[TuningTask], target: str):
+        self.tasks, self.ctx = tasks, Context(target, 0)
         self.at, self.bench = -1, None
 
     def answer(self, order: Mapping[str, Any]) -> dict[str, Any]:
@@ -223,7 +222,8 @@ def main() -> None:
     """Answer orders from standard input until it ends."""
     answers = os.fdopen(os.dup(1), "w")
     os.dup2(2, 1)  # so that no library's output is taken for an answer
-    server = TimingServer(TuningRequest.from_json(json.loads(sys.stdin.readline())))
+    request = TuningRequest.from_json(json.loads(sys.stdin.readline()))
+    server = TimingServer([i.task for i in collect(request).items], request.target)
     print(json.dumps({"ready": len(server.tasks)}), file=answers, flush=True)
     for line in sys.stdin:
         print(json.dumps(server.answer(json.loads(line))), file=answers, flush=True)

@@ -7,15 +7,19 @@ timing process can be given a task's number.
 
 from __future__ import annotations
 
+import importlib.util
 import re
+import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from pathlib import Path
 from typing import Any
 
 import numpy as np
+from numpy.typing import DTypeLike
 
 from ..dtype import as_dtype
-from ..errors import GraphError, ParameterError, nearest
+from ..errors import GraphError, OperatorError, ParameterError, nearest
 from ..graph import load as load_symbol
 from ..graph.compile import compile_program
 from ..graph.options import current
@@ -28,7 +32,7 @@ from ..kernels import op as ops
 from ..kernels.op import Op, Req, Spec
 from ..kernels.params import Params
 from .prune import bound_s
-from .tasks import TuningTask, tasks_of, work_of
+from .tasks import TuningTask, tasks_of, why_none, work_of
 
 MAX_SIZE = 1 << 40  # elements of one array; more is a typing error
 _CPU_FLOPS, _CPU_BYTES = 2e10, 5e9  # of one core, roughly: for sorting before anything is measured
@@ -38,8 +42,9 @@ _CPU_FLOPS, _CPU_BYTES = 2e10, 5e9  # of one core, roughly: for sorting before a
 class TuningRequest:
     """The user's request: a model with shapes, or operators with shapes. Plain data, so that it can be sent as JSON.
 
-    model: path of a symbol JSON. shapes: {input: shape} of a model. cases: (operator, shape as text).
+    model: path of a symbol JSON. shapes: {input: shape} of a model. cases: (operator, shapes as text).
     dtype: of the inputs. target: "cpu" or "gpu". train: the training step, else inference.
+    imports: modules and files that declare operators. params: the parameters of the operators in cases, as text.
     """
 
     model: str = ""
@@ -48,11 +53,13 @@ class TuningRequest:
     dtype: str = "float32"
     target: str = "cpu"
     train: bool = True
+    imports: Sequence[str] = ()
+    params: Mapping[str, str] = field(default_factory=dict)
 
     @classmethod
     def from_json(cls, d: Mapping[str, Any]) -> TuningRequest:
         return cls(d["model"], {n: tuple(s) for n, s in d["shapes"].items()}, [(str(a), str(b)) for a, b in d["cases"]],
-                   d["dtype"], d["target"], d["train"])
+                   d["dtype"], d["target"], d["train"], tuple(d.get("imports", ())), dict(d.get("params", {})))
 
 
 @dataclass
@@ -72,19 +79,30 @@ class WorkloadItem:
 
 @dataclass
 class Workload:
-    """items: the tunable kernels, the most expensive first. kernels: the number of all kernel calls of a step."""
+    """items: the tunable kernels, the most expensive first. kernels: the number of all kernel calls of a step.
+
+    without: {call that has nothing to tune: the reason}.
+    """
 
     items: list[WorkloadItem]
     kernels: int
     step_s: float
+    without: dict[str, str] = field(default_factory=dict)
 
     @property
     def share(self) -> float:
         """The share of a step's estimated time that can be tuned."""
         return sum(i.share for i in self.items)
 
+    def by_reason(self) -> dict[str, list[str]]:
+        """Return the names of the calls that have nothing to tune, by the reason."""
+        found: dict[str, list[str]] = {}
+        for name, why in self.without.items():
+            found.setdefault(why, []).append(name)
+        return found
 
-_Call = tuple[str, Op, Params, tuple[Spec, ...], tuple[Spec, ...], tuple[Req, ...]]
+
+OperatorCall = tuple[str, Op, Params, tuple[Spec, ...], tuple[Spec, ...], tuple[Req, ...]]
 
 
 def collect(request: TuningRequest, sm: int = 90) -> Workload:
@@ -92,27 +110,73 @@ def collect(request: TuningRequest, sm: int = 90) -> Workload:
 
     Raises GraphError, ShapeError, ParameterError or OperatorError for a request that cannot be read.
     """
-    calls = _model_calls(request) if request.model else [c for case in request.cases for c in _operator_calls(request, *case)]
+    for name in request.imports:
+        import_operators(name)
+    if request.model:
+        return workload(_model_calls(request), request.target, request.train, sm)
+    calls = [c for name, text in request.cases for c in operator_calls(
+        f"{name} {text}", *_read_case(name, text, request.params), request.dtype, request.train)]
+    return workload(calls, request.target, request.train, sm)
+
+
+def import_operators(name: str) -> None:
+    """Import a module of the current folder or of Python's path, or run the file my_ops.py, once: it declares operators.
+
+    Raises OperatorError if it does not exist or fails.
+    """
+    path = Path(name)
+    if str(Path.cwd()) not in sys.path and "" not in sys.path:
+        sys.path.insert(0, str(Path.cwd()))
+    known = path.stem if path.suffix == ".py" else name
+    try:
+        if path.suffix != ".py":
+            importlib.import_module(name)
+        elif known not in sys.modules:
+            spec = importlib.util.spec_from_file_location(known, path)
+            assert spec is not None and spec.loader is not None
+            sys.modules[known] = importlib.util.module_from_spec(spec)
+            try:
+                spec.loader.exec_module(sys.modules[known])
+            except BaseException:
+                del sys.modules[known]
+                raise
+    except ModuleNotFoundError as e:
+        if e.name != name.partition(".")[0]:
+            raise OperatorError(f"tune: importing {name} failed: {e}. Install what it needs.") from e
+        raise OperatorError(f"tune: there is no module {name} in {Path.cwd()} or on Python's path. Give the name of a module, "
+                            f"without .py, or the path of a file: my_ops, my_package.ops, or path/my_ops.py.") from e
+    except FileNotFoundError as e:
+        raise OperatorError(f"tune: there is no file {name}. Give the path of a Python file that declares operators.") from e
+    except Exception as e:
+        raise OperatorError(f"tune: importing {name} failed: {type(e).__name__}: {e}. Correct it first.") from e
+
+
+def workload(calls: Sequence[OperatorCall], target: str, train: bool, sm: int = 90) -> Workload:
+    """Return the kernels of calls that can be tuned, equal ones once."""
     items: dict[Any, WorkloadItem] = {}
+    without: dict[str, str] = {}
     step = 0.0
     for name, op, p, ins, outs, reqs in calls:
-        step += _seconds(*work_of(op, p, ins, outs, reqs), outs[0].dtype.name if outs else "float32", request.target, sm)
-        for task in tasks_of(op, p, ins, outs, reqs, request.target, request.train, sm):
-            seconds = _seconds(task.flops, task.nbytes, task.key.dtype, request.target, sm)
+        step += _seconds(*work_of(op, p, ins, outs, reqs), outs[0].dtype.name if outs else "float32", target, sm)
+        tasks = tasks_of(op, p, ins, outs, reqs, target, train, sm)
+        if not tasks:
+            without[name] = why_none(op, ins, outs, target)
+        for task in tasks:
+            seconds = _seconds(task.flops, task.nbytes, task.key.dtype, target, sm)
             k = task.key
             item = items.setdefault((k.template, k.dtype, k.layout, k.align, k.bucket), WorkloadItem(task, name, 0, 0.0))
             item.count += 1
             item.bound_s += seconds
     order = sorted(items.values(), key=lambda i: -i.bound_s)
     step = max(step, sum(i.bound_s for i in order))  # the tasks of a derivative read some arrays twice
-    return Workload([replace(i, share=i.bound_s / step) for i in order], len(calls), step)
+    return Workload([replace(i, share=i.bound_s / step) for i in order], len(calls), step, without)
 
 
 def _seconds(flops: float, nbytes: int, dtype: str, target: str, sm: int) -> float:
     return bound_s(flops, nbytes, dtype, sm) if target == "gpu" else max(flops / _CPU_FLOPS, nbytes / _CPU_BYTES)
 
 
-def _model_calls(request: TuningRequest) -> list[_Call]:
+def _model_calls(request: TuningRequest) -> list[OperatorCall]:
     symbol = load_symbol(request.model)
     order = topological(n for n, _ in symbol._outputs)
     arguments, states = ([n.name for n in part] for part in split_variables(order))
@@ -137,7 +201,7 @@ def _model_calls(request: TuningRequest) -> list[_Call]:
 _CONVOLUTION = re.compile(r"(?P<data>\d+x\d+(?:x\d+){1,3})@(?P<filters>\d+)x(?P<kernel>\d+(?:x\d+)*)(?:/(?P<stride>\d+))?"
                           r"(?:\+(?P<pad>\d+))?")
 SHAPE_HELP = ("M x K x N for dot and FullyConnected: 1024x1024x1024; data @ filters x kernel / stride + pad for Convolution: "
-              "32x64x56x56@64x3x3/1+1; the shape of every input for others: 32x64x56x56")
+              "32x64x56x56@64x3x3/1+1; for others the one shape of all inputs, or theirs with @ between them: 32x64@64x10")
 
 
 def _numbers(name: str, text: str) -> tuple[int, ...]:
@@ -149,7 +213,8 @@ def _numbers(name: str, text: str) -> tuple[int, ...]:
     return shape
 
 
-def _operator_calls(request: TuningRequest, name: str, text: str) -> list[_Call]:
+def _read_case(name: str, text: str, given: Mapping[str, str]) -> tuple[Op, dict[str, Any], list[tuple[int, ...]]]:
+    """Return the operator, its parameters and the shapes of its inputs from a case of the command line."""
     op, params, shapes = ops.get(name), {}, []
     if op.name in ("dot", "FullyConnected"):
         sizes = _numbers(name, text)
@@ -170,18 +235,32 @@ def _operator_calls(request: TuningRequest, name: str, text: str) -> list[_Call]
                  "pad": (int(match["pad"] or 0),) * len(kernel), "no_bias": True}
         shapes = [data, (filters, data[1], *kernel)]
     else:
-        shapes = [_numbers(name, text)] * len(op.input_names or ("data",))
+        shapes = [_numbers(name, part) for part in text.split("@")]
+    return op, {**params, **given}, shapes
+
+
+def operator_calls(name: str, op: Op, params: Mapping[str, Any], shapes: Sequence[tuple[int, ...]], dtype: DTypeLike, train: bool
+                   ) -> list[OperatorCall]:
+    """Return the call of an operator, and that of its derivative if train.
+
+    shapes: of the inputs; one shape is that of all of them.
+    """
     p = op.parse(params)
-    in_shapes, out_shapes = op.infer_shape(p, shapes)
-    dtype = as_dtype(request.dtype)
-    in_types, out_types = op.infer_dtype(p, [dtype] * len(shapes))
+    n = len(op.arguments(p)) + len(op.auxiliaries(p))
+    given: list[Any] = list(shapes) * n if len(shapes) == 1 else list(shapes)
+    if len(given) != n:
+        names = ", ".join((*op.arguments(p), *op.auxiliaries(p)))
+        raise ParameterError(f"{op.name}: {len(given)} shapes for {n} inputs ({names}). Give one for each, or one for all.")
+    in_shapes, out_shapes = op.infer_shape(p, given)
+    dtype = as_dtype(dtype)
+    in_types, out_types = op.infer_dtype(p, [dtype] * n)
     ins = tuple(Spec(tuple(s or ()), np.dtype(d or dtype)) for s, d in zip(in_shapes, in_types))
     outs = tuple(Spec(tuple(s or ()), np.dtype(d or dtype)) for s, d in zip(out_shapes, out_types))
-    calls: list[_Call] = [(f"{name} {text}", op, p, ins, outs, (Req.WRITE,) * len(outs))]
-    gradient = op.gradient_of(p) if request.train else None
+    calls: list[OperatorCall] = [(name, op, p, ins, outs, (Req.WRITE,) * len(outs))]
+    gradient = op.gradient_of(p) if train else None
     if gradient is not None:
         groups = {"dy": outs, "x": ins, "y": outs}
         gives = tuple(ins[i] for i in gradient.gives)
-        calls.append((f"{name} {text} backward", gradient.op, p, tuple(groups[kind][i] for kind, i in gradient.needs), gives,
+        calls.append((f"{name} backward", gradient.op, p, tuple(groups[kind][i] for kind, i in gradient.needs), gives,
                       (Req.WRITE,) * len(gives)))
     return calls

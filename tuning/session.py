@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from itertools import zip_longest
-from typing import Any
+from typing import Any, Protocol
 
 from ..errors import OperatorError
 from ..kernels.configs.key import Config
@@ -18,7 +18,6 @@ from ..kernels.gpu.compile import CompiledKernel, CompileJob
 from .collect import Workload, WorkloadItem
 from .gpu_candidates import compile_jobs, evaluate_build, jobs_of, uses_config
 from .prune import Pruned, estimate, prune
-from .runner import Runner
 from .search import Candidate, Failed, OutOfTime, successive_halving
 from .tasks import space
 
@@ -81,6 +80,14 @@ class Summary:
     seconds: float = 0.0
     rows: int = 0
     notes: list[str] = field(default_factory=list)
+
+
+class Timer(Protocol):
+    """Times and checks configurations, in a child (runner.py) or in this process (tune.py). All raise Failed and OutOfTime."""
+
+    def seconds(self, number: int, item: WorkloadItem, config: Config, limit: float) -> float: ...
+    def differs(self, number: int, item: WorkloadItem, config: Config, limit: float) -> str: ...
+    def rooflines(self, dtypes: list[str], limit: float = 60.0) -> dict[str, float]: ...
 
 
 class ProgressListener:
@@ -225,7 +232,7 @@ class TuningRun:
         self._keep(part, [self._row(part, config, estimate_s=expected, status=status, note=note, **facts)])
 
     # ---- timed --------------------------------------------------------------------------------------------------------
-    def time(self, runner: Runner, until: float) -> None:
+    def time(self, runner: Timer, until: float) -> None:
         """Time the configurations that remain, task by task; each task gets time in proportion to its share of a step.
 
         Results go to the store task by task. An interrupt, or clock() reaching until, keeps those of the current task, too.
@@ -257,7 +264,7 @@ class TuningRun:
             self.summary.improved = sum(t[1] < t[0] for t in totals)
             self._count(len(totals))
 
-    def _time_part(self, part: TaskRun, runner: Runner, until: float, end: float, done: int) -> int:
+    def _time_part(self, part: TaskRun, runner: Timer, until: float, end: float, done: int) -> int:
         """Time one task; return the number of new configurations begun. After until no round begins, after end no timing."""
         incumbent = pick(part.known.values())
         fresh = part.todo
@@ -293,7 +300,7 @@ class TuningRun:
         self.listener.result(part, _timed_result(part))
         return begun()
 
-    def _verify(self, part: TaskRun, ranked: Sequence[Candidate], runner: Runner) -> dict[str, str]:
+    def _verify(self, part: TaskRun, ranked: Sequence[Candidate], runner: Timer) -> dict[str, str]:
         """Compare the outputs of the fastest candidates with the default's, until one is right: {configuration: fault, or ""}."""
         default = next(c for c in ranked if c.config == part.default)
         verdicts: dict[str, str] = {}

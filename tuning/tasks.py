@@ -17,7 +17,10 @@ from typing import Any
 from ..dtype import as_dtype
 from ..kernels.configs import active as active_configs
 from ..kernels.configs.key import Config, Key
-from ..kernels.cpu.numpy_printer import TILE
+from ..kernels.cpu.numpy_printer import SMALL, TILE
+from ..kernels.declare.composite import Composite, needed_steps
+from ..kernels.declare.operator_property import OperatorProperty
+from ..kernels.declare.property_op import BackwardOp, PropertyOp
 from ..kernels.gpu.record import FakeArray, FakeRun, record
 from ..kernels.op import Op, Req, Reqs, Spec, Specs, only
 from ..kernels.ops.linalg.gemm import MIN_PIECE
@@ -45,6 +48,11 @@ class TuningTask:
     @property
     def target(self) -> str:
         return self.key.template[:3]
+
+    @property
+    def chosen(self) -> Key | str:
+        """What a configuration is for: a generated CPU kernel may be one of several that the operator is made of."""
+        return self.key if self.key.template == "cpu tile" else self.key.template
 
     def kernel_options(self, seed: tuple[int, int]) -> dict[str, Any]:
         """The keyword arguments of the operator's kernel: random numbers and scalars, where it takes them."""
@@ -74,6 +82,12 @@ def tasks_of(op: Op, p: Params, ins: Specs, outs: Specs, reqs: Reqs, target: str
 
     target: "cpu" or "gpu"; sm: a GPU's compute capability times ten, which its kernels' defaults depend on.
     """
+    if isinstance(op, Composite):
+        trace, results = op.traced(p, ins)
+        specs, (steps, live) = trace.specs, needed_steps(trace, results, reqs, train)
+        return [task for s in steps for task in tasks_of(
+            s.op, s.p, [specs[i] for i in s.ins], [specs[i] for i in s.outs],
+            [Req.WRITE if i in live else Req.NULL for i in s.outs], target, train, sm)]
     use = TuningTask(Key("", "", "", 16, ()), op, p, tuple(ins), tuple(outs), tuple(reqs), train, (), 0.0, 0)
     if target == "cpu":
         return [_task(use, *tuned) for tuned in op.tuning_keys(p, use.ins, use.outs, use.reqs, train)]
@@ -82,6 +96,22 @@ def tasks_of(op: Op, p: Params, ins: Specs, outs: Specs, reqs: Reqs, target: str
     products = op.products(p, ins)
     roles = [only(reqs, i) for i in range(len(products)) if reqs[i] != Req.NULL] if products else [use.reqs]
     return [task for role in roles for task in _gpu_tasks(replace(use, reqs=role), sm)]
+
+
+def why_none(op: Op, ins: Specs, outs: Specs, target: str) -> str:
+    """Return the reason why tasks_of has none for a use of op, as a phrase."""
+    forward = op.forward if isinstance(op, BackwardOp) else op
+    largest = max((s.size for s in (*ins, *outs)), default=0)
+    if op.is_reshape:
+        return "it only gives the same memory another shape"
+    if isinstance(forward, PropertyOp) and forward.cls.on_host:
+        return "NumPy computes it on the host, in one piece"
+    if isinstance(forward, PropertyOp) and forward.cls.forward_kernel is OperatorProperty.forward_kernel:
+        return "its Operator computes it with code of its own, in which Tritium chooses no blocks"
+    if target == "cpu" and largest <= SMALL:
+        return (f"its largest array has {largest:,} element{'' if largest == 1 else 's'}, and a kernel is divided from "
+                f"{SMALL + 1:,} on")
+    return f"its {target.upper()} code has no blocks to choose"
 
 
 def _task(use: TuningTask, key: Key, default: Config, reqs: tuple[Req, ...]) -> TuningTask:

@@ -22,10 +22,13 @@ Parallel = Callable[[Callable[[int], object], int], None]
 
 @dataclass(frozen=True)
 class _Active:
-    """lookup: tuned results by key. forced: configurations by template. observer: called with (key, default) of each choice."""
+    """lookup: tuned results by key. forced: configurations by key or template.
+
+    observer: called with (key, default) of each choice.
+    """
 
     lookup: Lookup | None = None
-    forced: Mapping[str, Mapping[str, int]] = field(default_factory=dict)
+    forced: Mapping[Key | str, Mapping[str, int]] = field(default_factory=dict)
     observer: Callable[[Key, Config], object] | None = None
 
 
@@ -56,7 +59,7 @@ def choice(key: Key, default: Config) -> Config:
     current = _current()
     if current.observer is not None:
         current.observer(key, default)
-    config = current.forced.get(key.template)
+    config = current.forced.get(key, current.forced.get(key.template))
     if config is None and current.lookup is not None:
         config = current.lookup(key)
     return default if config is None else {**default, **{n: v for n, v in config.items() if n in default}}
@@ -79,9 +82,9 @@ def _changed(**changes: Any) -> Iterator[None]:
         _active = before
 
 
-def forced(template: str, config: Mapping[str, int]) -> AbstractContextManager[None]:
-    """`with forced("cpu tile", {"tile": 8192}):` gives every kernel of that template config, for any key."""
-    return _changed(forced={**_current().forced, template: config})
+def forced(what: Key | str, config: Mapping[str, int]) -> AbstractContextManager[None]:
+    """`with forced("cpu tile", {"tile": 8192}):` gives config to every kernel of that template, or of one key."""
+    return _changed(forced={**_current().forced, what: config})
 
 
 def observed(observer: Callable[[Key, Config], object]) -> AbstractContextManager[None]:

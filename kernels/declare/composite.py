@@ -175,8 +175,8 @@ def arange(like: TracedValue, n: int) -> TracedValue:
 
 
 # ---- running ---------------------------------------------------------------------------------------------------------
-def program(trace: Trace, results: Sequence[TracedValue], reqs: Reqs, target: str, train: bool) -> KernelFunction:
-    """Return the kernel that runs the steps that results need and stores each result by its write request."""
+def needed_steps(trace: Trace, results: Sequence[TracedValue], reqs: Reqs, train: bool) -> tuple[list[TraceStep], set[int]]:
+    """Return the steps that the requested results need, in order, and the numbers of the values that are read or returned."""
     live = {r.number for r, req in zip(results, reqs) if req != Req.NULL}
     steps: list[TraceStep] = []
     for step in reversed(trace.steps):
@@ -185,7 +185,12 @@ def program(trace: Trace, results: Sequence[TracedValue], reqs: Reqs, target: st
             live.update(step.ins)
             if train or not step.op.drops_hidden_at_inference:
                 live.update(step.outs[step.op.visible_outputs(step.p):])
-    steps.reverse()
+    return steps[::-1], live
+
+
+def program(trace: Trace, results: Sequence[TracedValue], reqs: Reqs, target: str, train: bool) -> KernelFunction:
+    """Return the kernel that runs the steps that results need and stores each result by its write request."""
+    steps, live = needed_steps(trace, results, reqs, train)
     read = {i for step in steps for i in step.ins}
     stored: dict[int, tuple[int, Req]] = {}  # value -> where its step writes it directly
     copies: list[tuple[int, int, Kernel]] = []

@@ -123,7 +123,8 @@ class PropertyOp(Op):
 
     def tuning_keys(self, p: Params, ins: Specs, outs: Specs, reqs: tuple[Req, ...], train: bool
                     ) -> list[tuple[Key, Config, tuple[Req, ...]]]:
-        return self.property(p).tuning_keys(self.products(p, ins), ins, reqs, backward=False)
+        own = self.property(p).tuning_keys(self.products(p, ins), ins, reqs, backward=False)
+        return own or super().tuning_keys(p, ins, outs, reqs, train)
 
     def fusible_body(self, p: Params, ins: Specs, outs: Specs) -> Body | Refusal:
         formula = self.property(p).formula(ins, outs)
@@ -206,7 +207,8 @@ class BackwardOp(Op):
 
     def tuning_keys(self, p: Params, ins: Specs, outs: Specs, reqs: tuple[Req, ...], train: bool
                     ) -> list[tuple[Key, Config, tuple[Req, ...]]]:
-        return self.property(p).tuning_keys(self.products(p, ins), ins, reqs, backward=True)
+        own = self.property(p).tuning_keys(self.products(p, ins), ins, reqs, backward=True)
+        return own or super().tuning_keys(p, ins, outs, reqs, train)
 
     def fusible_body(self, p: Params, ins: Specs, outs: Specs) -> Body | Refusal:
         formula = self.property(p).backward_formula(ins, outs)

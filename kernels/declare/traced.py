@@ -12,8 +12,6 @@ from numpy.typing import DTypeLike
 from ...cache import Cache
 from ...dtype import float32, float64
 from ...errors import OperatorError, ParameterError, ShapeError
-from ..configs import active as active_configs
-from ..configs.key import Config, Key
 from ..cpu.c_printer import c_function
 from ..cpu.c_printer import program as c_program
 from ..cpu.numpy_printer import numpy_kernel, numpy_source
@@ -173,15 +171,6 @@ class TracedOp(Op):
     # ---- code ----
     def kernel(self, p: Params, ins: Specs, outs: Specs, reqs: Reqs, target: str, train: bool = False) -> Kernel:
         return printed(self.expression(p, [s.dtype for s in ins], train), ins, outs, reqs, target, self.name)
-
-    def tuning_keys(self, p: Params, ins: Specs, outs: Specs, reqs: tuple[Req, ...], train: bool
-                    ) -> list[tuple[Key, Config, tuple[Req, ...]]]:
-        if not ins or any(s.size == 0 for s in (*ins, *outs)):
-            return []
-        asked: list[tuple[Key, Config, tuple[Req, ...]]] = []
-        with active_configs.observed(lambda key, default: asked.append((key, default, reqs))):
-            self.kernel(p, ins, outs, reqs, "cpu", train)
-        return [a for a in asked if a[0].template == "cpu tile"][:1]
 
     # ---- generated source ----
     def cpu_source(self, *shapes: Shape, dtype: DTypeLike = float32, code: str = "numpy", **params: Any) -> str:
