@@ -56,7 +56,7 @@ class TuningTask:
 
     def kernel_options(self, seed: tuple[int, int]) -> dict[str, Any]:
         """The keyword arguments of the operator's kernel: random numbers and scalars, where it takes them."""
-        options: dict[str, Any] = {"random": seed} if self.op.num_random(self.params, self.outs) else {}
+        options: dict[str, Any] = {"random": seed} if self.op.random_count(self.params, self.ins, self.outs) else {}
         return {**options, "scalars": self.params.scalars} if self.params.scalars else options
 
     def launch(self) -> None:

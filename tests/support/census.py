@@ -221,7 +221,7 @@ class Census:
         gpu = self._target == "gpu"
         make, run = (FakeArray, FakeRun()) if gpu else (_values, HostRun())
         arrays = [[make(s.shape, s.dtype) for s in group] for group in (ins, outs)]
-        more: dict[str, Any] = {"random": (1, 2)} if op.num_random(p, outs) else {}
+        more: dict[str, Any] = {"random": (1, 2)} if op.random_count(p, ins, outs) else {}
         if p.scalars:
             more["scalars"] = p.scalars
         self._stack.append(name)
