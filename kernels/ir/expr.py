@@ -16,7 +16,7 @@ from typing import Any
 
 import numpy as np
 
-from ...dtype import float32, float64, is_float, is_half, to_integer
+from ...dtype import as_dtype, float32, float64, is_float, is_half, to_integer
 from ...errors import TraceError
 from .primitives import PRIMITIVES
 
@@ -73,6 +73,8 @@ class Expr:
     def __rtruediv__(self, o: Any) -> Expr: return prim("div", o, self)
     def __mod__(self, o: Any) -> Expr: return prim("mod", self, o)
     def __rmod__(self, o: Any) -> Expr: return prim("mod", o, self)
+    def __floordiv__(self, o: Any) -> Expr: return _floor_divide(self, as_expr(o))
+    def __rfloordiv__(self, o: Any) -> Expr: return _floor_divide(as_expr(o), self)
     def __pow__(self, o: Any) -> Expr: return prim("square", self) if o == 2 and not isinstance(o, Expr) else prim("pow", self, o)
     def __rpow__(self, o: Any) -> Expr: return prim("pow", o, self)
     def __neg__(self) -> Expr: return prim("neg", self)
@@ -89,6 +91,10 @@ class Expr:
     def __xor__(self, o: Any) -> Expr: return prim("xor", self, o)
     def __invert__(self) -> Expr: return prim("not", self)
     __hash__ = object.__hash__
+
+    def astype(self, dtype: Any) -> Expr:
+        """Return the value in dtype. A float becomes an integer by truncation; NaN and what is out of range, the least one."""
+        return cast(self, as_dtype(dtype))
 
     # -- what a traced value cannot do --
     def __bool__(self) -> bool:
@@ -246,6 +252,13 @@ def prim(name: str, *args: Any) -> Expr:
     elif typed(xs[0]) == BOOL and row.rule in ("same", "whole"):
         xs = [cast(x, INT32) for x in xs]
     return _fold(name, tuple(xs), BOOL if row.rule == "compare" else typed(xs[0]))
+
+
+def _floor_divide(a: Expr, b: Expr) -> Expr:
+    """Return ⌊a / b⌋; of integers an integer, 0 where b is 0."""
+    if any(x.dtype is not None and x.dtype.kind in "iu" for x in promote((a, b))):
+        return prim("quotient", prim("sub", a, prim("mod", a, b)), b)
+    return prim("floor", prim("div", a, b))
 
 
 def typed(x: Expr) -> np.dtype:

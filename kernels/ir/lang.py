@@ -13,6 +13,13 @@ from ...errors import ParameterError
 from .. import op as _op
 from .draws import recorder
 from .expr import Expr, Operand, _evaluate, as_expr, cast, const, prim, reduce, typed
+from .loops import argmax as argmax
+from .loops import argmin as argmin
+from .loops import fold as fold
+from .loops import max as max
+from .loops import min as min
+from .loops import prod as prod
+from .loops import sum as sum
 from .primitives import PRIMITIVES
 
 _NUMBERS = (bool, int, float)
