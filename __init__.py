@@ -31,6 +31,7 @@ from .kernels import Axes as Axes
 from .kernels import Float as Float
 from .kernels import Ints as Ints
 from .kernels import Scalar as Scalar
+from .kernels import indexed as indexed
 from .kernels import reduction as reduction
 from .kernels import simple_op as simple_op
 from .kernels.declare import check_op

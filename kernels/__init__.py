@@ -2,6 +2,7 @@
 
 from . import op as op
 from . import ops as ops
+from .declare.indexed import indexed as indexed
 from .declare.reduction import reduction as reduction
 from .declare.simple_op import Array as Array
 from .declare.simple_op import Axes as Axes

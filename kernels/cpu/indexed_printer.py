@@ -30,6 +30,7 @@ from ..ir.indexed import (
     Item,
     Loop,
     Schedule,
+    axes_of,
     simplify,
 )
 from ..ir.primitives import PRIMITIVES
@@ -141,7 +142,7 @@ class _Printer:
         self.tiles, self.cut = _tiles(self.dims, LOOP_TILE if loops else TILE)
         self.roots = self._place(p.roots)
         order = topological(self.roots)
-        self.axes = _axes(order)
+        self.axes = axes_of(order, _own_axes)
         self.uses = Counter(id(a) for x in order for a in x.args) + Counter(map(id, self.roots))
         self.schedule = Schedule(self.roots)
         self.scope: dict[str, Any] = {}
@@ -170,7 +171,7 @@ class _Printer:
         order = topological(roots)
         steady = {x.value for x in order if x.op == LOOP}
         steady -= {x.value[0] for x in order if x.op == FOLD and x.args[0].op != CONST}
-        axes = _axes(order)
+        axes = axes_of(order)
         new: dict[int, Expr] = {}
         for x in order:
             args = tuple(new[id(a)] for a in x.args)
@@ -178,7 +179,7 @@ class _Printer:
                 new[id(x)] = x if all(a is b for a, b in zip(args, x.args)) else node(x.op, args, x.value, x.dtype)
                 continue
             linear = [_linear(a) for a in args[1:]]
-            if args[0] is TRUE and all(e is not None and all(kind == "axis" or at in steady for kind, at in e[1]) for e in linear):
+            if args[0] is TRUE and all(e and all(kind == "axis" or at in steady for kind, at in e[1]) for e in linear):
                 new[id(x)] = self._as_view(x, args, linear)
             else:
                 new[id(x)] = self._as_take(x, args, axes)
@@ -293,7 +294,8 @@ class _Printer:
                 continue
             if self.reqs[t] == Req.ADD:
                 plain = r.dtype == spec.dtype and not is_half(spec.dtype)
-                lines.append(f"np.add(o{t}, {value}, out=o{t})" if plain else _stored(f"np.add(o{t}, {value})", None, spec.dtype, t))
+                lines.append(f"np.add(o{t}, {value}, out=o{t})" if plain else
+                             _stored(f"np.add(o{t}, {value})", None, spec.dtype, t))
             else:
                 lines.append(_stored(value, r.dtype, spec.dtype, t))
         ends = [f"{e}{a}" for a in range(len(self.dims)) for e in "be"] if len(self.tiles) > 1 else []
@@ -451,32 +453,12 @@ def _tiles(dims: Shape, size: int) -> tuple[list[tuple[tuple[int, int], ...]], f
     return tiles, frozenset(range(axis + 1)) if len(tiles) > 1 else frozenset()
 
 
-def _axes(order: Sequence[Expr]) -> dict[int, frozenset[int]]:
-    """Return, by id of each node, the axes of the output along which its value differs."""
-    axes: dict[int, frozenset[int]] = {}
-    accs: dict[tuple[int, int], frozenset[int]] = {}
-    nothing: frozenset[int] = frozenset()
-    while True:
-        before = dict(accs)
-        for x in order:
-            found = nothing.union(*(axes[id(a)] for a in x.args))
-            if x.op == INDEX:
-                found = frozenset((x.value,))
-            elif x.op == ACC:
-                found = accs.get(x.value, nothing)
-            elif x.op == VIEW:
-                found = frozenset(a for a, s in enumerate(x.value[2]) if s)
-            elif x.op == TAKE and x.value[1]:
-                found |= frozenset(range(x.value[2] - len(x.value[1]), x.value[2]))
-            elif x.op == FOLD:
-                level, n, j = x.value
-                for i in range(n):
-                    new = axes[id(x.args[0])] | axes[id(x.args[1 + i])] | axes[id(x.args[1 + n + i])]
-                    accs[level, i] = accs.get((level, i), nothing) | new
-                found = accs[level, j]
-            axes[id(x)] = found
-        if accs == before:
-            return axes
+def _own_axes(x: Expr) -> frozenset[int]:
+    """Return the axes along which a node of this printer differs of itself."""
+    if x.op == VIEW:
+        return frozenset(a for a, s in enumerate(x.value[2]) if s)
+    _, row, rank = x.value if x.op == TAKE else (0, (), 0)
+    return frozenset(range(rank - len(row), rank))
 
 
 def _linear(x: Expr) -> tuple[int, dict[tuple[str, int], int]] | None:

@@ -62,6 +62,7 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Callable, Sequence
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -73,7 +74,7 @@ from ...errors import DTypeError, OperatorError, ShapeError, TraceError
 from .. import op as registry
 from ..cpu.indexed_printer import indexed_kernel as numpy_kernel
 from ..cpu.indexed_printer import indexed_source as numpy_source
-from ..ir.expr import Expr, as_expr, caller, const, param, prim
+from ..ir.expr import Expr, as_expr, caller, param, prim
 from ..ir.indexed import TRUE, IndexedProgram, as_index, check_closed, gather, index, size
 from ..kernel import NOTHING, Kernel
 from ..op import Dtypes, Gradient, Need, Op, Req, Reqs, Shape, Shapes, Spec, Specs, is_known, merge_shapes
@@ -114,7 +115,8 @@ class IndexedArray:
         """Return the element at key where inside holds, elsewhere otherwise."""
         mask = TRUE if inside is True else as_expr(inside)
         found = self._read(key, mask)
-        return found if mask is TRUE or (not isinstance(otherwise, Expr) and otherwise == 0) else prim("where", mask, found, otherwise)
+        plain = mask is TRUE or (not isinstance(otherwise, Expr) and otherwise == 0)
+        return found if plain else prim("where", mask, found, otherwise)
 
     def _read(self, key: Sequence[Any], mask: Expr) -> Expr:
         if len(key) != self.ndim:
@@ -127,7 +129,8 @@ class IndexedArray:
         return gather(self._number, self.sizes, self.dtype, mask, [as_index(k, self._name) for k in key])
 
     def __iter__(self) -> Any:
-        raise TraceError(f"{self._name}: an input of an index formula cannot be iterated ({caller()}). Use lang.sum or lang.fold.")
+        raise TraceError(f"{self._name}: an input of an index formula cannot be iterated ({caller()}). Use lang.sum or "
+                         f"lang.fold.")
 
     def __repr__(self) -> str:
         return f"<{self._name}: {self.dtype}{list(self.sizes)}>"
@@ -211,12 +214,13 @@ class IndexedOp(_Formulas):
         self._shape, self._dtype = shape, dtype
         names, declared = signature(self.name, body)
         if names[0] != "at":
-            raise OperatorError(f"{self.name}: the first argument of an index formula is `at`, the index of the output's element, "
-                                f"not {names[0]!r}.")
+            raise OperatorError(f"{self.name}: the first argument of an index formula is `at`, the index of the output's "
+                                f"element, not {names[0]!r}.")
         self.input_names, self.params = names[1:], tuple(params) or declared
         unknown = self.free - set(self.input_names)
         if unknown:
-            raise OperatorError(f"{self.name}: free={sorted(unknown)} are not inputs. The inputs are {', '.join(self.input_names)}.")
+            raise OperatorError(f"{self.name}: free={sorted(unknown)} are not inputs. The inputs are "
+                                f"{', '.join(self.input_names)}.")
         self._gradient_bodies: dict[int, Callable[..., Any]] = {}
         self._gradients: Cache[tuple, Gradient | None] = Cache()
 
@@ -239,13 +243,13 @@ class IndexedOp(_Formulas):
                 raise OperatorError(f"{self.name}: has no inputs, so that it needs shape=, a rule for the shape of the output.")
             return [given[0]] * m
         found = self._shape(*given, **_accepted(self._shape, p))
-        several = list(found) if m > 1 or (isinstance(found, (tuple, list)) and any(isinstance(s, (tuple, list)) for s in found)) \
-            else [found]
+        listed = isinstance(found, (tuple, list))
+        several = list(found) if listed and (m > 1 or any(isinstance(s, (tuple, list)) for s in found)) else [found]
         good = len(several) == m and all(
             isinstance(s, (tuple, list)) and all(isinstance(d, (int, np.integer)) and d >= 0 for d in s) for s in several)
         if not good:
-            raise OperatorError(f"{self.name}: the shape rule returned {found!r} for inputs {', '.join(map(str, given))}. It must "
-                                f"return {'a shape' if m == 1 else f'{m} shapes'}: sizes that are integers of at least 0.")
+            raise OperatorError(f"{self.name}: the shape rule returned {found!r} for inputs {', '.join(map(str, given))}. It "
+                                f"must return {'a shape' if m == 1 else f'{m} shapes'}: sizes that are integers of at least 0.")
         return [tuple(map(int, s)) for s in several]
 
     def infer_dtype(self, p: Params, inputs: Dtypes, outputs: Dtypes | None = None) -> tuple[Dtypes, Dtypes]:
@@ -292,7 +296,7 @@ class IndexedOp(_Formulas):
             self._gradient_bodies[self.input_names.index(of)] = body
             self._gradients.clear()
             arrays, _ = array_names(body)
-            if arrays[:1] != ["at"] or not any(self._need(a)[0] == "dy" for a in arrays[1:]):
+            if arrays[:1] != ["at"] or "dy" not in [self._need(a)[0] for a in arrays[1:]]:
                 raise OperatorError(f"{self.name}: the first argument of a gradient is `at`, and it must ask for dy.")
             return body
 
@@ -380,11 +384,14 @@ class IndexedGradient(_Formulas):
         for k, (i, spec) in enumerate(zip(self.gives, outs)):
             body = forward._gradient_bodies[i]
             names, keywords = array_names(body)
-            read = [arrays[forward._need(n)] for n in names[1:]]
-            ((_, program),) = _programs(self.name, [spec.shape], forward._scalars(),
-                                        lambda at: body(at, *read, **{n: values[n] for n in keywords}))
+            traced = partial(_call, body, [arrays[forward._need(n)] for n in names[1:]], {n: values[n] for n in keywords})
+            ((_, program),) = _programs(self.name, [spec.shape], forward._scalars(), traced)
             made.append(((k,), program))
         return made
+
+
+def _call(body: Callable[..., Any], arrays: Sequence[IndexedArray], values: dict[str, Any], at: At) -> Any:
+    return body(at, *arrays, **values)
 
 
 def _accepted(rule: Callable[..., Any], p: Params) -> dict[str, Any]:

@@ -1,18 +1,20 @@
-"""Print an index formula as Triton: one program per block of elements of the output, in row-major order.
+"""Print an index formula as Triton: one program per block of elements of the output.
 
 The indices of an element are quotients and remainders of its position by sizes that are known at run time. Index arithmetic
 is 32 bits wide where the sizes keep it below 2³¹, else 64. Loops are Triton loops; one whose extent differs from element to
-element runs to the longest of its block. A block that lies inside the output takes a branch without masks, so that accesses
-stay 128 bits wide; with loops there is one branch only.
+element runs to the longest of its block.
+
+Accesses stay 128 bits wide where they can be. A flat block that lies inside the output takes a branch without masks (with loops,
+only the stores do); the masks of a tile end where rows end, and the text states which power of two divides their length.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 
 from ...dtype import is_float
-from ...integers import cdiv
+from ...integers import cdiv, next_power_of_2
 from ..ir.expr import BOOL, CAST, CONST, PARAM, Expr, topological, typed
 from ..ir.indexed import (
     ACC,
@@ -28,6 +30,7 @@ from ..ir.indexed import (
     Loop,
     Ranges,
     Schedule,
+    axes_of,
     simplify,
 )
 from ..ir.primitives import PRIMITIVES
@@ -53,6 +56,9 @@ from .target import CodegenTarget, codegen_target
 
 BRANCHED = 60  # nodes up to which a kernel has two branches: more text takes longer to compile than it saves
 LOOP_LANES = 256  # the most elements of one program with a loop
+SHORT = 16  # a shorter last axis is part of a flat block
+ROW, COLUMN, STEP = 1, 2, 4  # along what a value differs
+BOTH = ROW | COLUMN
 _INT32 = range(-(2**31), 2**31)
 
 
@@ -80,7 +86,9 @@ def _plan(p: IndexedProgram, ins: Specs, outs: Specs, reqs: Reqs, name: str) -> 
 class _Printer:
     """Turns a program into one kernel.
 
-    A value is a scalar, a block of one element ("one": it differs from step to step of a loop), or a block: kind 0, 1 or 2.
+    The elements of one program are a block along the whole output, or, where its last axis is long enough, a tile of rows and
+    columns: what depends on the row alone is computed once for each row. The kind of a value says along what it differs: the
+    sum of ROW and COLUMN (both: along a flat block, too), or STEP if it only differs from step to step of a loop, or 0.
     """
 
     def __init__(self, p: IndexedProgram, ins: Specs, targets: Sequence[StoreTarget], codegen: CodegenTarget):
@@ -91,39 +99,64 @@ class _Printer:
         self.order = [x for x in order if x is not TRUE or id(x) in plain or id(x) not in masks]
         self.body = KernelBody(p.roots, [x for x in self.order if not (x.op == CONST and x.dtype == INT64)],
                                [s.dtype for s in ins], p.scalars)
-        self.ranges = Ranges(p.roots, p.shape)
-        self.n = math.prod(p.shape)
+        self.ranges, self.axes = Ranges(p.roots, p.shape), axes_of(order)
+        self.n, self.last = math.prod(p.shape), len(p.shape) - 1
         self.used = sorted({x.value[0] for x in order if x.op == GATHER})
         self.wide_output = self.n > INT32_ELEMENTS
         self.wide = self.wide_output or any(ins[i].size > INT32_ELEMENTS for i in self.used)
         self.loops = any(x.op == FOLD for x in order)
+        self.flat = self.last < 1 or p.shape[-1] < SHORT
         self.schedule = Schedule(p.roots)
-        self.sizes: dict[str, int] = {"n": self.n}
+        self.sizes: dict[str, int] = {}
         self.size_lines: list[str] = []
         self.views: dict[tuple, str] = {}
         self.number = {id(x): i for i, x in enumerate(order)}
+        self.shapes = {STEP: "[1]", BOTH: "[BLOCK]"} if self.flat else \
+            {STEP: "[1, 1]", ROW: "[BR, 1]", COLUMN: "[1, BC]", BOTH: "[BR, BC]"}
 
     def launch(self, name: str) -> KernelLaunch:
-        lines = ["base = tl.program_id(0).to(tl.int64) * BLOCK", "lane = tl.arange(0, BLOCK)"]
-        indexed = any(x.op == INDEX for x in self.order)
-        if indexed:
-            lines.append("place = base + lane" if self.wide_output else "place = tl.program_id(0) * BLOCK + lane")
-            rank = len(self.p.shape)
-            for axis in range(1, rank):
-                self._size(f"d{axis}", self.p.shape[axis], last=axis == rank - 1)
-            lines += index_lines("place", range(rank))
-        if self.loops or len(self.order) > BRANCHED:
-            inner = ["mask = lane < (n - base).to(tl.int32)", *self._branch(masked=True)]
-        else:
-            inner = ["if base + BLOCK <= n:", *indent(self._branch(masked=False)), "else:",
-                     *indent(["mask = lane < (n - base).to(tl.int32)", *self._branch(masked=True)])]
         widest = max((s.dtype for s in (*(self.ins[i] for i in self.used), *(t.spec for t in self.targets))),
                      key=lambda d: d.itemsize)
-        block = self.codegen.block(self.n, min(LOOP_LANES, lanes(self.order, widest)) if self.loops else
-                                   lanes(self.order, widest))
-        return self.body.launch(name, [*self.size_lines, *lines, *inner], self.used, self.targets, self.sizes,
-                                (cdiv(self.n, block),), {"BLOCK": block}, 4, self.codegen,
-                                wide=self.sizes if self.wide else ("n",))
+        most = lanes(self.order, widest)
+        block = self.codegen.block(self.n, min(LOOP_LANES, most) if self.loops else most)
+        lines, blocks, programs = self._flat_lines(block) if self.flat else self._tile_lines(block)
+        return self.body.launch(name, [*self.size_lines, *lines], self.used, self.targets, self.sizes, (programs,), blocks, 4,
+                                self.codegen, wide=self.sizes if self.wide else ("n",))
+
+    def _flat_lines(self, block: int) -> tuple[list[str], dict[str, int], int]:
+        self.sizes["n"] = self.n
+        lines = ["base = tl.program_id(0).to(tl.int64) * BLOCK", "lane = tl.arange(0, BLOCK)"]
+        if any(x.op == INDEX for x in self.order):
+            lines.append("place = base + lane" if self.wide_output else "place = tl.program_id(0) * BLOCK + lane")
+            for axis in range(1, self.last + 1):
+                self._size(f"d{axis}", self.p.shape[axis], last=axis == self.last)
+            lines += index_lines("place", range(self.last + 1))
+        mask = "mask = lane < (n - base).to(tl.int32)"
+        if self.loops or len(self.order) > BRANCHED:
+            lines += [mask, *self._compute(masked=True), "if base + BLOCK <= n:", *indent(self._stores("")), "else:",
+                      *indent(self._stores(", mask=mask"))]
+        else:
+            lines += ["if base + BLOCK <= n:", *indent([*self._compute(masked=False), *self._stores("")]), "else:",
+                      *indent([mask, *self._compute(masked=True), *self._stores(", mask=mask")])]
+        return lines, {"BLOCK": block}, cdiv(self.n, block)
+
+    def _tile_lines(self, block: int) -> tuple[list[str], dict[str, int], int]:
+        columns, last = self.p.shape[-1], self.last
+        rows = self.n // columns
+        bc = min(next_power_of_2(columns), block)
+        br = min(next_power_of_2(rows), block // bc)
+        self._size("rows", rows)
+        self._size(f"d{last}", columns, last=True)
+        for axis in range(1, last):
+            self._size(f"d{axis}", self.p.shape[axis])
+        whole = ".to(tl.int64)" if self.wide_output else ""
+        lines = [f"tiles = tl.cdiv(d{last}, BC)",
+                 f"row = (tl.program_id(0) // tiles){whole} * BR + tl.arange(0, BR)[:, None]",
+                 f"i{last} = (tl.program_id(0) % tiles) * BC + tl.arange(0, BC)[None, :]",
+                 "in_row = row < rows", f"in_column = i{last} < d{last}", "mask = in_row & in_column",
+                 f"near = row * d{last} + i{last}", *index_lines("row", range(last))]
+        return [*lines, *self._compute(masked=True), *self._stores(", mask=mask")], {"BR": br, "BC": bc}, \
+            cdiv(rows, br) * cdiv(columns, bc)
 
     def _size(self, name: str, value: int, *, last: bool = False) -> str:
         """Return the name of a size, which becomes a parameter of the kernel."""
@@ -134,52 +167,64 @@ class _Printer:
         return name
 
     # ---- text ----
-    def _branch(self, *, masked: bool) -> list[str]:
+    def _kind(self, x: Expr) -> int:
+        """Return the kind of an accumulator."""
+        axes = self.axes[id(x)]
+        if self.flat or not axes:
+            return BOTH if axes else STEP
+        return ROW * any(a != self.last for a in axes) | COLUMN * (self.last in axes)
+
+    def _compute(self, *, masked: bool) -> list[str]:
         self.masked = masked
         self.names: dict[int, str] = {}
         self.kinds: dict[int, int] = {}
         self.narrow: set[int] = set()
-        self.live: list[str] = []
+        self.live: list[tuple[str, int]] = []
         for x in self.order:
+            narrow = False
             if x.op == CONST:
-                self.names[id(x)] = literal(x.value, INT64) if x.dtype == INT64 else self.body.leaves[id(x)]
-                self.kinds[id(x)] = 0
-                narrow = x.value in _INT32 if x.dtype == INT64 else False
+                name, kind = literal(x.value, INT64) if x.dtype == INT64 else self.body.leaves[id(x)], 0
+                narrow = x.dtype == INT64 and x.value in _INT32
             elif x.op == PARAM:
-                self.names[id(x)], self.kinds[id(x)], narrow = self.body.leaves[id(x)], 0, False
+                name, kind = self.body.leaves[id(x)], 0
             elif x.op == SIZE:
                 source, axis, value = x.value
-                name = f"n_{axis}" if source < 0 else f"n{source}_{axis}"
-                self.names[id(x)], self.kinds[id(x)], narrow = self._size(name, value), 0, not self.wide
+                name, kind = self._size(f"n_{axis}" if source < 0 else f"n{source}_{axis}", value), 0
+                narrow = not self.wide
             elif x.op == INDEX:
-                self.names[id(x)], self.kinds[id(x)], narrow = f"i{x.value}", 2, not self.wide_output
+                name, kind = f"i{x.value}", self._kind(x)
+                narrow = not self.wide_output
             elif x.op == LOOP:
-                self.names[id(x)], self.kinds[id(x)], narrow = f"k{x.value}", 1, self._fits(x) and not self.wide
+                name, kind = f"k{x.value}", STEP
+                narrow = self._fits(x) and not self.wide
             else:
                 continue
+            self.names[id(x)], self.kinds[id(x)] = name, kind
             if narrow:
                 self.narrow.add(id(x))
         lines: list[str] = []
         self._items(self.schedule.items, lines)
-        for k, t in enumerate(self.targets):
-            value = self._block(t.root)
-            lines.append(store(value, t.dtype, t.spec, t.req, f"y{k} + base + lane", ", mask=mask" if masked else ""))
         return lines
+
+    def _stores(self, mask: str) -> list[str]:
+        place = "base + lane" if self.flat else "near"
+        return [store(self._block(t.root, BOTH), t.dtype, t.spec, t.req, f"y{k} + {place}", mask)
+                for k, t in enumerate(self.targets)]
 
     def _fits(self, x: Expr) -> bool:
         known = self.ranges.of(x)
         return known is not None and known[0] in _INT32 and known[1] in _INT32
 
-    def _block(self, x: Expr) -> str:
-        """Return x as a block of its dtype."""
-        text, kind, dtype = self.names[id(x)], self.kinds[id(x)], typed(x)
-        if kind == 2:
+    def _block(self, x: Expr, kind: int) -> str:
+        """Return x as a block of its dtype and of this kind."""
+        text, dtype, shape = self.names[id(x)], typed(x), self.shapes[kind]
+        if self.kinds[id(x)] == kind:
             return f"{text}.to(tl.int64)" if id(x) in self.narrow else text
         if x.op == CONST:
-            return f"tl.full([BLOCK], {literal(x.value, dtype)}, {tl_type(dtype)})"
+            return f"tl.full({shape}, {literal(x.value, dtype)}, {tl_type(dtype)})"
         if dtype == BOOL:
-            return f"((tl.zeros([BLOCK], tl.int32) + {text}) != 0)"
-        return f"(tl.zeros([BLOCK], {tl_type(dtype)}) + {text})"
+            return f"((tl.zeros({shape}, tl.int32) + {text}) != 0)"
+        return f"(tl.zeros({shape}, {tl_type(dtype)}) + {text})"
 
     def _items(self, items: Sequence[Item], lines: list[str]) -> None:
         for x in items:
@@ -191,25 +236,20 @@ class _Printer:
             lines.append(f"{self.names[id(x)]} = {text}")
 
     def _gather(self, x: Expr) -> str:
-        source, shape = x.value
-        mask, places = x.args[0], x.args[1:]
-        kind = max((self.kinds[id(a)] for a in places), default=0)
-        offset = self._offset(x)
-        limits = []
+        source, mask, places = x.value[0], x.args[0], x.args[1:]
+        have = kind = _union(self.kinds[id(a)] for a in places)
+        offset, limits = self._offset(x), []
         if mask is not TRUE:
-            if self.kinds[id(mask)] > kind:
-                kind = self.kinds[id(mask)]
-                offset = f"({offset or 0} + tl.zeros([{'BLOCK' if kind == 2 else '1'}], tl.int32))"
             limits.append(self.names[id(mask)])
-        if self.live and kind < 2:  # an element whose own loop has ended reads nothing
-            kind = 2
-            offset = f"({offset or 0} + tl.zeros([BLOCK], tl.int32))"
-        limits += self.live
-        if self.masked and kind == 2:
-            limits.append("mask")
+            kind = _union((kind, self.kinds[id(mask)]))
+        for text, other in self.live:  # an element whose own loop has ended reads nothing
+            limits.append(text)
+            kind = _union((kind, other))
+        if kind != have:
+            offset = f"({offset or 0} + tl.zeros({self.shapes[kind]}, tl.int32))"
+        if self.masked and kind & BOTH:
+            limits.append("mask" if kind == BOTH else "in_row" if kind == ROW else "in_column")
         self.kinds[id(x)] = kind
-        if typed(x) == INT64:
-            self.narrow.discard(id(x))
         options = f", mask={' & '.join(limits)}, other=0" if limits else ""
         return f"tl.load(x{source}{f' + {offset}' if offset else ''}{options})"
 
@@ -217,14 +257,15 @@ class _Printer:
         source, shape = x.value
         places = x.args[1:]
         if shape == self.p.shape and all(a.op == INDEX and a.value == i for i, a in enumerate(places)):
-            return "base + lane" if places else ""
+            return ("base + lane" if self.flat else "near") if places else ""
         text = ""
         for j, a in enumerate(places):
             at = self.names[id(a)]
             if id(a) not in self.narrow and self.ins[source].size <= INT32_ELEMENTS:
                 at = f"{at}.to(tl.int32)"
             if text:
-                text = f"{f'({text})' if ' ' in text else text} * {self._view_size(source, shape, j)}" + (f" + {at}" if at != "0" else "")
+                text = f"{f'({text})' if ' ' in text else text} * {self._view_size(source, shape, j)}"
+                text += f" + {at}" if at != "0" else ""
             elif at != "0":
                 text = at
         return text
@@ -235,7 +276,7 @@ class _Printer:
         return self._size(name, shape[j], last=j == len(shape) - 1)
 
     def _apply(self, x: Expr) -> str:
-        self.kinds[id(x)] = max(self.kinds[id(a)] for a in x.args)
+        self.kinds[id(x)] = _union(self.kinds[id(a)] for a in x.args)
         texts = [self.names[id(a)] for a in x.args]
         if x.op == CAST:
             source = typed(x.args[0])
@@ -245,8 +286,8 @@ class _Printer:
             return convert(texts[0], source, typed(x))
         compares = PRIMITIVES[x.op].rule == "compare"
         if compares and self.kinds[id(x)] == 0:  # the interpreter mistypes scalars
-            texts[0] = f"(tl.zeros([1], {tl_type(typed(x.args[0]))}) + {texts[0]})"
-            self.kinds[id(x)] = 1
+            texts[0] = f"(tl.zeros({self.shapes[STEP]}, {tl_type(typed(x.args[0]))}) + {texts[0]})"
+            self.kinds[id(x)] = STEP
         if typed(x) != INT64:
             return PRIMITIVES[x.op].triton.format(*texts) if compares else self.body.apply(x, texts)
         wide = [a.dtype == INT64 and id(a) not in self.narrow for a in x.args]
@@ -256,6 +297,9 @@ class _Printer:
         if x.value == "plain":
             text = f"{texts[0]} {'//' if x.op == 'quotient' else '%'} {texts[1]}"
         else:
+            if PRIMITIVES[x.op].triton.startswith("_"):  # a function's arguments are blocks
+                texts = [f"tl.full({self.shapes[STEP]}, {t}, {'tl.int32' if id(a) in self.narrow else 'tl.int64'})"
+                         if a.op == CONST else t for t, a in zip(texts, x.args)]
             text = PRIMITIVES[x.op].triton.format(*texts)
         if fits:
             self.narrow.add(id(x))
@@ -265,23 +309,33 @@ class _Printer:
 
     def _loop(self, loop: Loop, lines: list[str]) -> None:
         accs = {j: f"a{loop.number}_{j}" for j in loop.accumulators}
-        for j, (first, _) in loop.accumulators.items():
-            lines.append(f"{accs[j]} = {self._block(first)}")
+        kinds = {f.value[2]: self._kind(f) for f in loop.results}
         for x in self.order:
             if x.op == ACC and x.value[0] == loop.level and x.value[1] in accs:
-                self.names[id(x)], self.kinds[id(x)] = accs[x.value[1]], 2
+                kinds[x.value[1]] = self._kind(x)
+                self.names[id(x)], self.kinds[id(x)] = accs[x.value[1]], self._kind(x)
+        for j, (first, _) in loop.accumulators.items():
+            lines.append(f"{accs[j]} = {self._block(first, kinds[j])}")
         extent, kind = self.names[id(loop.extent)], self.kinds[id(loop.extent)]
-        end, live = extent if kind == 0 else f"tl.max({extent}, 0)", f"(k{loop.level} < {extent})"
-        self.live += [live] * (kind == 2)
-        inner = [f"k{loop.level} = l{loop.level} + tl.zeros([1], {'tl.int32' if not self.wide else 'tl.int64'})"]
+        end, live = f"tl.max({extent})" if kind else extent, f"(k{loop.level} < {extent})"
+        uneven = bool(kind & BOTH)
+        self.live += [(live, kind)] * uneven
+        step = f"tl.zeros({self.shapes[STEP]}, {'tl.int64' if self.wide else 'tl.int32'})"
+        inner = [f"k{loop.level} = l{loop.level} + {step}"]
         self._items(loop.items, inner)
         for j, (_, new) in loop.accumulators.items():
-            value = self._block(new)
-            if kind == 2:
-                value = f"tl.where({live}, {value}, {accs[j]})"
-            inner.append(f"b{loop.number}_{j} = {value}")
-        del self.live[len(self.live) - (kind == 2):]
+            value = self._block(new, kinds[j])
+            inner.append(f"b{loop.number}_{j} = {f'tl.where({live}, {value}, {accs[j]})' if uneven else value}")
+        del self.live[len(self.live) - uneven:]
         inner += [f"{accs[j]} = b{loop.number}_{j}" for j in accs]
         lines += [f"for l{loop.level} in range(0, {end}):", *indent(inner)]
         for x in loop.results:
-            self.names[id(x)], self.kinds[id(x)] = accs[x.value[2]], 2
+            self.names[id(x)], self.kinds[id(x)] = accs[x.value[2]], kinds[x.value[2]]
+
+
+def _union(kinds: Iterable[int]) -> int:
+    """Return the kind of what is computed from values of these kinds."""
+    found = 0
+    for kind in kinds:
+        found |= kind
+    return found & BOTH or found

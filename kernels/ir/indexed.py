@@ -45,7 +45,8 @@ def as_index(x: Any, what: str) -> Expr:
     """Return x as int64. Raises TraceError for a number with a fraction or a float."""
     e = as_expr(x)
     if e.dtype is not None and is_float(e.dtype):
-        raise TraceError(f"{what}: an index must be an integer, not {e.dtype} ({caller()}). Convert it: floor(x).astype('int64').")
+        raise TraceError(f"{what}: an index must be an integer, not {e.dtype} ({caller()}). Convert it with "
+                         f"floor(x).astype('int64').")
     if e.op == CONST and isinstance(e.value, float):
         raise TraceError(f"{what}: index {e.value} is not an integer ({caller()}).")
     return cast(e, INT64)
@@ -149,6 +150,32 @@ def free_levels(roots: Sequence[Expr]) -> dict[int, frozenset[int]]:
     return free
 
 
+def axes_of(order: Sequence[Expr], own: Callable[[Expr], frozenset[int]] = lambda x: frozenset()) -> dict[int, frozenset[int]]:
+    """Return, by id of each node, the axes of the output along which its value may differ.
+
+    order: nodes, arguments before their users; own: the axes of a node besides those of its arguments.
+    """
+    axes: dict[int, frozenset[int]] = {}
+    accs: dict[tuple[int, int], frozenset[int]] = {}
+    while True:
+        before = dict(accs)
+        for x in order:
+            found = own(x).union(*(axes[id(a)] for a in x.args))
+            if x.op == INDEX:
+                found = frozenset((x.value,))
+            elif x.op == ACC:
+                found = accs.get(x.value, frozenset())
+            elif x.op == FOLD:
+                level, n, j = x.value
+                for i in range(n):
+                    new = axes[id(x.args[0])] | axes[id(x.args[1 + i])] | axes[id(x.args[1 + n + i])]
+                    accs[level, i] = accs.get((level, i), frozenset()) | new
+                found = accs[level, j]
+            axes[id(x)] = found
+        if accs == before:
+            return axes
+
+
 # ---- programs ---------------------------------------------------------------------------------------------------------
 @dataclass(frozen=True, eq=False)
 class IndexedProgram:
@@ -247,7 +274,7 @@ class Ranges:
         if x.op == "abs":
             return 0 if a <= 0 <= b else min(abs(a), abs(b)), max(abs(a), abs(b))
         if x.op == "mod" and c > 0:
-            return (a, b) if 0 <= a and b < c else (0, d - 1)
+            return (a, b) if a >= 0 and b < c else (0, d - 1)
         if x.op == "quotient" and c > 0 and a >= 0:
             return a // d, b // c
         return _compared(x.op, (a, b), (c, d))
@@ -355,6 +382,15 @@ def _drop_ones(p: IndexedProgram) -> IndexedProgram:
     return IndexedProgram(_changed(p.roots, change), tuple(p.shape[a] for a in kept), p.scalars)
 
 
+def _in_step(p: IndexedProgram, x: Expr, j: int, axis: int) -> bool:
+    """Return whether gather x reads its axis j at the index along an output's axis of the same size."""
+    shape = x.value[1]
+    if not (0 <= j < len(shape) and 0 <= axis < len(p.shape)):
+        return False
+    place = x.args[1 + j]
+    return place.op == INDEX and place.value == axis and shape[j] == p.shape[axis]
+
+
 def _merge_axes(p: IndexedProgram) -> IndexedProgram:
     """Return p with neighbouring axes merged that every gather reads as neighbouring axes of the same sizes."""
     rank = len(p.shape)
@@ -376,14 +412,9 @@ def _merge_axes(p: IndexedProgram) -> IndexedProgram:
             if x.op != GATHER or i == 0:
                 apart(a.value)
                 continue
-            places, shape = x.args[1:], x.value[1]
-
-            def steady(j: int, axis: int) -> bool:
-                return (0 <= j < len(shape) and 0 <= axis < rank and places[j].op == INDEX and places[j].value == axis
-                        and shape[j] == p.shape[axis])
-
-            here = steady(i - 1, a.value)
-            apart(a.value, left=not (here and steady(i - 2, a.value - 1)), right=not (here and steady(i, a.value + 1)))
+            here = _in_step(p, x, i - 1, a.value)
+            apart(a.value, left=not (here and _in_step(p, x, i - 2, a.value - 1)),
+                  right=not (here and _in_step(p, x, i, a.value + 1)))
     if not any(joins):
         return p
     first: list[int] = []  # of each axis: the new axis; and the first old axis of each new one
