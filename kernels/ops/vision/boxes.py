@@ -1,22 +1,37 @@
 """box_iou, box_nms, bipartite_matching, box_encode, box_decode: compare, filter, match and encode bounding boxes.
 
-A box is [left, top, right, bottom] ("corner") or [x, y, width, height] around its centre ("center"). Each selection depends
-on earlier ones, so these operators run on the host with NumPy.
+A box is [left, top, right, bottom] ("corner") or [x, y, width, height] around its centre ("center").
 """
 
 from __future__ import annotations
 
 import math
-from typing import Literal
+from collections.abc import Sequence
+from typing import Any, Literal
 
 import numpy as np
 
-from ....errors import ParameterError, ShapeError
+from ....dtype import is_float
+from ....errors import DTypeError, ParameterError, ShapeError
 from ...declare.host_op import HostOp
-from ...declare.operator_property import KnownShapes, Shapes
+from ...declare.numpy_op import NumpyOp
+from ...declare.operator_property import Dtypes, KnownShapes, Shapes, gpu_module
 from ...declare.property_op import register_operator
+from ...kernel import KernelFunction
+from ...op import Req, Reqs, Shape, Specs
+from ..tensor.data_movement import layout, whole
 
 Format = Literal["corner", "center"]
+
+
+class Selection(NumpyOp):
+    """Base class: a selection among boxes or pairs, each depending on earlier ones. All arrays have one floating dtype."""
+
+    def infer_type(self, in_type: Dtypes, out_type: Dtypes) -> tuple[Dtypes, Dtypes, Dtypes] | None:
+        for name, dtype in zip(self.list_arguments(), in_type):
+            if dtype is not None and not is_float(dtype):
+                raise DTypeError(f"{self.name}: {name} is {dtype}. Boxes and scores must be floats; cast them first.")
+        return super().infer_type(in_type, out_type)
 
 
 def corners(boxes: np.ndarray, form: str) -> np.ndarray:
@@ -104,8 +119,13 @@ class BoxIou(HostOp):
         return overlaps(a, b).reshape(*arrays[0].shape[:-1], *arrays[1].shape[:-1])
 
 
+def _rows(shape: Shape) -> tuple[int, int, int]:
+    """Return shape [..., n, width] as three numbers."""
+    return math.prod(shape[:-2]), shape[-2], shape[-1]
+
+
 @register_operator("_contrib_box_nms", aliases=("_contrib_box_non_maximum_suppression",))
-class BoxNms(HostOp):
+class BoxNms(Selection):
     """Non-maximum suppression: the boxes that do not overlap a better box of their class by more than overlap_thresh.
 
     Kept rows come first, best first; the other rows are -1.
@@ -155,7 +175,7 @@ class BoxNms(HostOp):
         return rows[~suppressed(boxes, kinds, self.overlap_thresh)]
 
     def compute(self, *arrays: np.ndarray) -> tuple[np.ndarray, ...]:
-        x = arrays[0].reshape(-1, *arrays[0].shape[-2:])
+        x = arrays[0].reshape(_rows(arrays[0].shape))
         y, index = np.full(x.shape, -1, x.dtype), np.full(x.shape[:2], -1, np.int32)
         box = slice(self.coord_start, self.coord_start + 4)
         for b, rows in enumerate(map(self._kept, x)):
@@ -172,9 +192,26 @@ class BoxNms(HostOp):
         flat[outer, index[outer, row]] = dy[0].reshape(flat.shape)[outer, row]
         return dx
 
+    def gpu_forward(self, ins: Specs, outs: Specs, reqs: Reqs) -> KernelFunction:
+        module, rows, n = gpu_module("vision.triton_boxes"), _rows(ins[0].shape), ins[0].shape[-2]
+
+        def kernel(run: Any, inputs: Sequence[Any], outputs: Sequence[Any]) -> None:
+            y, index = (module.written(run, *given) for given in zip(outputs, reqs, outs))
+            module.nms(run, rows, inputs[0], y, index, score=self.score_index, box=self.coord_start, kind=self.id_index,
+                       background=self.background_id, least=float(self.valid_thresh), most=self.topk if self.topk > 0 else n,
+                       threshold=float(self.overlap_thresh), apart=self.id_index >= 0 and not self.force_suppress,
+                       center=self.in_format == "center", form=self.out_format if self.out_format != self.in_format else "",
+                       add=reqs[0] == Req.ADD)
+
+        return kernel
+
+    def gpu_backward(self, ins: Specs, outs: Specs, reqs: Reqs) -> KernelFunction:
+        module, rows = gpu_module("vision.triton_boxes"), _rows(outs[0].shape)
+        return lambda run, inputs, outputs: module.nms_backward(run, rows, *inputs, outputs[0], add=reqs[0] == Req.ADD)
+
 
 @register_operator("_contrib_bipartite_matching")
-class BipartiteMatching(HostOp):
+class BipartiteMatching(Selection):
     """Greedy matching of rows and columns by score, each at most once.
 
     data: [..., n, m] scores. is_ascend: smaller scores are better. threshold: the worst score of a match. topk > 0: stop
@@ -195,7 +232,7 @@ class BipartiteMatching(HostOp):
         return [x[:-1], (*x[:-2], x[-1])]
 
     def compute(self, *arrays: np.ndarray) -> tuple[np.ndarray, ...]:
-        x = arrays[0].reshape(-1, *arrays[0].shape[-2:])
+        x = arrays[0].reshape(_rows(arrays[0].shape))
         rows, columns = np.full(x.shape[:2], -1, x.dtype), np.full((len(x), x.shape[2]), -1, x.dtype)
         for b, scores in enumerate(x):
             pairs = 0
@@ -210,6 +247,19 @@ class BipartiteMatching(HostOp):
                         break
         shape = arrays[0].shape
         return rows.reshape(shape[:-1]), columns.reshape(*shape[:-2], shape[-1])
+
+    def gpu_forward(self, ins: Specs, outs: Specs, reqs: Reqs) -> KernelFunction:
+        module, copy, sizes = gpu_module("vision.triton_boxes"), gpu_module("tensor.triton_copy"), _rows(ins[0].shape)
+        stores = [copy.plan(dense, dense, r == Req.ADD) for s, r in zip(outs, reqs) for dense in (layout(s.shape, whole),)]
+
+        def kernel(run: Any, inputs: Sequence[Any], outputs: Sequence[Any]) -> None:
+            found = module.match(run, sizes, inputs[0], float(self.threshold), up=self.is_ascend,
+                                 rounds=self.topk + 1 if self.topk > 0 else min(sizes[1:]))
+            for store, numbers, out, req in zip(stores, found, outputs, reqs):
+                if req != Req.NULL:
+                    store(run, numbers, out)
+
+        return kernel
 
 
 @register_operator("_contrib_box_encode")

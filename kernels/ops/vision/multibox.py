@@ -1,19 +1,23 @@
 """MultiBoxPrior, MultiBoxTarget, MultiBoxDetection: the boxes of a single-shot detector (SSD), from anchors to detections.
 
-Boxes are [left, top, right, bottom] as fractions of the image. Computed on the host: each selection depends on earlier ones.
+Boxes are [left, top, right, bottom] as fractions of the image.
 Source: Liu et al. 2016, SSD, arXiv:1512.02325.
 """
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from typing import Any
+
 import numpy as np
 
 from ....errors import ParameterError, ShapeError
 from ...declare.host_op import HostOp
-from ...declare.operator_property import KnownShapes, Shapes
+from ...declare.operator_property import KnownShapes, Shapes, gpu_module
 from ...declare.property_op import register_operator
-from ...op import Shape
-from .boxes import centers, decoded, encoded, overlaps, suppressed
+from ...kernel import KernelFunction
+from ...op import Req, Reqs, Shape, Specs
+from .boxes import Selection, centers, decoded, encoded, overlaps, suppressed
 
 
 @register_operator("_contrib_MultiBoxPrior")
@@ -63,7 +67,7 @@ def _anchors(name: str, anchors: Shape) -> int:
 
 
 @register_operator("_contrib_MultiBoxTarget")
-class MultiBoxTarget(HostOp):
+class MultiBoxTarget(Selection):
     """Training targets of a detector for each anchor.
 
     anchor: [1, n, 4]; label: [b, m, 5 or more], each row class, left, top, right, bottom; unused rows at the end
@@ -139,9 +143,22 @@ class MultiBoxTarget(HostOp):
             target[i, taken] = code / np.array(self.variances, np.float32)
         return target.reshape(b, -1), mask.reshape(b, -1), kinds
 
+    def gpu_forward(self, ins: Specs, outs: Specs, reqs: Reqs) -> KernelFunction:
+        module, boxes = gpu_module("vision.triton_multibox"), gpu_module("vision.triton_boxes")
+        (_, n, _), (b, m, width), (_, classes, _) = (s.shape for s in ins)
+
+        def kernel(run: Any, inputs: Sequence[Any], outputs: Sequence[Any]) -> None:
+            made = [boxes.written(run, *given) for given in zip(outputs, reqs, outs)]
+            module.targets(run, (b, n, m, width, classes), inputs, made, [r == Req.ADD for r in reqs],
+                           threshold=float(self.overlap_threshold), ignored=float(self.ignore_label),
+                           ratio=float(self.negative_mining_ratio), mining=float(self.negative_mining_thresh),
+                           variances=self.variances)
+
+        return kernel
+
 
 @register_operator("_contrib_MultiBoxDetection")
-class MultiBoxDetection(HostOp):
+class MultiBoxDetection(Selection):
     """Detections: the best class and the box of each anchor after non-maximum suppression, best first.
 
     cls_prob: [b, classes + 1, n], background first; loc_pred: [b, n · 4]; anchor: [1, n, 4]. threshold: drop detections with a
@@ -191,3 +208,11 @@ class MultiBoxDetection(HostOp):
                 top[suppressed(top[:, 2:], kinds, self.nms_threshold, inclusive=True), 0] = -1
                 made[len(top):, 0] = -1
         return out
+
+    def gpu_forward(self, ins: Specs, outs: Specs, reqs: Reqs) -> KernelFunction:
+        module = gpu_module("vision.triton_multibox")
+        b, classes, n = ins[0].shape
+        top = 0 if not 0 < self.nms_threshold <= 1 else min(self.nms_topk, n) if self.nms_topk > 0 else n
+        return lambda run, inputs, outputs: module.detections(
+            run, (b, n, classes), *inputs, outputs[0], least=float(self.threshold), threshold=float(self.nms_threshold), top=top,
+            apart=not self.force_suppress, clip=self.clip, variances=self.variances, add=reqs[0] == Req.ADD)

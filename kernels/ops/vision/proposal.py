@@ -1,19 +1,23 @@
 """Proposal and MultiProposal: the most likely object regions of a region proposal network.
 
-Computed on the host with NumPy. Source: Ren, He, Girshick, Sun 2015, Faster R-CNN, arXiv:1506.01497.
+Source: Ren, He, Girshick, Sun 2015, Faster R-CNN, arXiv:1506.01497.
 """
 
 from __future__ import annotations
 
-from typing import ClassVar
+import math
+from collections.abc import Sequence
+from typing import Any, ClassVar
 
 import numpy as np
 
 from ....errors import ParameterError, ShapeError
-from ...declare.host_op import HostOp, known
-from ...declare.operator_property import Shapes
+from ...declare.host_op import known
+from ...declare.operator_property import Shapes, gpu_module
 from ...declare.property_op import register_operator
-from .boxes import suppressed
+from ...kernel import KernelFunction
+from ...op import Req, Reqs, Specs
+from .boxes import Selection, suppressed
 
 
 def base_anchors(stride: int, ratios: tuple[float, ...], scales: tuple[float, ...]) -> np.ndarray:
@@ -29,7 +33,7 @@ def base_anchors(stride: int, ratios: tuple[float, ...], scales: tuple[float, ..
 
 
 @register_operator("_contrib_Proposal")
-class Proposal(HostOp):
+class Proposal(Selection):
     """Regions [image, left, top, right, bottom], in pixels with the last included, best first; with output_score also [.., 1].
 
     cls_prob: [1, 2 · anchors, h, w], probabilities of background, then of an object; bbox_pred: [1, 4 · anchors, h, w];
@@ -72,6 +76,8 @@ class Proposal(HostOp):
         if len(scores) != 4 or scores[1] != 2 * anchors or (not self.whole_batch and scores[0] != 1):
             raise ShapeError(f"{self.name}: cls_prob {scores} must be [{'n' if self.whole_batch else 1}, {2 * anchors}, h, w]: "
                              f"two for each of {anchors} anchors.")
+        if not math.prod(scores):
+            raise ShapeError(f"{self.name}: cls_prob {scores} has no elements. It must hold an image with a row and a column.")
         n = scores[0]
         rows = n * self.rpn_post_nms_top_n
         ins: Shapes = [scores, (n, 4 * anchors, *scores[2:]), (n, 3)]
@@ -117,6 +123,19 @@ class Proposal(HostOp):
         kept = order[~suppressed(boxes[order], None, self.threshold, pixel=1, enough=self.rpn_post_nms_top_n)]
         rows = kept[np.arange(self.rpn_post_nms_top_n) % len(kept)]
         return np.concatenate([np.full((len(rows), 1), number, np.float32), boxes[rows]], 1), score[rows, None]
+
+    def gpu_forward(self, ins: Specs, outs: Specs, reqs: Reqs) -> KernelFunction:
+        module, boxes = gpu_module("vision.triton_proposal"), gpu_module("vision.triton_boxes")
+        anchors = base_anchors(self.feature_stride, self.ratios, self.scales)
+        before = self.rpn_pre_nms_top_n if self.rpn_pre_nms_top_n > 0 else len(anchors) * math.prod(ins[0].shape[2:])
+
+        def kernel(run: Any, inputs: Sequence[Any], outputs: Sequence[Any]) -> None:
+            made = [boxes.written(run, *given) for given in zip(outputs, reqs, outs)]
+            module.proposals(run, inputs, anchors, made, [r == Req.ADD for r in reqs], stride=self.feature_stride,
+                             least=float(max(self.rpn_min_size, 1)), before=before, after=self.rpn_post_nms_top_n,
+                             threshold=float(self.threshold), iou_loss=self.iou_loss)
+
+        return kernel
 
 
 @register_operator("_contrib_MultiProposal")
