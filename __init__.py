@@ -30,6 +30,7 @@ from .kernels import Array as Array
 from .kernels import Axes as Axes
 from .kernels import Float as Float
 from .kernels import Ints as Ints
+from .kernels import Range as Range
 from .kernels import Scalar as Scalar
 from .kernels import indexed as indexed
 from .kernels import reduction as reduction

@@ -22,3 +22,4 @@ from .op import compiled_static as compiled_static
 from .op import get as get
 from .op import register as register
 from .op import registered as registered
+from .params import Range as Range

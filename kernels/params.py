@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import inspect
 import types
 import typing
 from collections.abc import Mapping, Sequence
@@ -20,6 +21,41 @@ REQUIRED: Any = type("Required", (), {"__repr__": lambda self: "required"})()
 IGNORED = frozenset({"workspace", "cudnn_off", "cudnn_tune", "ctx_group", "lr_mult", "wd_mult", "force_mirroring", "name"})
 
 
+class Range:
+    """The allowed values of a number, ends included: `p: Range(0, 1) = 0.5`, `k: Annotated[int, Range(1, 100), "neighbours"]`.
+
+    low, high: None for no end. NaN is in no range.
+    """
+
+    __slots__ = ("high", "low")
+
+    def __init__(self, low: float | None = None, high: float | None = None):
+        ends = [e for e in (low, high) if e is not None]
+        numbers = all(isinstance(e, (int, float)) and not isinstance(e, bool) and e == e for e in ends)
+        if not ends or not numbers or ends != sorted(ends):
+            raise ParameterError(f"Range: {low!r}, {high!r} are not the ends of a range. Give the smallest number, the largest "
+                                 f"one, or None for one of them.")
+        self.low, self.high = low, high
+
+    def __contains__(self, value: object) -> bool:
+        return isinstance(value, (int, float)) and value == value and (self.low is None or value >= self.low) and (
+            self.high is None or value <= self.high)
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, Range) and (self.low, self.high) == (other.low, other.high)
+
+    def __hash__(self) -> int:
+        return hash((self.low, self.high))
+
+    def __str__(self) -> str:
+        if self.low is None or self.high is None:
+            return f"at most {self.high}" if self.low is None else f"at least {self.low}"
+        return f"from {self.low} to {self.high}"
+
+    def __repr__(self) -> str:
+        return f"Range({self.low!r}, {self.high!r})"
+
+
 @dataclass(frozen=True, slots=True)
 class Param:
     """One keyword parameter of an operator.
@@ -29,6 +65,7 @@ class Param:
               so that a new value needs no new kernel.
     default:  REQUIRED if it must be given. None is always allowed where it is the default.
     choices:  the allowed strings, if they are few.
+    range:    the allowed numbers; of each in a tuple.
     """
 
     name: str
@@ -36,6 +73,7 @@ class Param:
     default: Any = REQUIRED
     choices: tuple[str, ...] = ()
     doc: str = ""
+    range: Range | None = None
 
 
 _KINDS: dict[Any, str] = {int: "int", float: "float", bool: "bool", str: "str", tuple: "shape", np.dtype: "dtype", Any: "any"}
@@ -44,7 +82,23 @@ _KINDS: dict[Any, str] = {int: "int", float: "float", bool: "bool", str: "str", 
 def declared_param(op: str, name: str, hint: Any, default: Any = REQUIRED) -> Param:
     """Return the parameter that a type hint declares. Raises OperatorError for a type that is not supported."""
     options = typing.get_args(hint) if typing.get_origin(hint) in (typing.Union, types.UnionType) else (hint,)
-    base = next(o for o in options if o is not type(None))
+    base: Any = next(o for o in options if o is not type(None))
+    notes: list[Any] = []
+    if isinstance(base, Range):
+        notes, base = [base], int if isinstance(default, int) else float
+    while typing.get_origin(base) is typing.Annotated and base.__metadata__[0] not in list(_PARSERS):
+        notes += base.__metadata__
+        base = base.__origin__
+    if typing.get_origin(base) is typing.Annotated:
+        notes += base.__metadata__[1:]
+    elif typing.get_origin(base) in (typing.Union, types.UnionType):  # Annotated[float | None, …]
+        base = next(o for o in typing.get_args(base) if o is not type(None))
+    ranges = [n for n in notes if isinstance(n, Range)]
+    doc = " ".join(inspect.cleandoc(n) for n in notes if isinstance(n, str))
+    unknown = [n for n in notes if not isinstance(n, (Range, str))]
+    if len(ranges) > 1 or unknown:
+        raise OperatorError(f"{op}: parameter {name!r} is annotated with {(unknown or ranges)[-1]!r}. Annotate it with one Range "
+                            f"and a description.")
     origin, inside = typing.get_origin(base), typing.get_args(base)
     choices: tuple[str, ...] = ()
     if origin is typing.Annotated:
@@ -58,7 +112,34 @@ def declared_param(op: str, name: str, hint: Any, default: Any = REQUIRED) -> Pa
     else:
         raise OperatorError(f"{op}: parameter {name!r} has the type {hint}. Use int, float, bool, str, a Literal of strings, a "
                             f"tuple of ints or floats, np.dtype, Any, or Scalar; each may be `| None`.")
-    return Param(name, kind, default, choices)
+    made = Param(name, kind, default, choices, doc, ranges[0] if ranges else None)
+    if made.range is not None and kind not in _NUMBERS:
+        raise OperatorError(f"{op}: parameter {name!r} is no number, and has the range {made.range}. A range goes with int, "
+                            f"float, Scalar, or a tuple of them.")
+    if made.range is not None and default is not REQUIRED and default is not None:
+        _check_range(op, made, default)
+    return made
+
+
+_NUMBERS = ("int", "float", "scalar", "shape", "floats")
+
+
+def _check_range(op: str, d: Param, value: Any) -> None:
+    """Raise ParameterError unless value, or each in it, is in the range of d."""
+    if d.range is not None and any(v not in d.range for v in (value if isinstance(value, tuple) else (value,))):
+        raise ParameterError(f"{op}: {d.name}={value!r} is out of its range: {d.range}.")
+
+
+_SPOKEN = {"shape": "shape (a tuple of ints, or one)", "bounds": "tuple of ints and None", "floats": "tuple of floats",
+           "scalar": "float", "any": "value"}
+
+
+def describe(d: Param) -> str:
+    """Return a line about a parameter: its type, the allowed values, its default and its description."""
+    default = "required" if d.default is REQUIRED else f"default {d.default!r}"
+    choices = f", one of {', '.join(map(repr, d.choices))}" if d.choices else ""
+    limits = f" {d.range}" if d.range is not None else ""
+    return f"{d.name}: {_SPOKEN.get(d.kind, d.kind)}{limits}{choices}, {default}.{' ' + d.doc if d.doc else ''}"
 
 
 class Params(Mapping[str, Any]):
@@ -136,6 +217,8 @@ def parse_value(op: str, d: Param, value: object) -> Any:
         raise _wrong(op, d, value) from None
     if d.choices and result not in d.choices:
         raise ParameterError(f"{op}: {d.name}={result!r} is not one of {', '.join(map(repr, d.choices))}.")
+    if d.range is not None:
+        _check_range(op, d, result)
     return result
 
 

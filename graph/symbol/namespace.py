@@ -15,7 +15,7 @@ from ...dtype import as_dtype
 from ...errors import GraphError
 from ...kernels import op as ops
 from ...kernels.op import Op, ShapeLike
-from ...kernels.params import format_value
+from ...kernels.params import describe, format_value
 from ...ndarray.dispatch.arguments import array_names
 from ...ndarray.functions.namespace import Namespace, attribute
 from ...ndarray.functions.namespace import signature as array_signature
@@ -47,7 +47,8 @@ def _function(op: Op, name: str) -> Callable[..., Symbol]:
         return create(op, args, kwargs, hint=name.lower())
 
     make.__name__ = make.__qualname__ = name
-    make.__doc__ = f"{op.doc or op.name}\n\nname, attr: of the node. Returns: a Symbol."
+    lines = [op.doc or op.name, "", *(describe(d) for d in op.params if d.name != "num_args")]
+    make.__doc__ = "\n".join([*lines, "name, attr: of the node. Returns: a Symbol."])
     make.__signature__ = signature(op)  # type: ignore[attr-defined]
     return make
 

@@ -69,7 +69,8 @@ class Trace:
         first = len(self.specs)
         self.specs += outs
         numbers = tuple(range(first, len(self.specs)))
-        draws = op.count_draws(p, [self.specs[a.number] for a in ins]) if isinstance(op, Composite) else op.num_random(p, outs)
+        draws = op.count_draws(p, [self.specs[a.number] for a in ins]) if isinstance(op, Composite) else \
+            op.random_count(p, [self.specs[a.number] for a in ins], outs)
         self.steps.append(TraceStep(op, p, tuple(a.number for a in ins), numbers, self.draws, draws))
         self.draws += draws
         return [TracedValue(self, n) for n in numbers]

@@ -23,7 +23,7 @@ import numpy as np
 from numpy.typing import DTypeLike
 
 from ...cache import Cache
-from ...dtype import float32, float64
+from ...dtype import as_dtype, float32, float64
 from ...errors import DTypeError, OperatorError
 from .. import op as registry
 from ..ir.coalesce import full_shape
@@ -32,7 +32,7 @@ from ..ir.expr import LOAD, PARAM, Expr, Operand, as_expr, caller, load, param
 from ..ir.primitives import PRIMITIVES
 from ..kernel import Kernel
 from ..op import Dtypes, Expression, Gradient, Need, NumpyFunction, Reqs, Shapes, Spec, Specs
-from ..params import REQUIRED, Param, Params, declared_param
+from ..params import REQUIRED, Param, Params, declared_param, describe
 from .rules import Rule, answered_dtypes, answered_shapes
 from .traced import GradientOp, TracedOp, broadcast_shapes, kept_dtype
 
@@ -61,6 +61,7 @@ class SimpleOp(TracedOp):
         self._gradient_body: Callable[..., Any] | None = None
         self.input_names, declared = signature(self.name, body)
         self.params = tuple(params) or declared
+        self.__doc__ = "\n".join([self.doc or f"The operator {self.name}.", "", *map(describe, self.params)]).rstrip()
         if combine not in COMBINES:
             raise OperatorError(f"{self.name}: combine={combine!r} is none of {', '.join(COMBINES)}.")
         self.combine, self.folds = combine, shape is not None
@@ -114,6 +115,8 @@ class SimpleOp(TracedOp):
         return len(self.shown(p))
 
     def kept_draws(self, p: Params) -> tuple[int, ...]:
+        if self._gradient_body is not None:  # it asks for outputs alone
+            return ()
         e = self._sampled(p)
         gradient = None if e is None or not e.draws else self.gradient_of(p)
         return getattr(gradient.op, "draws", ()) if gradient is not None else ()
@@ -210,9 +213,13 @@ class SimpleOp(TracedOp):
     def draw_dtype(self, p: Params, dtypes: Sequence[np.dtype]) -> np.dtype:
         if self._dtype_rule is None:
             return self.result_dtype(p, dtypes)
-        names = self._shown or ("output",)
-        found = answered_dtypes(self._dtype_rule, p, dtypes, [None] * len(names), names)[1][0] if self._shown else None
-        return self.result_dtype(p, dtypes) if found is None else found
+        answer = self._dtype_rule.ask(p, dtypes, [None] * len(self._shown))  # how many results there are is not known yet
+        if isinstance(answer, tuple) and answer and all(isinstance(a, list) for a in answer):
+            answer = answer[-1]
+        for first in (answer, answer[0] if isinstance(answer, (list, tuple)) and answer else None):
+            if isinstance(first, (str, type, np.dtype)):
+                return as_dtype(first)
+        return self.result_dtype(p, dtypes)
 
     def result_dtype(self, p: Params, dtypes: Sequence[np.dtype]) -> np.dtype:
         return next((d for n, d in zip(self.input_names, dtypes) if n not in self.free), super().result_dtype(p, dtypes))

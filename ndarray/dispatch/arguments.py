@@ -13,7 +13,7 @@ from ...errors import DTypeError, MXNetError, OperatorError
 from ...kernels.cpu.errstate import prepared
 from ...kernels.declare.composite import TracedValue
 from ...kernels.op import Op, Req
-from ...kernels.params import REQUIRED, Params
+from ...kernels.params import REQUIRED, Param, Params
 from ..autograd.tape import Seen, state
 from ..core.array_core import ArrayCore
 from .invoke import invoke, overwritten, run_plan
@@ -54,9 +54,15 @@ def array_names(op: Op) -> tuple[str, ...]:
     return (op.input_names or ("data",)) if p is None else (*op.arguments(p), *op.auxiliaries(p))
 
 
+def _within(d: Param, value: Any) -> Any:
+    """Return value, or an end of the parameter's range if it is outside of that."""
+    ends = [] if d.range is None or isinstance(value, tuple) or value in d.range else [d.range.low, d.range.high]
+    return next((e for e in ends if e is not None), value)
+
+
 def sample(op: Op) -> Params | None:
     """Return parameters of op: its defaults, and plausible values for required ones; None if op refuses them."""
-    given = {d.name: d.choices[0] if d.choices else _SAMPLES.get(d.kind, i + 1)
+    given = {d.name: d.choices[0] if d.choices else _within(d, _SAMPLES.get(d.kind, i + 1))
              for i, d in enumerate(op.params) if d.default is REQUIRED}
     try:
         return op.parse(given)

@@ -10,7 +10,7 @@ from typing import Any
 from ...errors import OperatorError, nearest
 from ...kernels import op as registry
 from ...kernels.op import Op
-from ...kernels.params import REQUIRED
+from ...kernels.params import REQUIRED, describe
 from ..dispatch.arguments import array_names, is_variadic, operator_function, sample
 
 
@@ -56,21 +56,12 @@ def document(op: Op) -> str:
     states = () if p is None else op.auxiliaries(p)
     spoken = ", ".join(f"{n} (a state: changed in place)" if n in states else n for n in array_names(op))
     lines.append(f"Arrays: {'any number, of one dtype, by position or as a list' if is_variadic(op) else spoken or 'none'}.")
-    for d in op.params:
-        if d.name == "num_args":
-            continue
-        default = "required" if d.default is REQUIRED else f"default {d.default!r}"
-        choices = f", one of {', '.join(map(repr, d.choices))}" if d.choices else ""
-        lines.append(f"{d.name}: {_SPOKEN.get(d.kind, d.kind)}{choices}, {default}.{' ' + d.doc if d.doc else ''}")
+    lines += [describe(d) for d in op.params if d.name != "num_args"]
     lines.append("out: the array (or list of them) to write to instead of a new one. name: ignored, for MXNet's sake.")
     results = result_names(op)
     several = f"a list: {', '.join(results)}" if results else "one array or a list, as the parameters say"
     lines.append(f"Returns: {'an array' if len(results) == 1 else several}.")
     return "\n".join(lines).rstrip()
-
-
-_SPOKEN = {"shape": "shape (a tuple of ints, or one)", "bounds": "tuple of ints and None", "floats": "tuple of floats",
-           "scalar": "float", "any": "value"}
 
 
 def result_names(op: Op) -> tuple[str, ...]:

@@ -292,7 +292,10 @@ def test_errors():
 
     with pytest.raises(MXNetError, match=r"_test_drawing_gradient: the gradient draws random numbers \(test_draws.py:\d+\); its "
                                          r"numbers would not be those of the forward pass. Return the draw as an output"):
-        drawing_gradient(mx.nd.ones((2,)))
+        x = mx.nd.ones((2,))
+        x.attach_grad()
+        with mx.autograd.record():
+            drawing_gradient(x).backward()
 
     @mx.reduction(name="_test_drawing_reduction", combine="add", replace=True)
     def drawing_reduction(x):
