@@ -1,9 +1,10 @@
-"""Forty operators at three sizes, beside MXNet and torch on the CPU with two threads each.
+"""A hundred operators at three sizes, beside MXNet and torch, or another state of Tritium, on the CPU with two threads each.
 
-    python perf/bench_ops.py [--mxnet PYTHON] [--torch PYTHON] [--only NAME] [--pairs 3]
+    python perf/bench_ops.py [--mxnet PYTHON] [--torch PYTHON] [--base FOLDER] [--only NAME] [--pairs 3]
 
 JSON lines: seconds per call of each operator and package; then how many times as fast as each peer, by operator; then
-the geometric mean by group. Each call waits for its result. Peers run in turn with ours.
+the geometric mean by group. Each call waits for its result. Peers run in turn with ours. Names that end in "step" are a
+forward and a backward. Torch takes part where it has the same function.
 """
 
 from __future__ import annotations
@@ -13,6 +14,7 @@ import math
 import os
 import sys
 from collections.abc import Callable
+from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
@@ -20,6 +22,7 @@ import common
 
 SIZES = {"small": 1 << 10, "medium": 1 << 17, "large": 1 << 22}  # elements of the largest array
 ROUNDS = 5
+ROUND = 0.1  # seconds that a round takes at most, unless one call takes longer
 
 Shapes = Callable[[int], list[tuple[int, ...]]]
 
@@ -60,8 +63,42 @@ def normed(n: int) -> list[tuple[int, ...]]:
     return [*square(n), *[(square(n)[0][1],)] * 2]
 
 
-#: group, operator, shapes, with MXNet's names (F is mx.nd), in torch (F is torch)
-TABLE: list[tuple[str, str, Shapes, Callable[..., Any], Callable[..., Any]]] = [
+def classes(n: int) -> list[tuple[int, ...]]:
+    """Scores, and numbers below 1 for the labels of the rows."""
+    (s,) = square(n)
+    return [s, s[:1]]
+
+
+def scaled(n: int) -> list[tuple[int, ...]]:
+    return [*images(n), (16,), (16,)]
+
+
+def moving(n: int) -> list[tuple[int, ...]]:
+    return [*images(n), *[(16,)] * 4]
+
+
+def sequences(n: int) -> list[tuple[int, ...]]:
+    """[time, batch, channels], and numbers below 1 for the lengths."""
+    return [(16, max(1, n // 512), 32), (max(1, n // 512),)]
+
+
+def regions(n: int) -> list[tuple[int, ...]]:
+    """Images, and regions [image, x, y, x, y] with fractions below 1."""
+    return [(2, max(1, n // 2048), 32, 32), (8, 5)]
+
+
+def boxes(n: int) -> list[tuple[int, ...]]:
+    k = int(math.sqrt(n))
+    return [(k, 4), (k, 4)]
+
+
+def photograph(n: int) -> list[tuple[int, ...]]:
+    side = int(math.sqrt(n // 3))
+    return [(side, side, 3)]
+
+
+#: group, operator, shapes, with MXNet's names (F is mx.nd), in torch (F is torch) or None
+TABLE: list[tuple[str, str, Shapes, Callable[..., Any], Callable[..., Any] | None]] = [
     ("elementwise", "exp", flat, lambda F, x: F.exp(x), lambda F, x: F.exp(x)),
     ("elementwise", "log", flat, lambda F, x: F.log(x), lambda F, x: F.log(x)),
     ("elementwise", "tanh", flat, lambda F, x: F.tanh(x), lambda F, x: F.tanh(x)),
@@ -109,6 +146,97 @@ TABLE: list[tuple[str, str, Shapes, Callable[..., Any], Callable[..., Any]]] = [
      lambda F, x: F.nn.functional.max_pool2d(x, 2)),
     ("fused chain", "chain of 6", flat, lambda F, x: F._bench_chain(x),
      lambda F, x: F.tanh(F.exp(-(x * x)) * 0.5 + x) * 2),
+    ("softmax", "softmax step", square, lambda F, x: F._bench_step(F.softmax, x), None),
+    ("softmax", "softmax axis 1 of 4", images, lambda F, x: F.softmax(x, axis=1), None),
+    ("softmax", "softmin", square, lambda F, x: F.softmin(x), None),
+    ("softmax", "SoftmaxActivation", images, lambda F, x: F.SoftmaxActivation(x, mode="channel"), None),
+    ("softmax", "SoftmaxOutput step", classes, lambda F, x, t: F._bench_step(F.SoftmaxOutput, x, t), None),
+    ("softmax", "softmax_cross_entropy", classes, lambda F, x, t: F.softmax_cross_entropy(x, t), None),
+    ("loss", "LinearRegressionOutput step", two, lambda F, x, t: F._bench_step(F.LinearRegressionOutput, x, t), None),
+    ("loss", "LogisticRegressionOutput step", two, lambda F, x, t: F._bench_step(F.LogisticRegressionOutput, x, t), None),
+    ("loss", "SVMOutput step", classes, lambda F, x, t: F._bench_step(F.SVMOutput, x, t), None),
+    ("normalisation", "LayerNorm step", normed, lambda F, x, g, b: F._bench_step(F.LayerNorm, x, g, b), None),
+    ("normalisation", "BatchNorm", moving, lambda F, *a: F.BatchNorm(*a), None),
+    ("normalisation", "BatchNorm step", moving, lambda F, *a: F._bench_step(F.BatchNorm, *a), None),
+    ("normalisation", "InstanceNorm", scaled, lambda F, x, g, b: F.InstanceNorm(x, g, b), None),
+    ("normalisation", "InstanceNorm step", scaled, lambda F, x, g, b: F._bench_step(F.InstanceNorm, x, g, b), None),
+    ("normalisation", "GroupNorm", images, lambda F, x: F.GroupNorm(x, F._bench_ones(4), F._bench_ones(4), num_groups=4), None),
+    ("normalisation", "L2Normalization channel", images, lambda F, x: F.L2Normalization(x, mode="channel"), None),
+    ("normalisation", "LRN", images, lambda F, x: F.LRN(x, nsize=5), None),
+    ("normalisation", "LRN step", images, lambda F, x: F._bench_step(lambda y: F.LRN(y, nsize=5), x), None),
+    ("activation", "LeakyReLU", flat, lambda F, x: F.LeakyReLU(x), None),
+    ("activation", "prelu step", images,
+     lambda F, x: F._bench_step(lambda y: F.LeakyReLU(y, F._bench_ones(16), act_type="prelu"), x), None),
+    ("activation", "gelu", flat, lambda F, x: F.LeakyReLU(x, act_type="gelu"), None),
+    ("activation", "Dropout step", flat, lambda F, x: F._bench_step(lambda y: F.Dropout(y, p=0.5), x), None),
+    ("indexing", "take step", square, lambda F, x: F._bench_step(lambda y: F.take(y, F._bench_some(x)), x), None),
+    ("indexing", "Embedding step", square, lambda F, x: F._bench_step(
+        lambda w: F.Embedding(F._bench_some(x), w, input_dim=x.shape[0], output_dim=x.shape[1]), x), None),
+    ("indexing", "pick", classes, lambda F, x, t: F.pick(x, t), None),
+    ("indexing", "pick step", classes, lambda F, x, t: F._bench_step(F.pick, x, t), None),
+    ("indexing", "one_hot", lambda n: [(max(1, n // 64),)], lambda F, x: F.one_hot(x, depth=64), None),
+    ("indexing", "where step", two, lambda F, x, y: F._bench_step(F.where, x, x, y), None),
+    ("indexing", "gather_nd", square, lambda F, x: F.gather_nd(x, F.reshape(F._bench_some(x), (1, -1))), None),
+    ("indexing", "scatter_nd", square,
+     lambda F, x: F.scatter_nd(x, F.reshape(F._bench_some(x), (1, -1)), shape=x.shape), None),
+    ("indexing", "index_copy", square, lambda F, x: F._contrib_index_copy(x, F._bench_some(x), x), None),
+    ("indexing", "SequenceMask", sequences, lambda F, x, t: F.SequenceMask(x, t * 16, use_sequence_length=True), None),
+    ("indexing", "SequenceLast", sequences, lambda F, x, t: F.SequenceLast(x, t * 15 + 1, use_sequence_length=True), None),
+    ("indexing", "SequenceReverse", sequences, lambda F, x, t: F.SequenceReverse(x, t * 15 + 1, use_sequence_length=True), None),
+    ("indexing", "sort", square, lambda F, x: F.sort(x), None),
+    ("indexing", "topk", square, lambda F, x: F.topk(x, k=4), None),
+    ("indexing", "argmax axis 0", square, lambda F, x: F.argmax(x, axis=0), None),
+    ("indexing", "cumsum", square, lambda F, x: F._np_cumsum(x, axis=1), None),
+    ("indexing", "histogram", flat, lambda F, x: F._histogram(x, bin_cnt=10, range=(0, 1))[0], None),
+    ("shape", "reverse", square, lambda F, x: F.reverse(x, axis=1), None),
+    ("shape", "repeat", square, lambda F, x: F.repeat(x, repeats=2, axis=1), None),
+    ("shape", "stack", two, lambda F, x, y: F.stack(x, y, axis=1), None),
+    ("shape", "split", square, lambda F, x: F.split(x, num_outputs=2, axis=1)[0], None),
+    ("shape", "slice step", square, lambda F, x: F._bench_step(lambda y: F.slice(y, begin=(1, 1), end=(-1, -1)), x), None),
+    ("shape", "broadcast_to", lambda n: [(1, max(1, n // 16))], lambda F, x: F.broadcast_to(x, shape=(16, x.shape[1])), None),
+    ("shape", "Cast", flat, lambda F, x: F.Cast(x, dtype="float16"), None),
+    ("shape", "depth_to_space", images, lambda F, x: F.depth_to_space(x, block_size=2), None),
+    ("shape", "zeros", flat, lambda F, x: F.zeros(x.shape), None),
+    ("shape", "arange", flat, lambda F, x: F.arange(x.shape[0]), None),
+    ("shape", "eye", square, lambda F, x: F.eye(x.shape[0], x.shape[1]), None),
+    ("shape", "diag", square, lambda F, x: F.diag(x), None),
+    ("image", "Pad", images, lambda F, x: F.Pad(x, mode="reflect", pad_width=(0, 0, 0, 0, 1, 1, 1, 1)), None),
+    ("image", "UpSampling step", images,
+     lambda F, x: F._bench_step(lambda y: F.UpSampling(y, scale=2, sample_type="nearest"), x), None),
+    ("image", "BilinearResize2D", images, lambda F, x: F._contrib_BilinearResize2D(x, height=24, width=24), None),
+    ("image", "BilinearResize2D step", images,
+     lambda F, x: F._bench_step(lambda y: F._contrib_BilinearResize2D(y, height=24, width=24), x), None),
+    ("image", "AdaptiveAvgPooling2D", images, lambda F, x: F._contrib_AdaptiveAvgPooling2D(x, output_size=(2, 2)), None),
+    ("image", "Pooling_v1", images, lambda F, x: F.Pooling_v1(x, kernel=(2, 2), stride=(2, 2), pool_type="max"), None),
+    ("image", "image resize", photograph, lambda F, x: F._image_resize(x, size=(32, 32)), None),
+    ("image", "image flip", photograph, lambda F, x: F._image_flip_left_right(x), None),
+    ("image", "image normalize", photograph, lambda F, x: F._image_normalize(
+        F.transpose(x, (2, 0, 1)), mean=(0.1, 0.2, 0.3), std=(1, 2, 3)), None),
+    ("image", "image adjust_lighting", photograph, lambda F, x: F._image_adjust_lighting(x, alpha=(0.1, 0.2, 0.3)), None),
+    ("image", "image random_hue", photograph, lambda F, x: F._image_random_hue(x, min_factor=0.5, max_factor=1.5), None),
+    ("vision", "ROIPooling", regions, lambda F, x, r: F.ROIPooling(x, r * 31, pooled_size=(4, 4), spatial_scale=1.0), None),
+    ("vision", "ROIAlign", regions,
+     lambda F, x, r: F._contrib_ROIAlign(x, r * 31, pooled_size=(4, 4), spatial_scale=1.0, sample_ratio=2), None),
+    ("vision", "ROIAlign step", regions, lambda F, x, r: F._bench_step(
+        lambda y: F._contrib_ROIAlign(y, r * 31, pooled_size=(4, 4), spatial_scale=1.0, sample_ratio=2), x), None),
+    ("vision", "BilinearSampler", images, lambda F, x: F.BilinearSampler(x, F._bench_grid(x)), None),
+    ("vision", "box_iou", boxes, lambda F, x, y: F._contrib_box_iou(x, y), None),
+    ("vision", "box_nms", lambda n: [(min(512, max(8, n // 64)), 6)], lambda F, x: F._contrib_box_nms(x), None),
+    ("vision", "MultiBoxPrior", images, lambda F, x: F._contrib_MultiBoxPrior(x, sizes=(0.3, 0.5), ratios=(1, 2)), None),
+    ("quantisation", "quantize", flat,
+     lambda F, x: F._contrib_quantize_v2(x, min_calib_range=-1.0, max_calib_range=1.0)[0], None),
+    ("quantisation", "dequantize", flat,
+     lambda F, x: F._contrib_dequantize(F._bench_bytes(x), F._bench_ones(1) * -1, F._bench_ones(1)), None),
+    ("contrib", "count_sketch", square,
+     lambda F, x: F._contrib_count_sketch(x, F._bench_ones(x.shape[1]), F._bench_ones(x.shape[1]), out_dim=8), None),
+    ("contrib", "index_array", square, lambda F, x: F._contrib_index_array(x), None),
+    ("contrib", "fft", square, lambda F, x: F._contrib_fft(x), None),
+    ("contrib", "CTCLoss", lambda n: [(16, max(1, n // 512), 32)],
+     lambda F, x: F.CTCLoss(x, F._bench_ones(x.shape[1], 4)), None),
+    ("random", "uniform", flat, lambda F, x: F._random_uniform(shape=x.shape), None),
+    ("random", "normal", flat, lambda F, x: F._random_normal(shape=x.shape), None),
+    ("random", "gamma", lambda n: [(max(1, n // 16),)], lambda F, x: F._random_gamma(alpha=2.0, beta=1.0, shape=x.shape), None),
+    ("random", "shuffle", square, lambda F, x: F._shuffle(x), None),
 ]
 
 
@@ -120,15 +248,40 @@ def tritium() -> tuple[Any, Any, Callable[[], None], Callable[[Any], Any]]:
     def chain(x: Any) -> Any:
         return lang.tanh(lang.exp(-(x * x)) * 0.5 + x) * 2
 
-    mx.nd._bench_index = {}
+    _help(mx)
     return mx.nd, mx.nd.array, mx.nd.waitall, lambda y: y.wait_to_read()
+
+
+def _help(mx: Any) -> None:
+    """Give mx.nd what the cases call: a forward and a backward, and arrays that are made once."""
+    def step(function: Callable[..., Any], *arrays: Any) -> Any:
+        if arrays[0].grad is None:
+            arrays[0].attach_grad()
+        with mx.autograd.record():
+            y = function(*arrays)
+        (y[0] if isinstance(y, (list, tuple)) else y).backward()
+        return arrays[0].grad
+
+    made: dict[Any, Any] = {}
+
+    def once(key: Any, make: Callable[[], Any]) -> Any:
+        if key not in made:
+            made[key] = make()
+        return made[key]
+
+    mx.nd._bench_index = {}
+    mx.nd._bench_step = step
+    mx.nd._bench_ones = lambda *shape: once(shape, lambda: mx.nd.ones(shape))
+    mx.nd._bench_some = lambda x: once(("some", x.shape[0]), lambda: mx.nd.array([7 * i % x.shape[0] for i in range(x.shape[0])]))
+    mx.nd._bench_grid = lambda x: once(("grid", x.shape), lambda: mx.nd.ones((x.shape[0], 2, *x.shape[2:])) * 0.3)
+    mx.nd._bench_bytes = lambda x: once(("bytes", x.shape), lambda: mx.nd.ones(x.shape, dtype="int8"))
 
 
 def mxnet() -> tuple[Any, Any, Callable[[], None], Callable[[Any], Any]]:
     os.environ.setdefault("OMP_NUM_THREADS", "2")
     import mxnet as mx  # type: ignore[import-not-found]
 
-    mx.nd._bench_index = {}
+    _help(mx)
     mx.nd._bench_chain = lambda x: mx.nd.tanh(mx.nd.exp(-(x * x)) * 0.5 + x) * 2
     return mx.nd, mx.nd.array, mx.nd.waitall, lambda y: y.wait_to_read()
 
@@ -164,14 +317,20 @@ def measure(package: str, only: str | None) -> list[dict[str, Any]]:
         if only and only not in (name, group):
             continue
         function = torchs if package == "torch" else ours
+        if function is None:
+            continue
         for size, n in SIZES.items():
             arrays = [array(rng.uniform(0.1, 1, s).astype("float32")) for s in shapes(n)]
             if name == "take":
                 index = rng.integers(0, arrays[0].shape[0], arrays[0].shape[0])
                 F._bench_index[arrays[0].shape[0]] = array(index if package == "torch" else index.astype("float32"))
+            def call(f: Callable[..., Any] = function, a: list[Any] = arrays) -> None:
+                wait(f(F, *a))
+
             calls = max(3, min(400, (1 << 22) // n))
             try:
-                seconds = common.rounds_of(lambda f=function, a=arrays: wait(f(F, *a)), calls=calls, rounds=ROUNDS, finish=finish)
+                (once,) = common.rounds_of(call, calls=1, rounds=1, warmup=1, finish=finish)
+                seconds = common.rounds_of(call, calls=max(1, min(calls, int(ROUND / once))), rounds=ROUNDS, warmup=1, finish=finish)
             except Exception as e:
                 common.say({"bench": "ops", "group": group, "op": name, "size": size, "package": package, "error": str(e)[:200]})
                 continue
@@ -204,6 +363,7 @@ def main() -> None:
     parser.add_argument("--mxnet", metavar="PYTHON", help="an interpreter that has MXNet")
     parser.add_argument("--torch", metavar="PYTHON", help="an interpreter that has torch")
     parser.add_argument("--package", choices=PACKAGES, help="measure this package in this process, and nothing else")
+    parser.add_argument("--base", metavar="FOLDER", help="a folder with another state of Tritium, in a folder called tritium")
     parser.add_argument("--only", help="one operator or group")
     parser.add_argument("--pairs", type=int, default=3, help="how often ours and each peer's are measured in turn")
     given = parser.parse_args()
@@ -212,11 +372,17 @@ def main() -> None:
         return
     common.say({"bench": "ops", **common.machine()})
     peers = {name: python for name, python in (("mxnet", given.mxnet), ("torch", given.torch)) if python}
+    folders = {}
+    if given.base:
+        folders = {"tritium": str(Path(__file__).resolve().parents[2]), "base": given.base}
+        peers["base"] = sys.executable
     runs: dict[str, list[list[dict[str, Any]]]] = {name: [] for name in ("tritium", *peers)}
     extra = ["--only", given.only] if given.only else []
     for _ in range(given.pairs):
         for name, python in {"tritium": sys.executable, **peers}.items():
-            runs[name].append(common.run_peer(python, __file__, "--package", name, *extra, timeout=900))
+            package = "tritium" if name == "base" else name
+            lines = common.run_peer(python, __file__, "--package", package, *extra, timeout=1800, path=folders.get(name, ""))
+            runs[name].append([{**line, "package": name} for line in lines])
         if given.only in (None, "dot"):
             runs.setdefault("numpy", []).append(common.run_peer(sys.executable, __file__, "--package", "numpy", "--only", "dot"))
     for name in [n for n in runs if n != "tritium"]:
