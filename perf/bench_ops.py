@@ -330,7 +330,8 @@ def measure(package: str, only: str | None) -> list[dict[str, Any]]:
             calls = max(3, min(400, (1 << 22) // n))
             try:
                 (once,) = common.rounds_of(call, calls=1, rounds=1, warmup=1, finish=finish)
-                seconds = common.rounds_of(call, calls=max(1, min(calls, int(ROUND / once))), rounds=ROUNDS, warmup=1, finish=finish)
+                calls = max(1, min(calls, int(ROUND / once)))
+                seconds = common.rounds_of(call, calls=calls, rounds=ROUNDS, warmup=1, finish=finish)
             except Exception as e:
                 common.say({"bench": "ops", "group": group, "op": name, "size": size, "package": package, "error": str(e)[:200]})
                 continue
