@@ -37,7 +37,7 @@ class RunContext:
             self._team.run(fn, n)
 
     def workspace(self, shape: tuple[int, ...], dtype: Any) -> Any:
-        """Return an uninitialised device array for the time of this function. Raises OutOfMemoryError."""
+        """Return an uninitialised device array, scratch memory for the time of this function. Raises OutOfMemoryError."""
         return storage.array(shape, dtype, self.ctx)
 
 

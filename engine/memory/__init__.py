@@ -1,1 +1,1 @@
-"""Storage, workspace and random numbers of a context."""
+"""Storage and random numbers of a context."""

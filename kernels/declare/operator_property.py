@@ -1,10 +1,10 @@
 """OperatorProperty and Operator: MXNet's two interfaces for a layer with parameters, several inputs, or state.
 
 A property describes a layer: its parameters, names, shapes, and the arrays that backward needs. An operator computes it.
-`register_operator` (`property_op.py`) turns a property class into an Op.
+`register_operator` (`property_op.py`) turns a property class into an Op. Users have all of it in mx.operator.
 
-    @register_operator("Scale")
-    class Scale(OperatorProperty):
+    @mx.operator.register("Scale")
+    class Scale(mx.operator.OperatorProperty):
         '''y = factor * x.'''
         factor: float = 1.0
         def create_operator(self, target, in_shapes, in_dtypes):
@@ -14,6 +14,7 @@ A property describes a layer: its parameters, names, shapes, and the arrays that
 from __future__ import annotations
 
 import importlib
+import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache
@@ -23,12 +24,13 @@ from typing import Any, ClassVar
 import numpy as np
 from numpy.typing import ArrayLike, DTypeLike
 
-from ...dtype import is_half
-from ...errors import OperatorError
+from ...dtype import as_dtype, is_half
+from ...errors import OperatorError, describe
 from ..configs.key import Config, Key
+from ..gpu.user_kernel import launching
 from ..kernel import DeviceArray, KernelFunction, Run
 from ..op import Dtypes, Formula, Need, NumpyFunction, Op, Product, Req, Reqs, Shape, Shaped, Shapes, Spec, Specs, merge_shapes
-from ..philox import uniform
+from ..philox import normal, uniform
 
 RANDOM, TEMP_SPACE = "random", "temp_space"  # the resources a layer may ask for
 
@@ -36,21 +38,34 @@ KnownShapes = list[Shape]
 
 
 class TBlob:
-    """An array as an Operator sees it: memory of one device, dense, row-major, never a copy."""
+    """An array as an Operator sees it: memory of one device, dense, row-major, never a copy. It is valid during one call.
+
+    array:  the memory: a NumPy array on the CPU, a torch tensor on a GPU.
+    ctx:    "cpu" or "gpu".
+    """
 
     __slots__ = ("array", "ctx")
 
     def __init__(self, array: DeviceArray, ctx: str):
         self.array: Any = array
-        self.ctx = ctx  # "cpu" (a numpy array) or "gpu" (a torch tensor)
+        self.ctx = ctx
 
     @property
     def shape(self) -> Shape:
         return tuple(self.array.shape)
 
     @property
-    def dtype(self) -> Any:
-        return self.array.dtype
+    def ndim(self) -> int:
+        return len(self.array.shape)
+
+    @property
+    def size(self) -> int:
+        """Return the number of elements."""
+        return math.prod(self.array.shape)
+
+    @property
+    def dtype(self) -> np.dtype:
+        return as_dtype(str(self.array.dtype).removeprefix("torch."))
 
     @property
     def strides(self) -> tuple[int, ...]:
@@ -61,30 +76,57 @@ class TBlob:
 
     @property
     def pointer(self) -> int:
-        """Return the address of the first element."""
+        """Return the address of the first element, in bytes."""
         return self.array.ctypes.data if self.ctx == "cpu" else self.array.data_ptr()
 
     def numpy(self) -> np.ndarray:
-        """Return a NumPy view, without a copy. Raises OperatorError on a GPU, whose memory the host cannot read."""
+        """Return a NumPy view, without a copy; of a GPU only where it is interpreted, and its memory the host's.
+
+        Raises OperatorError on a real GPU, whose memory NumPy cannot read.
+        """
         if self.ctx == "cpu":
             return self.array
         if str(getattr(self.array, "device", "cpu")) != "cpu":
-            raise OperatorError("TBlob.numpy: the array is in GPU memory. Use .array, or copy it to the host first.")
+            raise OperatorError(f"TBlob.numpy: {describe(self)} is in the memory of a GPU, which NumPy cannot read. Give it to "
+                                f"launch(kernel, grid, ...), which takes its address.")
         return self.array.numpy()
 
 
 class RandomNumbers:
-    """The random numbers of one run. They are counter-based, so they do not depend on the time or thread of the run."""
+    """The random numbers of one run. They are counter-based, so they depend neither on the device nor on time or thread.
 
-    def __init__(self, seed: int, offset: int):
+    seed, offset:  the place of the next number.
+    limit:         numbers that are reserved for this run; None: as many as are drawn.
+    """
+
+    def __init__(self, seed: int, offset: int, run: Run | None = None, target: str = "cpu", limit: int | None = None):
         self.seed, self.offset = seed, offset
+        self._run, self._target, self._end = run, target, None if limit is None else offset + limit
 
-    def uniform(self, shape: Shape, dtype: DTypeLike = np.float32) -> np.ndarray:
-        """Return uniform numbers in [0, 1) on the host. Each call continues the sequence of the last."""
-        n = int(np.prod(shape, dtype=np.int64))
-        drawn = uniform(self.seed, self.offset, n, np.dtype(dtype)).reshape(shape)
-        self.offset += n
-        return drawn
+    def uniform(self, shape: Shape, dtype: DTypeLike = np.float32) -> Any:
+        """Return uniform numbers in [0, 1): a NumPy array on the CPU, on a GPU memory for `launch`.
+
+        Each call continues the sequence of the last, by one number per element. Raises OperatorError if that is more than
+        num_random said.
+        """
+        return self._draw("uniform", shape, np.dtype(dtype))
+
+    def normal(self, shape: Shape, dtype: DTypeLike = np.float32) -> Any:
+        """Return numbers of the standard normal distribution, as `uniform`; their count is rounded up to an even number."""
+        return self._draw("normal", shape, np.dtype(dtype))
+
+    def _draw(self, kind: str, shape: Shape, dtype: np.dtype) -> Any:
+        n = math.prod(shape)
+        offset, self.offset = self.offset, self.offset + n + (n % 2 if kind == "normal" else 0)
+        if self._end is not None and self.offset > self._end:
+            raise OperatorError(f"{kind}: {self.offset - self._end} more random numbers are drawn than this run has reserved. "
+                                f"Let num_random return how many it needs.")
+        if self._run is None or self._target == "cpu":
+            return (uniform if kind == "uniform" else normal)(self.seed, offset, n, dtype).reshape(shape)
+        made = self._run.workspace(shape, dtype)
+        if n:
+            gpu_module("random.triton_random").draw(self._run, made, self.seed, offset, kind, 0.0, 1.0, dtype, add=False)
+        return made
 
 
 class TempSpace:
@@ -93,14 +135,19 @@ class TempSpace:
     def __init__(self, run: Run):
         self._run = run
 
-    def get_space(self, shape: Shape, dtype: DTypeLike = np.float32) -> DeviceArray:
-        """Return an uninitialised device array."""
+    def get_space(self, shape: Shape, dtype: DTypeLike = np.float32) -> Any:
+        """Return uninitialised memory: a NumPy array on the CPU, on a GPU memory for `launch`. Raises OutOfMemoryError."""
         return self._run.workspace(shape, np.dtype(dtype))
 
 
 @dataclass(slots=True)
 class OpContext:
-    """The context of one run: training or not, the engine's run context, and the requested resources."""
+    """The context of one run.
+
+    is_train:   whether the operator trains.
+    run_ctx:    the engine's run context: its stream, and `parallel(fn, n)`, which calls fn(0) ... fn(n - 1) on idle threads too.
+    requested:  the resources that forward_resource or backward_resource named, in that order: RandomNumbers and TempSpace.
+    """
 
     is_train: bool
     run_ctx: Run
@@ -108,7 +155,10 @@ class OpContext:
 
 
 def assign(dst: TBlob | DeviceArray, req: Req, value: ArrayLike) -> None:
-    """Store value in dst by the write request req: null, write or add."""
+    """Store value in dst by the write request req: NULL leaves dst as it is, WRITE and INPLACE overwrite it, ADD adds to it.
+
+    value: of a shape that broadcasts to that of dst; it is rounded to the dtype of dst.
+    """
     array: Any = dst.array if isinstance(dst, TBlob) else dst
     if req == Req.ADD:
         if isinstance(array, np.ndarray):
@@ -140,17 +190,24 @@ def gpu_module(name: str) -> ModuleType:
 
 
 class Operator:
-    """Computes one layer. It keeps nothing between calls: what backward needs travels through outputs."""
+    """Computes one layer, on arrays that are ready. It keeps nothing between calls: what backward needs travels through outputs.
+
+    It runs in a thread of the engine, or enqueues on a stream of a GPU by `launch`. It must not call mx.nd.
+    """
 
     def forward(self, ctx: OpContext, in_data: list[TBlob], req: Reqs, out_data: list[TBlob], aux: list[TBlob]) -> None:
-        """Fill out_data as req says; change aux in place."""
+        """Fill out_data as req says; change aux in place.
+
+        in_data, out_data, aux:  the arrays of list_arguments, list_outputs and list_auxiliary_states.
+        req:                     a write request for each of out_data; where it is NULL, the TBlob may have no array.
+        """
         raise NotImplementedError(type(self).__name__)
 
     def backward(self, ctx: OpContext, out_grad: list[TBlob | None], in_data: list[TBlob | None],
                  out_data: list[TBlob | None], req: Reqs, in_grad: list[TBlob], aux: list[TBlob]) -> None:
         """Fill in_grad, one per entry of the property's list_gradients(), as req says.
 
-        What declare_backward_dependency does not name is None.
+        out_grad: the derivatives of the loss by the visible outputs. What declare_backward_dependency does not name is None.
         """
         raise OperatorError(f"{type(self).__name__}: backward is not written. Add it, or let list_gradients return [].")
 
@@ -159,7 +216,8 @@ class OperatorProperty:
     """Describes one use of a layer. Annotated class fields are its parameters, the class docstring its documentation.
 
     Field types: int, float, bool, str, Literal[strings], tuple, tuple[float, ...], np.dtype, each `| None` or not.
-    In shapes, None is an unknown rank and -1 an unknown size.
+    In shapes, None is an unknown rank and -1 an unknown size. In dtypes, None is an unknown one.
+    A layer overrides the facts below, or MXNet's methods for them, whichever reads better. It must define create_operator.
     """
 
     def __init__(self, **params: Any):
@@ -195,24 +253,31 @@ class OperatorProperty:
 
     # ---- MXNet's names of these facts, which a user's layer may override ----------------------------------------
     def list_arguments(self) -> list[str]:
+        """Return the names of the inputs that are learned or fed."""
         return list(self.argument_names)
 
     def list_outputs(self) -> list[str]:
+        """Return the names of all outputs; those after the first num_visible_outputs() are kept for backward."""
         return list(self.output_names)
 
     def list_auxiliary_states(self) -> list[str]:
+        """Return the names of the arrays that forward changes, and that are not learned by a gradient."""
         return list(self.state_names)
 
     def num_visible_outputs(self) -> int:
+        """Return how many of the outputs a user sees."""
         return len(self.list_outputs()) if self.visible_outputs is None else self.visible_outputs
 
     def list_gradients(self) -> list[int]:
+        """Return the indices of the arguments that get a derivative: what backward fills. [] if there is no backward."""
         return list(range(len(self.list_arguments())) if self.gradient_arguments is None else self.gradient_arguments)
 
     def forward_resource(self) -> list[str]:
+        """Return the resources of forward, RANDOM and TEMP_SPACE, in the order in which OpContext.requested has them."""
         return list(self.resources)
 
     def backward_resource(self) -> list[str]:
+        """Return the resources of backward. RANDOM reserves one number per element of in_grad."""
         return []
 
     def declare_backward_dependency(self, out_grad: list[int], in_data: list[int], out_data: list[int]) -> list[int]:
@@ -285,12 +350,13 @@ class OperatorProperty:
         decide everything before the first call; for others it calls create_operator."""
         n = len(self.list_arguments())
         operator = self.create_operator(target, [s.shape for s in ins[:n]], [s.dtype for s in ins[:n]])
-        asked = self.forward_resource()
+        asked, reserved = self.forward_resource(), self.num_random(outs)
 
         def kernel(run: Any, inputs: Sequence[Any], outputs: Sequence[Any], random: tuple[int, int] | None = None):
             blobs = [TBlob(a, target) for a in inputs]
-            operator.forward(OpContext(train, run, _resources(asked, run, random)), blobs[:n], reqs,
-                             [TBlob(a, target) for a in outputs], blobs[n:])
+            context = OpContext(train, run, _resources(asked, run, target, random, reserved))
+            with launching(run):
+                operator.forward(context, blobs[:n], reqs, [TBlob(a, target) for a in outputs], blobs[n:])
 
         return kernel
 
@@ -301,7 +367,7 @@ class OperatorProperty:
         known = {i: s for (kind, i), s in zip(needs, ins) if kind == "x"} | dict(zip(self.list_gradients(), outs))
         specs = [known.get(i) for i in range(len(self.list_arguments()))]
         operator = self.create_operator(target, [s and s.shape for s in specs], [s and s.dtype for s in specs])
-        asked = self.backward_resource()
+        asked, reserved = self.backward_resource(), sum(s.size for s in outs)
         sizes = {"dy": self.num_visible_outputs(), "x": len(specs), "y": len(self.list_outputs())}
 
         def kernel(run: Any, inputs: Sequence[Any], outputs: Sequence[Any], random: tuple[int, int] | None = None):
@@ -309,8 +375,9 @@ class OperatorProperty:
             for (kind, i), a in zip(needs, inputs):
                 groups[kind][i] = TBlob(a, target)
             aux = [TBlob(a, target) for a in inputs[len(needs):]] if n_aux else []
-            operator.backward(OpContext(train, run, _resources(asked, run, random)), groups["dy"], groups["x"],
-                              groups["y"], reqs, [TBlob(a, target) for a in outputs], aux)
+            context = OpContext(train, run, _resources(asked, run, target, random, reserved))
+            with launching(run):
+                operator.backward(context, groups["dy"], groups["x"], groups["y"], reqs, [TBlob(a, target) for a in outputs], aux)
 
         return kernel
 
@@ -364,8 +431,9 @@ def _chosen(name: str, dy: list[int], x: list[int], y: list[int]) -> list[int]:
     return group if name == kind else [group[int(name[len(kind):])]]
 
 
-def _resources(asked: list[str], run: Run, random: tuple[int, int] | None) -> list[RandomNumbers | TempSpace]:
-    return [RandomNumbers(*random) if r == RANDOM and random else TempSpace(run) for r in asked]
+def _resources(asked: list[str], run: Run, target: str, random: tuple[int, int] | None, reserved: int
+               ) -> list[RandomNumbers | TempSpace]:
+    return [RandomNumbers(*random, run, target, reserved) if r == RANDOM and random else TempSpace(run) for r in asked]
 
 
 def entry_numbers(prop: OperatorProperty) -> tuple[list[int], list[int], list[int]]:

@@ -5,14 +5,31 @@ from __future__ import annotations
 import inspect
 import typing
 from collections.abc import Callable, Mapping, Sequence
+from operator import index
 from typing import Any, ClassVar
 
 from ...cache import Cache
+from ...dtype import as_dtype
 from ...errors import ShapeError
 from ..configs.key import Config, Key
 from ..ir.body import Body, formula_body
 from ..kernel import NOTHING, KernelFunction
-from ..op import Dtypes, Gradient, NumpyFunction, Op, Product, Refusal, Req, Reqs, Shapes, Spec, Specs, merge_shapes, register
+from ..op import (
+    Dtypes,
+    Gradient,
+    NumpyFunction,
+    Op,
+    Product,
+    Refusal,
+    Req,
+    Reqs,
+    Shape,
+    Shapes,
+    Spec,
+    Specs,
+    merge_shapes,
+    register,
+)
 from ..params import REQUIRED, Param, Params, declared_param
 from .operator_property import RANDOM, OperatorProperty, backward_needs, entry_numbers
 
@@ -76,7 +93,8 @@ class PropertyOp(Op):
         if len(names) != len(inputs):
             raise ShapeError(f"{self.name}: takes {len(names)} inputs ({', '.join(names)}), {len(inputs)} were given.")
         known = _filled(outputs, len(results))
-        ins, outs, aux = prop.infer_shape(list(inputs[:len(prop.list_arguments())]), known)
+        given = list(inputs[:len(prop.list_arguments())])
+        ins, outs, aux = self._answer("infer_shape", prop, prop.infer_shape(given, known), _as_shape)
         return ([merge_shapes(self.name, name, a, b) for name, a, b in zip(names, inputs, (*ins, *aux))],
                 [merge_shapes(self.name, name, a, b) for name, a, b in zip(results, known, outs)])
 
@@ -85,8 +103,24 @@ class PropertyOp(Op):
         found = prop.infer_type(list(inputs[:len(prop.list_arguments())]), _filled(outputs, len(prop.list_outputs())))
         if found is None:
             return super().infer_dtype(p, inputs, outputs)
-        ins, outs, aux = found
+        ins, outs, aux = self._answer("infer_type", prop, found, as_dtype)
         return [*ins, *aux], outs
+
+    def _answer(self, method: str, prop: OperatorProperty, found: Any, convert: Callable[[Any], Any]) -> Any:
+        """Return the three lists of an inference: those of a user's layer after a check."""
+        if not self.is_users:
+            return found
+        wanted = [len(prop.list_arguments()), len(prop.list_outputs()), len(prop.list_auxiliary_states())]
+        try:
+            ins, outs, aux = ([None if a is None else convert(a) for a in part] for part in found)
+        except (TypeError, ValueError):
+            raise ShapeError(f"{self.name}: {method} returned {found!r}. Return three lists: of {wanted[0]} arguments, "
+                             f"{wanted[1]} outputs and {wanted[2]} auxiliary states.") from None
+        aux = aux or [None] * wanted[2]
+        if [len(ins), len(outs), len(aux)] != wanted:
+            raise ShapeError(f"{self.name}: {method} returned lists of {len(ins)}, {len(outs)} and {len(aux)} entries. It has "
+                             f"{wanted[0]} arguments, {wanted[1]} outputs and {wanted[2]} auxiliary states.")
+        return ins, outs, aux
 
     def gradient_of(self, p: Params) -> Gradient | None:
         return self._gradients.get_or_make(p, lambda: self._make_gradient(self.property(p)))
@@ -139,9 +173,13 @@ class BackwardOp(Op):
     def __init__(self, forward: PropertyOp):
         self.name, self.forward, self.is_reshape = f"_backward_{forward.name}", forward, forward.is_reshape
         self.doc = f"Derivative of {forward.name}."
-        self.is_users, self.tail, self.epilogue_block = forward.is_users, forward.tail, forward.epilogue_block
+        self.tail, self.epilogue_block = forward.tail, forward.epilogue_block
         self.params = forward.params
         self.capturable = not forward.cls.on_host and forward.cls.backward_kernel is not OperatorProperty.backward_kernel
+
+    @property
+    def is_users(self) -> bool:  # type: ignore[override]
+        return self.forward.is_users
 
     def parse(self, given: Mapping[str, object]) -> Params:
         return self.forward.parse(given)
@@ -213,6 +251,11 @@ class BackwardOp(Op):
     def fusible_body(self, p: Params, ins: Specs, outs: Specs) -> Body | Refusal:
         formula = self.property(p).backward_formula(ins, outs)
         return super().fusible_body(p, ins, outs) if formula is None else formula_body(self.name, p, formula)
+
+
+def _as_shape(sizes: Any) -> Shape:
+    """Return a user's shape as a tuple. Raises TypeError for anything else."""
+    return tuple(index(n) for n in sizes)
 
 
 def _filled(known: Sequence[Any] | None, n: int) -> list[Any]:

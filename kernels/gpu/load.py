@@ -7,6 +7,7 @@ never both, because Triton decides it when its own library is imported.
 from __future__ import annotations
 
 import hashlib
+import importlib
 import importlib.util
 import linecache
 import os
@@ -51,7 +52,7 @@ def load(source: str, name: str) -> Any:
     """Return the jit function called name that source defines. The same source gives the same function.
 
     source: Python text; HEADER is put before it unless it imports triton itself.
-    Raises: ContextError if triton is missing, or was imported compiled in an interpreted process; OperatorError if source does
+    Raises: ContextError if triton is missing, or was imported interpreted in a compiled process; OperatorError if source does
         not define the name.
     """
     key = (source, name)
@@ -81,20 +82,36 @@ def _define(source: str, name: str) -> Any:
 
 
 def check_triton() -> None:
-    """Raise ContextError unless triton is installed, and interpreted exactly if this process is. Imports triton."""
+    """Raise ContextError unless triton is installed, and interpreted exactly if this process is. Imports triton.
+
+    If an interpreted process imported triton before Tritium, and so compiled, triton is imported once more. Kernels are texts, so
+    they do not care.
+    """
     if importlib.util.find_spec("triton") is None:
         raise ContextError('load: triton is not installed. Install it with pip install "tritium[gpu]", or use cpu(0).')
-    import triton.language as tl
-
-    interpreted = type(tl.cdiv).__name__ == "InterpretedFunction"
-    if interpreted != INTERPRET:
-        was, want = ("interpreted", "compiled") if interpreted else ("compiled", "interpreted")
-        raise ContextError(
-            f"load: triton was imported {was}, but TRITIUM_GPU={GPU_MODE} needs it {want}. "
-            f"Import tritium before triton, and leave TRITON_INTERPRET alone."
-        )
+    if INTERPRET and not _is_interpreted():
+        _import_again()
     if INTERPRET:
         _patch_interpreter()
+    elif _is_interpreted():
+        raise ContextError(f"load: triton was imported interpreted, but TRITIUM_GPU={GPU_MODE} needs it compiled. Unset "
+                           f"TRITON_INTERPRET; TRITIUM_GPU=interpret interprets all kernels.")
+
+
+def _is_interpreted() -> bool:
+    """Return whether Triton's own library is interpreted. Imports triton."""
+    import triton.language as tl
+
+    return type(tl.cdiv).__name__ == "InterpretedFunction"
+
+
+def _import_again() -> None:
+    """Forget Triton's modules but those in C, so that the next import reads TRITON_INTERPRET."""
+    with _lock:
+        for name in [n for n in sys.modules if n.partition(".")[0] == "triton" and not n.startswith("triton._C")]:
+            del sys.modules[name]
+        importlib.import_module("triton.language")
+        vars(sys.modules["triton"])["_C"] = sys.modules["triton._C"]
 
 
 def _patch_interpreter() -> None:

@@ -75,7 +75,10 @@ class KernelSource:
         return load(self.source, self.name)
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
-        raise TypeError(f"{self.name}: a kernel is launched (kernels.gpu.launch.launch), not called.")
+        raise TypeError(f"{self.name}: a kernel is launched, not called. Write launch({self.name}, grid, ...).")
+
+    def __getitem__(self, grid: Any) -> Any:
+        raise TypeError(f"{self.name}: runs on no stream of the engine by [grid]. Write launch({self.name}, grid, ...).")
 
     def __repr__(self) -> str:
         return f"<kernel {self.name}>"

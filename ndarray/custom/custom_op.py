@@ -9,7 +9,7 @@
 functions of the engine. A body may compute with mx.nd and wait (asnumpy). While it waits, a spare worker replaces its
 thread, so it cannot block the engine, even one with a single worker.
 
-For a layer without NDArrays, on device memory alone, declare an OperatorProperty and an Operator
+`register` also takes a layer without NDArrays, on device memory alone: an OperatorProperty, which creates an Operator
 (kernels/declare/operator_property.py).
 """
 
@@ -108,12 +108,23 @@ class CustomOpProp:
         raise NotImplementedError(f"{type(self).__name__}: create_operator is not written.")
 
 
-def register(reg_name: str) -> Callable[[type[CustomOpProp]], type[CustomOpProp]]:
-    """Class decorator: register a CustomOpProp as op_type=reg_name. Registering a name again replaces it."""
+def register(reg_name: str, *, aliases: Sequence[str] = (), replace: bool = False) -> Callable[[type[_T]], type[_T]]:
+    """Class decorator: register a layer under reg_name.
 
-    def add(cls: type[CustomOpProp]) -> type[CustomOpProp]:
+    A CustomOpProp becomes op_type=reg_name of mx.nd.Custom and mx.sym.Custom. Registering a name again replaces it.
+    An OperatorProperty becomes mx.nd.<reg_name> and mx.sym.<reg_name>. The same module's own of that name is replaced (a notebook
+    cell run again).
+
+    aliases:  other names; of an OperatorProperty.
+    replace:  take a name even from one of the framework's operators, or one declared in another module.
+    Raises:   OperatorError for another class, and for a name that is taken.
+    """
+
+    def add(cls: type[_T]) -> type[_T]:
+        if isinstance(cls, type) and issubclass(cls, OperatorProperty):
+            return register_operator(reg_name, aliases=aliases, replace=replace)(cls)
         if not (isinstance(cls, type) and issubclass(cls, CustomOpProp)):
-            raise OperatorError(f"register: {cls!r} is not a subclass of CustomOpProp.")
+            raise OperatorError(f"register: {cls!r} is not a subclass of CustomOpProp or OperatorProperty.")
         if reg_name in _types:
             CACHE.clear()  # calls in it run the class that is replaced
         _types[reg_name] = (cls, _types[reg_name][1] + 1 if reg_name in _types else 0)

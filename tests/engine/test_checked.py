@@ -9,7 +9,7 @@ import pytest
 from support.engine_programs import Foreign, random_program, run_program
 from tritium.context import GPU_MODE, cpu, gpu
 from tritium.engine import CheckedEngine, NaiveEngine
-from tritium.engine.memory import resource, storage
+from tritium.engine.memory import storage
 from tritium.errors import EngineError
 
 
@@ -118,15 +118,6 @@ def test_members_of_a_bulk_are_checked_one_by_one(engine):
         engine.push_sync(lambda run: put(a.early, 3), cpu(), [], [b.var], name="stray")
     with pytest.raises(EngineError, match="stray: writes float32"):
         engine.wait_for_all()
-
-
-def test_scratch_memory_is_checked_by_its_variable(engine):
-    space = resource.get_workspace((4,), "float32", cpu(6))
-    a = Cell(engine)
-    assert "reads float32[4]@cpu(6)" in told(engine, lambda run: space.array.sum(), [a], [])
-    engine.push_sync(lambda run: space.array.fill(1), cpu(), [], [space.var])
-    engine.wait_for_all()
-    resource.release_workspaces(cpu(6))
 
 
 @pytest.mark.skipif(GPU_MODE != "interpret", reason="the interpreted GPU only")

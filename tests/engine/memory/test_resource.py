@@ -1,4 +1,4 @@
-"""resource: random numbers are handed out by count in push order; scratch is guarded and grows."""
+"""resource: random numbers are handed out by count in push order; scratch memory belongs to one run."""
 
 import threading
 
@@ -49,22 +49,6 @@ def test_wrong_arguments_raise(call, text):
         call()
 
 
-def test_scratch_slots_take_turns_and_grow():
-    ctx = cpu(77)
-    first = [resource.get_workspace((4,), "float32", ctx) for _ in range(resource.SLOTS)]
-    assert len({id(s.var) for s in first}) == resource.SLOTS
-    first[0].array[:] = 5
-    again = resource.get_workspace((2,), "float32", ctx)
-    assert again.var is first[0].var and again.array.tolist() == [5, 5]
-    for s in first[1:]:
-        assert resource.get_workspace((1,), "float32", ctx).var is s.var
-    grown = resource.get_workspace((1000, 3), "float64", ctx)
-    assert grown.var is first[0].var and grown.array.shape == (1000, 3)
-    grown.array[:] = 1
-    assert first[0].array.tolist() == [5, 5, 5, 5]  # queued functions still have theirs
-    resource.release_workspaces(ctx)
-
-
 @pytest.mark.parametrize("engine", [NaiveEngine(), ThreadedEngine(4)], ids=["naive", "threaded"])
 def test_functions_with_scratch_do_not_disturb_each_other(engine, ctx):
     wrong = []
@@ -76,7 +60,6 @@ def test_functions_with_scratch_do_not_disturb_each_other(engine, ctx):
         if not (bool((array == k).all()) and bool((private == k).all())):
             wrong.append(k)
     for k in range(200):
-        space = resource.get_workspace((50 + k,), "int32", ctx)
-        engine.push_sync(lambda run, a=space.array, k=k: use(run, a, k), ctx, [], [space.var])
+        engine.push_sync(lambda run, k=k: use(run, run.workspace((50 + k,), "int32"), k), ctx, [], [])
     engine.wait_for_all()
     assert not wrong
