@@ -317,6 +317,6 @@ def test_the_memory_of_a_real_gpu_is_no_numpy_array():
 
     blob = TBlob(Far(), "gpu")
     assert (blob.shape, blob.size, blob.ndim, blob.dtype.name) == ((2, 3), 6, 2, "bfloat16")
-    with pytest.raises(OperatorError, match=r"^TBlob\.numpy: bfloat16\[2,3\] is in the memory of a GPU, which NumPy cannot read\. "
-                                            r"Give it to launch\(kernel, grid, \.\.\.\), which takes its address\.$"):
+    with pytest.raises(OperatorError, match=r"^TBlob\.numpy: bfloat16\[2,3\] is in the memory of a GPU, which NumPy cannot "
+                                            r"read\. Give it to launch\(kernel, grid, \.\.\.\), which takes its address\.$"):
         blob.numpy()

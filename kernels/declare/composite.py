@@ -34,8 +34,6 @@ from .host_op import load_random, save_random
 from .property_op import BackwardOp
 from .simple_op import signature as signature_of
 
-RESERVED = 1 << 32  # random numbers reserved for one run of a composite that draws any: their number depends on the inputs
-
 
 @dataclass(frozen=True, slots=True)
 class TraceStep:
@@ -69,8 +67,7 @@ class Trace:
         first = len(self.specs)
         self.specs += outs
         numbers = tuple(range(first, len(self.specs)))
-        draws = op.count_draws(p, [self.specs[a.number] for a in ins]) if isinstance(op, Composite) else \
-            op.random_count(p, [self.specs[a.number] for a in ins], outs)
+        draws = op.random_count(p, tuple(self.specs[a.number] for a in ins), outs)
         self.steps.append(TraceStep(op, p, tuple(a.number for a in ins), numbers, self.draws, draws))
         self.draws += draws
         return [TracedValue(self, n) for n in numbers]
@@ -204,8 +201,6 @@ def program(trace: Trace, results: Sequence[TracedValue], reqs: Reqs, target: st
             copies.append((n, k, compiled(copy, copy.parse({}), spec, spec, (req,), target)))
         else:
             stored[n] = k, req
-    if trace.draws > RESERVED:
-        raise OperatorError(f"composite: draws {trace.draws:,} random numbers, and {RESERVED:,} is the most.")
     last = {i: at for at, step in enumerate(steps) for i in (*step.outs, *step.ins)}
     kept = {n for n, _, _ in copies}
     calls = []
@@ -335,10 +330,6 @@ class Composite(Op):
         """Return the visible outputs, computed from the inputs by operators."""
         raise NotImplementedError(self.name)
 
-    def count_draws(self, p: Params, ins: Specs) -> int:
-        """Return the random numbers of one run on inputs of these specs."""
-        return self.traced(p, ins)[0].draws if self.num_random(p, ()) else 0
-
     def differentiable(self, p: Params) -> tuple[int, ...]:
         """Return the inputs that have a derivative."""
         return tuple(range(len(self.arguments(p))))
@@ -354,7 +345,7 @@ class Composite(Op):
     def with_record(self, run_steps: KernelFunction) -> KernelFunction:
         """Return the kernel that runs the steps and saves the place of their random numbers."""
 
-        def kernel(run: Any, inputs: Sequence[Any], outputs: Sequence[Any], random: tuple[int, int]) -> None:
+        def kernel(run: Any, inputs: Sequence[Any], outputs: Sequence[Any], random: tuple[int, int] = (0, 0)) -> None:
             run_steps(run, inputs, outputs, random)
             if outputs[-1] is not None:
                 save_random(outputs[-1], random)
@@ -449,7 +440,10 @@ class DeclaredComposite(Composite):
         return len(self.outputs(p)) - len(self.hidden)
 
     def num_random(self, p: Params, outs: Specs) -> int:
-        return RESERVED if self.draws else 0
+        return int(self.draws)  # whether it draws; random_count says how many
+
+    def random_count(self, p: Params, ins: Specs, outs: Specs) -> int:
+        return self.traced(p, ins)[0].draws if self.draws else 0
 
     def differentiable(self, p: Params) -> tuple[int, ...]:
         names = self.arguments(p)

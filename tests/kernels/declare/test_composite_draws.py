@@ -80,6 +80,16 @@ def test_dropout_in_a_composite_drops_the_same_in_the_derivative(ctx):
     assert dropping(x).tolist() == x.tolist()
 
 
+def test_an_empty_array_draws_nothing(ctx):
+    declare_masked()
+    x = mx.nd.zeros((0, 3), ctx)
+    x.attach_grad()
+    with mx.autograd.record():
+        y = mx.nd._test_masked(x)
+    y.backward()
+    assert y.shape == x.grad.shape == (0, 3)
+
+
 def test_a_composite_in_a_composite_draws_behind_the_numbers_before_it(ctx, rng):
     declare_masked()
 

@@ -252,7 +252,7 @@ def test_dtype_rules_that_answer_nonsense(dtype, text):
 
 
 # ---- operators without arrays, sharing ----------------------------------------------------------------------------------
-@mx.simple_op(name="_test_noise", shape=lambda *, size: size, dtype=lambda *, kind: kind, replace=True)
+@mx.simple_op(name="_test_noise_of_size", shape=lambda *, size: size, dtype=lambda *, kind: kind, replace=True)
 def noise(*, size: mx.Ints, high: mx.Scalar = 1.0, kind: np.dtype = np.dtype("float32")):
     return uniform(0, high)
 
@@ -260,7 +260,7 @@ def noise(*, size: mx.Ints, high: mx.Scalar = 1.0, kind: np.dtype = np.dtype("fl
 def test_an_operator_without_arrays(ctx):
     with ctx:
         mx.random.seed(4)
-        y = call("_test_noise", size=(3, 40), high=2.0, kind="float64")
+        y = call("_test_noise_of_size", size=(3, 40), high=2.0, kind="float64")
         assert y.ctx == ctx and y.shape == (3, 40) and y.dtype == np.float64
     mx.random.seed(4)
     want = mx.nd.random.uniform(0, 2, shape=(3, 40), dtype="float64", ctx=ctx)
