@@ -56,6 +56,12 @@ alone, or a tuple of which that one is taken.
 formula, where `at` is the index of the derivative's element. Its arguments after `at` name what it reads, which backward then
 keeps: `dy`, `y`, inputs by name; with several outputs `dy0`, `dy1`, … and `y0`, …. Inputs without one have derivative zero.
 A derivative that collects (several elements of the output read one of the input) needs a loop over those that may read it.
+
+**Layers.** An OperatorProperty with rules of its own (dtypes, shapes in both directions, checks of parameters) computes by an
+index formula with `index_kernel`, forward and backward:
+
+    def forward_kernel(self, ins, outs, reqs, target, train):
+        return index_kernel(lambda at, x, i: x[at[0], i[at[0]].astype("int64")], ins, outs, reqs, target, self.name)
 """
 
 from __future__ import annotations
@@ -146,29 +152,57 @@ class _Formulas(Op):
         raise NotImplementedError(self.name)
 
     def kernel(self, p: Params, ins: Specs, outs: Specs, reqs: Reqs, target: str, train: bool = False) -> Kernel:
-        parts = []
-        for numbers, program in self.programs(p, ins, outs):
-            wanted = [reqs[i] for i in numbers]
-            if any(r != Req.NULL for r in wanted) and outs[numbers[0]].size:
-                parts.append((numbers, self._printer(target)(program, ins, [outs[i] for i in numbers], wanted, name=self.name)))
-        if not parts:
-            return NOTHING
-        if len(parts) == 1 and len(parts[0][0]) == len(outs):
-            return parts[0][1]
+        return _printed(self.programs(p, ins, outs), ins, outs, reqs, target, self.name)
 
-        def kernel(run: Any, inputs: Sequence[Any], outputs: Sequence[Any], scalars: tuple = ()) -> None:
-            for numbers, part in parts:
-                part(run, inputs, [outputs[i] for i in numbers], scalars=scalars)
 
-        return Kernel(kernel)
+def index_kernel(body: Callable[..., Any], ins: Specs, outs: Specs, reqs: Reqs, target: str, name: str, *,
+                 views: Sequence[Shape] | None = None, results: Sequence[Shape] | None = None) -> Kernel:
+    """Return the kernel of an index formula, body(at, *inputs), for a layer: one body for both devices.
 
-    @staticmethod
-    def _printer(target: str) -> Callable[..., Kernel]:
-        if target == "cpu":
-            return numpy_kernel
-        from ..gpu.indexed import indexed_kernel  # optional dependency
+    views:    the shapes in which the inputs are viewed, each of as many elements as the input; default: their own.
+    results:  the same for the outputs. `at` is an index of a result.
+    """
+    ins = ins if views is None else [Spec(v, s.dtype) for v, s in zip(views, ins)]
+    outs = outs if results is None else [Spec(v, s.dtype) for v, s in zip(results, outs)]
+    arrays = [IndexedArray(f"x{i}", i, s) for i, s in enumerate(ins)]
+    programs = _programs(name, [s.shape for s in outs], (), lambda at: body(at, *arrays))
+    kernel = _printed(programs, ins, outs, reqs, target, name)
+    if results is None:
+        return kernel  # inputs are read by position, in any shape
+    shapes = [s.shape for s in outs]
 
-        return indexed_kernel
+    def viewed(run: Any, inputs: Sequence[Any], outputs: Sequence[Any]) -> None:
+        kernel(run, inputs, [o if o is None else o.reshape(s) for o, s in zip(outputs, shapes)])
+
+    return Kernel(viewed)
+
+
+def _printed(programs: Sequence[tuple[tuple[int, ...], IndexedProgram]], ins: Specs, outs: Specs, reqs: Reqs, target: str,
+             name: str) -> Kernel:
+    """Return the kernel of programs, each with the numbers of its outputs."""
+    parts = []
+    for numbers, program in programs:
+        wanted = [reqs[i] for i in numbers]
+        if any(r != Req.NULL for r in wanted) and outs[numbers[0]].size:
+            parts.append((numbers, _printer(target)(program, ins, [outs[i] for i in numbers], wanted, name=name)))
+    if not parts:
+        return NOTHING
+    if len(parts) == 1 and len(parts[0][0]) == len(outs):
+        return parts[0][1]
+
+    def kernel(run: Any, inputs: Sequence[Any], outputs: Sequence[Any], scalars: tuple = ()) -> None:
+        for numbers, part in parts:
+            part(run, inputs, [outputs[i] for i in numbers], scalars=scalars)
+
+    return Kernel(kernel)
+
+
+def _printer(target: str) -> Callable[..., Kernel]:
+    if target == "cpu":
+        return numpy_kernel
+    from ..gpu.indexed import indexed_kernel  # optional dependency
+
+    return indexed_kernel
 
 
 def _programs(name: str, shapes: Sequence[Shape], scalars: tuple[str, ...], trace: Callable[[At], Any]
