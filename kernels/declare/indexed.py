@@ -62,12 +62,20 @@ index formula with `index_kernel`, forward and backward:
 
     def forward_kernel(self, ins, outs, reqs, target, train):
         return index_kernel(lambda at, x, i: x[at[0], i[at[0]].astype("int64")], ins, outs, reqs, target, self.name)
+
+    def backward_kernel(self, ins, outs, reqs, target, train):         # reads dy and i
+        return scatter_kernel(lambda at, dy, i: put(dy[at], at[0], i[at[0]].astype("int64")), ins[0].shape,
+                              ins, outs, reqs, target, self.name)
+
+`scatter_kernel` computes outputs that are zero but where elements are put: for each index `at` of a space, put(element, *place).
+Elements at one place add up; on the CPU in the order of the space, on a GPU in any (half precision in float32).
 """
 
 from __future__ import annotations
 
 import inspect
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
@@ -80,8 +88,10 @@ from ...errors import DTypeError, OperatorError, ShapeError, TraceError
 from .. import op as registry
 from ..cpu.indexed_printer import indexed_kernel as numpy_kernel
 from ..cpu.indexed_printer import indexed_source as numpy_source
-from ..ir.expr import Expr, as_expr, caller, param, prim
-from ..ir.indexed import TRUE, IndexedProgram, as_index, check_closed, gather, index, size
+from ..cpu.indexed_scatter import scatter_kernel as numpy_scatter
+from ..ir.expr import Expr, as_expr, caller, cast, param, prim
+from ..ir.indexed import TRUE, IndexedProgram, accumulated_in, as_index, check_closed, gather, index, size
+from ..ir.indexed import put as put_node
 from ..kernel import NOTHING, Kernel
 from ..op import Dtypes, Gradient, Need, Op, Req, Reqs, Shape, Shapes, Spec, Specs, is_known, merge_shapes
 from ..params import Param, Params
@@ -175,6 +185,70 @@ def index_kernel(body: Callable[..., Any], ins: Specs, outs: Specs, reqs: Reqs, 
         kernel(run, inputs, [o if o is None else o.reshape(s) for o, s in zip(outputs, shapes)])
 
     return Kernel(viewed)
+
+
+@dataclass(frozen=True, slots=True)
+class Put:
+    """An element, its place in the output, and a condition without which it is left out."""
+
+    element: Any
+    place: tuple[Any, ...]
+    inside: Any = True
+
+
+def put(element: Any, *place: Any, inside: Any = True) -> Put:
+    """Return what puts element at the indices `place` of an output, where `inside` holds."""
+    return Put(element, place, inside)
+
+
+def scatter_kernel(body: Callable[..., Any], space: Shape, ins: Specs, outs: Specs, reqs: Reqs, target: str, name: str, *,
+                   views: Sequence[Shape] | None = None, results: Sequence[Shape] | None = None, combine: str = "add",
+                   distinct: bool = False) -> Kernel:
+    """Return the kernel of outputs into which body(at, *inputs) puts elements, for each index `at` of a space.
+
+    body:      returns for each output what `put` returns, or a list of that.
+    views, results:  see index_kernel.
+    combine:   "add": elements at one place add up, from zero; "maximum": the largest stays, and -1 where nothing is put.
+    distinct:  no two elements are put at the same place; then a GPU needs no atomic additions.
+    """
+    ins = ins if views is None else [Spec(v, s.dtype) for v, s in zip(views, ins)]
+    outs = outs if results is None else [Spec(v, s.dtype) for v, s in zip(results, outs)]
+    made = body(At.of(space, 0), *(IndexedArray(f"x{i}", i, s) for i, s in enumerate(ins)))
+    puts = made if isinstance(made, tuple) else (made,)
+    if len(puts) != len(outs):
+        raise OperatorError(f"{name}: the body puts elements into {len(puts)} outputs of {len(outs)}.")
+    parts = []
+    for i, (given, out) in enumerate(zip(puts, outs)):
+        if reqs[i] == Req.NULL or not out.size:
+            continue
+        roots = [_put_root(name, one, out) for one in (given if isinstance(given, list) else [given])]
+        check_closed(name, roots)
+        programs = [IndexedProgram((root,), space) for root in roots]
+        parts.append((i, out.shape, _scatter_printer(target)(programs, ins, out, reqs[i], combine=combine, distinct=distinct,
+                                                             name=name)))
+
+    def kernel(run: Any, inputs: Sequence[Any], outputs: Sequence[Any]) -> None:
+        for i, shape, part in parts:
+            part(run, inputs, [outputs[i].reshape(shape)])
+
+    return Kernel(kernel) if parts else NOTHING
+
+
+def _put_root(name: str, given: Put, out: Spec) -> Expr:
+    if len(given.place) != len(out.shape):
+        raise TraceError(f"{name}: an element is put at {len(given.place)} indices of an output of {len(out.shape)} axes, "
+                         f"{out.shape}. Give one for each axis.")
+    mask = TRUE if given.inside is True else as_expr(given.inside)
+    element = cast(as_expr(given.element), accumulated_in(out.dtype))
+    return put_node(out.shape, mask, element, [as_index(k, name) for k in given.place])
+
+
+def _scatter_printer(target: str) -> Callable[..., Kernel]:
+    if target == "cpu":
+        return numpy_scatter
+    from ..gpu.indexed import scatter_kernel as triton_scatter  # optional dependency
+
+    return triton_scatter
 
 
 def _printed(programs: Sequence[tuple[tuple[int, ...], IndexedProgram]], ins: Specs, outs: Specs, reqs: Reqs, target: str,

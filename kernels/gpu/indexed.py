@@ -15,7 +15,7 @@ from collections.abc import Iterable, Sequence
 
 from ...dtype import is_float
 from ...integers import cdiv, next_power_of_2
-from ..ir.expr import BOOL, CAST, CONST, PARAM, Expr, topological, typed
+from ..ir.expr import BOOL, CAST, CONST, PARAM, Expr, const, topological, typed
 from ..ir.indexed import (
     ACC,
     FOLD,
@@ -23,6 +23,8 @@ from ..ir.indexed import (
     INDEX,
     INT64,
     LOOP,
+    PLACES,
+    PUT,
     SIZE,
     TRUE,
     IndexedProgram,
@@ -30,12 +32,13 @@ from ..ir.indexed import (
     Loop,
     Ranges,
     Schedule,
+    accumulated_in,
     axes_of,
     simplify,
 )
 from ..ir.primitives import PRIMITIVES
 from ..kernel import Kernel
-from ..op import Req, Reqs, Specs
+from ..op import Expression, Req, Reqs, Spec, Specs
 from .body import (
     KernelBody,
     KernelLaunch,
@@ -51,7 +54,8 @@ from .body import (
     tl_type,
     typed_root,
 )
-from .elementwise import INT32_ELEMENTS, lanes
+from .elementwise import INT32_ELEMENTS, elementwise_launch, lanes
+from .printer import copy_launch
 from .target import CodegenTarget, codegen_target
 
 BRANCHED = 60  # nodes up to which a kernel has two branches: more text takes longer to compile than it saves
@@ -83,6 +87,34 @@ def _plan(p: IndexedProgram, ins: Specs, outs: Specs, reqs: Reqs, name: str) -> 
     return plan
 
 
+def scatter_kernel(programs: Sequence[IndexedProgram], ins: Specs, out: Spec, req: Req, *, combine: str, distinct: bool,
+                   name: str) -> Kernel:
+    """Return the kernel of programs that each put elements into the one output: kernel(run, inputs, [output], scalars=()).
+
+    combine:   "add", from 0 or, with the request ADD, from what is there; or "maximum", from -1.
+    distinct:  no two elements are put at the same place, of all programs; then nothing is atomic.
+    """
+    plan, codegen, name = LaunchPlan(), codegen_target(), kernel_name(name)
+    wide = accumulated_in(out.dtype)
+    final = StoreTarget(const(0, wide), out, req, ("out", 0))
+    target = final
+    if wide != out.dtype or (combine != "add" and req == Req.ADD):
+        target = plan.temporary(final.root, out.shape, wide)
+    first = const(0 if combine == "add" else -1, wide)
+    if target.req != Req.ADD:
+        started = StoreTarget(first, target.spec, Req.WRITE, target.array)
+        plan.launches.append(elementwise_launch(Expression((first,)), [], [started], out.shape, f"{name}_start", codegen))
+    for p in programs:
+        if math.prod(p.shape):
+            p = simplify(p, fixed_sizes=False)
+            how = "" if distinct and combine == "add" and target.req != Req.ADD else combine
+            stored = StoreTarget(p.roots[0], target.spec, target.req, target.array)
+            plan.launches.append(_Printer(p, ins, [stored], codegen, how).launch(name))
+    if target is not final:
+        plan.launches.append(copy_launch(target, final, f"{name}_copy", codegen))
+    return Kernel(plan.run)
+
+
 class _Printer:
     """Turns a program into one kernel.
 
@@ -91,11 +123,12 @@ class _Printer:
     sum of ROW and COLUMN (both: along a flat block, too), or STEP if it only differs from step to step of a loop, or 0.
     """
 
-    def __init__(self, p: IndexedProgram, ins: Specs, targets: Sequence[StoreTarget], codegen: CodegenTarget):
-        self.p, self.ins, self.targets, self.codegen = p, ins, targets, codegen
+    def __init__(self, p: IndexedProgram, ins: Specs, targets: Sequence[StoreTarget], codegen: CodegenTarget,
+                 combine: str = ""):
+        self.p, self.ins, self.targets, self.codegen, self.combine = p, ins, targets, codegen, combine
         order = topological(p.roots)
-        masks = {id(x.args[0]) for x in order if x.op == GATHER}
-        plain = {id(a) for x in order for a in (x.args[1:] if x.op == GATHER else x.args)} | {id(r) for r in p.roots}
+        masks = {id(x.args[0]) for x in order if x.op in PLACES}
+        plain = {id(a) for x in order for a in (x.args[1:] if x.op in PLACES else x.args)} | {id(r) for r in p.roots}
         self.order = [x for x in order if x is not TRUE or id(x) in plain or id(x) not in masks]
         self.body = KernelBody(p.roots, [x for x in self.order if not (x.op == CONST and x.dtype == INT64)],
                                [s.dtype for s in ins], p.scalars)
@@ -103,7 +136,8 @@ class _Printer:
         self.n, self.last = math.prod(p.shape), len(p.shape) - 1
         self.used = sorted({x.value[0] for x in order if x.op == GATHER})
         self.wide_output = self.n > INT32_ELEMENTS
-        self.wide = self.wide_output or any(ins[i].size > INT32_ELEMENTS for i in self.used)
+        self.wide = self.wide_output or any(s.size > INT32_ELEMENTS for s in (*(ins[i] for i in self.used),
+                                                                                *(t.spec for t in targets)))
         self.loops = any(x.op == FOLD for x in order)
         self.flat = self.last < 1 or p.shape[-1] < SHORT
         self.schedule = Schedule(p.roots)
@@ -208,8 +242,21 @@ class _Printer:
 
     def _stores(self, mask: str) -> list[str]:
         place = "base + lane" if self.flat else "near"
-        return [store(self._block(t.root, BOTH), t.dtype, t.spec, t.req, f"y{k} + {place}", mask)
+        return [self._put(k, t, mask) if t.root.op == PUT else
+                store(self._block(t.root, BOTH), t.dtype, t.spec, t.req, f"y{k} + {place}", mask)
                 for k, t in enumerate(self.targets)]
+
+    def _put(self, k: int, t: StoreTarget, mask: str) -> str:
+        inside, element, *places = t.root.args
+        offset = self._offset(t.root, t.spec) or "0"
+        if _union(self.kinds[id(a)] for a in places) != BOTH:
+            offset = f"({offset} + tl.zeros({self.shapes[BOTH]}, tl.int32))"
+        limits = [m for m in (mask.removeprefix(", mask="), "" if inside is TRUE else self._block(inside, BOTH)) if m]
+        value = self._block(element, BOTH)
+        options = f", mask={' & '.join(limits)}" if limits else ""
+        if not self.combine:
+            return f"tl.store(y{k} + {offset}, {value}{options})"
+        return f"tl.atomic_{'add' if self.combine == 'add' else 'max'}(y{k} + {offset}, {value}{options}, sem=\"relaxed\")"
 
     def _fits(self, x: Expr) -> bool:
         known = self.ranges.of(x)
@@ -231,6 +278,8 @@ class _Printer:
             if isinstance(x, Loop):
                 self._loop(x, lines)
                 continue
+            if x.op == PUT:
+                continue
             text = self._gather(x) if x.op == GATHER else self._apply(x)
             self.names[id(x)] = f"t{self.number[id(x)]}"
             lines.append(f"{self.names[id(x)]} = {text}")
@@ -238,7 +287,7 @@ class _Printer:
     def _gather(self, x: Expr) -> str:
         source, mask, places = x.value[0], x.args[0], x.args[1:]
         have = kind = _union(self.kinds[id(a)] for a in places)
-        offset, limits = self._offset(x), []
+        offset, limits = self._offset(x, self.ins[source]), []
         if mask is not TRUE:
             limits.append(self.names[id(mask)])
             kind = _union((kind, self.kinds[id(mask)]))
@@ -253,15 +302,16 @@ class _Printer:
         options = f", mask={' & '.join(limits)}, other=0" if limits else ""
         return f"tl.load(x{source}{f' + {offset}' if offset else ''}{options})"
 
-    def _offset(self, x: Expr) -> str:
+    def _offset(self, x: Expr, spec: Spec) -> str:
         source, shape = x.value
-        places = x.args[1:]
+        places = x.args[PLACES[x.op]:]
+        source = "out" if x.op == PUT else source
         if shape == self.p.shape and all(a.op == INDEX and a.value == i for i, a in enumerate(places)):
             return ("base + lane" if self.flat else "near") if places else ""
         text = ""
         for j, a in enumerate(places):
             at = self.names[id(a)]
-            if id(a) not in self.narrow and self.ins[source].size <= INT32_ELEMENTS:
+            if id(a) not in self.narrow and spec.size <= INT32_ELEMENTS:
                 at = f"{at}.to(tl.int32)"
             if text:
                 text = f"{f'({text})' if ' ' in text else text} * {self._view_size(source, shape, j)}"
@@ -270,7 +320,7 @@ class _Printer:
                 text = at
         return text
 
-    def _view_size(self, source: int, shape: tuple[int, ...], j: int) -> str:
+    def _view_size(self, source: object, shape: tuple[int, ...], j: int) -> str:
         key = source, shape, j
         name = self.views.setdefault(key, f"m{len(self.views)}")
         return self._size(name, shape[j], last=j == len(shape) - 1)

@@ -66,11 +66,12 @@ def plan_launches(e: Expression, ins: Specs, outs: Specs, reqs: Reqs, *,
     if elementwise:
         plan.launches.append(elementwise_launch(e, ins, elementwise, full, name, codegen, draws=draws))
     for temporary, t in late:
-        plan.launches.append(_copy_launch(temporary, t, f"{name}_copy", codegen))
+        plan.launches.append(copy_launch(temporary, t, f"{name}_copy", codegen))
     return plan
 
 
-def _copy_launch(source: StoreTarget, t: StoreTarget, name: str, codegen: CodegenTarget) -> KernelLaunch:
+def copy_launch(source: StoreTarget, t: StoreTarget, name: str, codegen: CodegenTarget) -> KernelLaunch:
+    """Return the launch that stores what was stored to source to t, by its write request."""
     spec = source.spec
     copy = Expression((load(0, spec.dtype),))
     moved = StoreTarget(copy.outputs[0], t.spec, t.req, t.array)

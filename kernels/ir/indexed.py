@@ -7,6 +7,8 @@ Nodes besides those of `expr.py`; every index and size is an int64:
   acc     value: (level, j)                     what accumulator j of that loop holds before the step
   size    value: (input, axis, size)            a size of an input; input -1 is the output
   gather  value: (input, shape)                 args: (mask, *indices). The element there; zero where the mask is false
+  put     value: (0, shape)                     args: (mask, element, *indices). A root alone: the element is added to the output,
+                                                which has this shape, at these indices; nothing where the mask is false
   fold    value: (level, n, j)                  args: (extent, n first values, n new values). Accumulator j after the loop,
                                                 which runs the new values for counter 0, 1, … extent - 1, all n at once
 """
@@ -27,7 +29,9 @@ from ..op import Shape
 from .expr import BOOL, CAST, CONST, INT32, PARAM, Expr, as_expr, caller, cast, const, node, prim, topological, typed
 
 INT64 = np.dtype("int64")
-INDEX, LOOP, ACC, SIZE, GATHER, FOLD = "index", "loop", "acc", "size", "gather", "fold"
+INDEX, LOOP, ACC, SIZE, GATHER, PUT, FOLD = "index", "loop", "acc", "size", "gather", "put", "fold"
+#: Where the indices of a node begin among its arguments.
+PLACES = {GATHER: 1, PUT: 2}
 TRUE = const(True, BOOL)
 Range = tuple[int, int]  # the least and the largest value
 
@@ -56,6 +60,11 @@ def gather(number: int, shape: Shape, dtype: np.dtype, mask: Expr, indices: Sequ
     """Return the element of input `number`; half precision enters as float32."""
     found = node(GATHER, (cast(mask, BOOL), *indices), (number, shape), dtype)
     return cast(found, float32) if is_half(dtype) else found
+
+
+def put(shape: Shape, mask: Expr, element: Expr, indices: Sequence[Expr]) -> Expr:
+    """Return the root that adds element to an output of this shape. element has a dtype."""
+    return node(PUT, (cast(mask, BOOL), element, *indices), (0, shape), element.dtype)
 
 
 class _Nesting(threading.local):
@@ -189,6 +198,11 @@ class IndexedProgram:
     roots: tuple[Expr, ...]
     shape: Shape
     scalars: tuple[str, ...] = ()
+
+
+def accumulated_in(dtype: np.dtype) -> np.dtype:
+    """Return the dtype in which elements put into an array of this dtype add up."""
+    return float32 if is_half(dtype) else dtype if is_float(dtype) or dtype == INT64 else INT32
 
 
 def check_closed(name: str, roots: Sequence[Expr]) -> None:
@@ -373,21 +387,21 @@ def _drop_ones(p: IndexedProgram) -> IndexedProgram:
     def change(x: Expr, args: tuple[Expr, ...]) -> Expr:
         if x.op == INDEX:
             return index(number[x.value]) if x.value in number else const(0, INT64)
-        if x.op == GATHER and 1 in x.value[1]:
-            source, shape = x.value
+        if x.op in PLACES and 1 in x.value[1]:
+            (source, shape), first = x.value, PLACES[x.op]
             stay = [i for i, d in enumerate(shape) if d != 1]
-            return node(GATHER, (args[0], *(args[1 + i] for i in stay)), (source, tuple(shape[i] for i in stay)), x.dtype)
+            places = (args[first + i] for i in stay)
+            return node(x.op, (*args[:first], *places), (source, tuple(shape[i] for i in stay)), x.dtype)
         return node(x.op, args, x.value, x.dtype)
 
     return IndexedProgram(_changed(p.roots, change), tuple(p.shape[a] for a in kept), p.scalars)
 
 
 def _in_step(p: IndexedProgram, x: Expr, j: int, axis: int) -> bool:
-    """Return whether gather x reads its axis j at the index along an output's axis of the same size."""
-    shape = x.value[1]
-    if not (0 <= j < len(shape) and 0 <= axis < len(p.shape)):
+    """Return whether x reads or writes its axis j at the index along an output's axis of the same size."""
+    if x.op not in PLACES or not (0 <= j < len(x.value[1]) and 0 <= axis < len(p.shape)):
         return False
-    place = x.args[1 + j]
+    shape, place = x.value[1], x.args[PLACES[x.op] + j]
     return place.op == INDEX and place.value == axis and shape[j] == p.shape[axis]
 
 
@@ -409,12 +423,10 @@ def _merge_axes(p: IndexedProgram) -> IndexedProgram:
         for i, a in enumerate(x.args):
             if a.op != INDEX:
                 continue
-            if x.op != GATHER or i == 0:
-                apart(a.value)
-                continue
-            here = _in_step(p, x, i - 1, a.value)
-            apart(a.value, left=not (here and _in_step(p, x, i - 2, a.value - 1)),
-                  right=not (here and _in_step(p, x, i, a.value + 1)))
+            j = i - PLACES.get(x.op, len(x.args))
+            here = _in_step(p, x, j, a.value)
+            apart(a.value, left=not (here and _in_step(p, x, j - 1, a.value - 1)),
+                  right=not (here and _in_step(p, x, j + 1, a.value + 1)))
     if not any(joins):
         return p
     first: list[int] = []  # of each axis: the new axis; and the first old axis of each new one
@@ -429,16 +441,16 @@ def _merge_axes(p: IndexedProgram) -> IndexedProgram:
     def change(x: Expr, args: tuple[Expr, ...]) -> Expr:
         if x.op == INDEX:
             return index(number[x.value]) if x.value not in inner else x
-        if x.op != GATHER:
+        if x.op not in PLACES:
             return node(x.op, args, x.value, x.dtype)
-        (source, shape), sizes, places = x.value, [], []
-        for d, old, new in zip(shape, x.args[1:], args[1:]):
+        (source, shape), sizes, places, first = x.value, [], [], PLACES[x.op]
+        for d, old, new in zip(shape, x.args[first:], args[first:]):
             if old.op == INDEX and old.value in inner:
                 sizes[-1] *= d
             else:
                 sizes.append(d)
                 places.append(new)
-        return node(GATHER, (args[0], *places), (source, tuple(sizes)), x.dtype)
+        return node(x.op, (*args[:first], *places), (source, tuple(sizes)), x.dtype)
 
     return IndexedProgram(_changed(p.roots, change), merged, p.scalars)
 
