@@ -57,6 +57,10 @@ formula, where `at` is the index of the derivative's element. Its arguments afte
 keeps: `dy`, `y`, inputs by name; with several outputs `dy0`, `dy1`, … and `y0`, …. Inputs without one have derivative zero.
 A derivative that collects (several elements of the output read one of the input) needs a loop over those that may read it.
 
+Without any, the derivative by all inputs that are not `free` is derived: what each element of the output contributes is added at
+the places from which it was computed. On the CPU the order of the additions is fixed; on a GPU they are atomic, in any order.
+The loops may be lang.sum, max and min (of equal extremes the first counts). It keeps dy and all inputs.
+
 **Layers.** An OperatorProperty with rules of its own (dtypes, shapes in both directions, checks of parameters) computes by an
 index formula with `index_kernel`, forward and backward:
 
@@ -83,7 +87,7 @@ import numpy as np
 from numpy.typing import DTypeLike
 
 from ...cache import Cache
-from ...dtype import as_dtype, float32
+from ...dtype import as_dtype, float32, is_float
 from ...errors import DTypeError, OperatorError, ShapeError, TraceError
 from .. import op as registry
 from ..cpu.indexed_printer import indexed_kernel as numpy_kernel
@@ -92,6 +96,7 @@ from ..cpu.indexed_scatter import scatter_kernel as numpy_scatter
 from ..ir.expr import Expr, as_expr, caller, cast, param, prim
 from ..ir.indexed import TRUE, IndexedProgram, accumulated_in, as_index, check_closed, gather, index, size
 from ..ir.indexed import put as put_node
+from ..ir.indexed_gradient import derived_puts, is_distinct
 from ..kernel import NOTHING, Kernel
 from ..op import Dtypes, Gradient, Need, Op, Req, Reqs, Shape, Shapes, Spec, Specs, is_known, merge_shapes
 from ..params import Param, Params
@@ -318,8 +323,9 @@ class IndexedOp(_Formulas):
         self.body, self.name, self.aliases = body, name or body.__name__, tuple(aliases)
         self.doc = inspect.cleandoc(doc or body.__doc__ or "")
         self.output_names, self.free, self.linear = tuple(outputs), frozenset(free), linear
-        self.differentiable = differentiable
         self._shape, self._dtype = shape, dtype
+        fixed = () if dtype is None or _is_rule(dtype) else dtype if isinstance(dtype, tuple) else (dtype,)
+        self.differentiable = differentiable and (not fixed or any(is_float(as_dtype(d)) for d in fixed))
         names, declared = signature(self.name, body)
         if names[0] != "at":
             raise OperatorError(f"{self.name}: the first argument of an index formula is `at`, the index of the output's "
@@ -372,7 +378,7 @@ class IndexedOp(_Formulas):
         if self._dtype is None:
             return found, [d] * m
         given = self._dtype
-        if callable(given) and not isinstance(given, type):
+        if _is_rule(given):
             if any(s is None for s in found):
                 return found, [None] * m
             given = given(*found, **_accepted(given, p))
@@ -426,8 +432,11 @@ class IndexedOp(_Formulas):
         return self._gradients.get_or_make(p.static, self._make_gradient) if self.differentiable else None
 
     def _make_gradient(self) -> Gradient | None:
+        n, m = len(self.input_names), len(self.output_names)
         if not self._gradient_bodies:
-            return None
+            gives = tuple(i for i in range(n) if self.input_names[i] not in self.free)
+            needs = (*(("dy", j) for j in range(m)), *(("x", i) for i in range(n)))
+            return Gradient(DerivedGradient(self, needs, gives), needs, gives) if gives else None
         gives = tuple(sorted(self._gradient_bodies))
         needs = tuple(dict.fromkeys(self._need(a) for i in gives for a in array_names(self._gradient_bodies[i])[0][1:]))
         return Gradient(IndexedGradient(self, needs, gives), needs, gives)
@@ -496,6 +505,43 @@ class IndexedGradient(_Formulas):
             ((_, program),) = _programs(self.name, [spec.shape], forward._scalars(), traced)
             made.append(((k,), program))
         return made
+
+
+class DerivedGradient(IndexedGradient):
+    """The derivative of an IndexedOp, derived from its body: for each element that is read, what is added there."""
+
+    def kernel(self, p: Params, ins: Specs, outs: Specs, reqs: Reqs, target: str, train: bool = False) -> Kernel:
+        forward = self.forward
+        m = len(forward.output_names)
+        dys, xs = ins[:m], ins[m:]
+        inputs = [(i, xs[i].shape) for i in self.gives]
+        found: dict[int, list[IndexedProgram]] = {i: [] for i in self.gives}
+        for numbers, program in forward.programs(p, xs, dys):
+            at = [index(a) for a in range(len(program.shape))]
+            for j, root in zip(numbers, program.roots):
+                dy = gather(len(xs) + j, dys[j].shape, dys[j].dtype, TRUE, at)
+                if root.dtype is None or is_float(root.dtype):
+                    made = derived_puts(forward.name, root, dy, program.shape, inputs, program.scalars)
+                    for i, more in made.items():
+                        found[i] += more
+        order, parts = [*xs, *dys], []
+        for k, (i, out) in enumerate(zip(self.gives, outs)):
+            if reqs[k] != Req.NULL and out.size:
+                distinct = len(found[i]) == 1 and is_distinct(found[i][0])
+                parts.append((k, _scatter_printer(target)(found[i], order, out, reqs[k], combine="add", distinct=distinct,
+                                                          name=self.name)))
+
+        def kernel(run: Any, inputs: Sequence[Any], outputs: Sequence[Any], scalars: tuple = ()) -> None:
+            arrays = [*inputs[m:], *inputs[:m]]
+            for k, part in parts:
+                part(run, arrays, [outputs[k]], scalars=scalars)
+
+        return Kernel(kernel) if parts else NOTHING
+
+
+def _is_rule(dtype: Any) -> bool:
+    """Return whether `dtype=` is a function, and not a dtype."""
+    return callable(dtype) and not isinstance(dtype, type)
 
 
 def _call(body: Callable[..., Any], arrays: Sequence[IndexedArray], values: dict[str, Any], at: At) -> Any:

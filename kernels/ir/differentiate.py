@@ -7,7 +7,10 @@ from collections.abc import Sequence
 from ...dtype import is_float
 from . import lang
 from .expr import CAST, CONST, DRAW, LOAD, PARAM, REDUCE, Expr, as_expr, cast, cost, loads, prim, substitute, topological
+from .indexed import ACC, FOLD, GATHER, INDEX, LOOP, SIZE
 from .primitives import PRIMITIVES
+
+LEAVES = (GATHER, FOLD, INDEX, SIZE, LOOP, ACC)  # of index formulas: what depends on them is up to indexed_gradient.py
 
 
 def derive(outputs: Sequence[Expr], dys: Sequence[Expr], wrt: Sequence[Expr]) -> list[Expr | None]:
@@ -30,7 +33,7 @@ def derive(outputs: Sequence[Expr], dys: Sequence[Expr], wrt: Sequence[Expr]) ->
         add(y, dy)
     for x in reversed(topological(outputs)):
         dx = adjoint.get(id(x))
-        if dx is None or x.op in (LOAD, PARAM, CONST, DRAW):
+        if dx is None or x.op in (LOAD, PARAM, CONST, DRAW, *LEAVES):
             continue
         if x.op == CAST:
             if x.dtype is None or is_float(x.dtype) or (x.args[0].dtype is not None and not is_float(x.args[0].dtype)):

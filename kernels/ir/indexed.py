@@ -141,6 +141,28 @@ def first_extreme(extent: Any, body: Callable[[Expr], Any], better: str) -> Expr
     return loop(extent, (const(0, dtype), const(0, INT64)), step)[1]
 
 
+def first_of(extent: Expr, level: int, value: Expr, better: str) -> Expr:
+    """Return the first counter of a loop of this level whose value is not a number, or else has none that is better."""
+    dtype = typed(value)
+    k, best, at = node(LOOP, (), level, INT64), node(ACC, (), (level, 0), dtype), node(ACC, (), (level, 1), INT64)
+    wins = prim(better, value, best) | (k == 0) | ((value != value) & (best == best))
+    new = prim("where", wins, value, best), prim("where", wins, k, at)
+    return node(FOLD, (extent, const(0, dtype), const(0, INT64), *new), (level, 2, 1), INT64)
+
+
+def at_step(value: Expr, level: int, k: Expr) -> Expr:
+    """Return value with k for the counter of the loop of this level around it."""
+    free, new = free_levels([value]), dict[int, Expr]()
+    for x in topological([value]):
+        if level not in free[id(x)]:
+            new[id(x)] = x  # also a loop of the same level that does not know this one
+        elif x.op == LOOP:
+            new[id(x)] = k
+        else:
+            new[id(x)] = node(x.op, tuple(new[id(a)] for a in x.args), x.value, x.dtype)
+    return new[id(value)]
+
+
 def free_levels(roots: Sequence[Expr]) -> dict[int, frozenset[int]]:
     """Return, by id of each node, the levels of the loops around it whose counters or accumulators it reads."""
     free: dict[int, frozenset[int]] = {}
@@ -508,7 +530,7 @@ class Schedule:
         self.items = top.items
 
     def _fill(self, wanted: Sequence[Expr], chain: list[_Scope]) -> None:
-        for x in _outside_loops(wanted):
+        for x in outside_loops(wanted):
             level = max(self.levels[id(x)], default=-1)
             depth = next(i for i, s in enumerate(chain) if s.level == level)
             scope, key = chain[depth], _loop_key(x) if x.op == FOLD else id(x)
@@ -536,7 +558,7 @@ def _loop_key(fold: Expr) -> object:
     return (fold.value[0], *map(id, fold.args))
 
 
-def _outside_loops(roots: Sequence[Expr]) -> list[Expr]:
+def outside_loops(roots: Sequence[Expr]) -> list[Expr]:
     """Return the nodes that roots need before any loop runs, arguments before their users; of a loop, the result alone."""
     seen, order, stack = set[int](), list[Expr](), [(r, False) for r in reversed(roots)]
     while stack:

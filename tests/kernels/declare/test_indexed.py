@@ -14,7 +14,7 @@ from tritium.kernels.cpu import indexed_printer
 from tritium.kernels.declare.check_op import run_cpu
 from tritium.kernels.kernel import HostRun
 from tritium.kernels.op import Req, Spec, compiled
-from tritium.lang import argmax, floor, fold, maximum, minimum, where
+from tritium.lang import argmax, exp, floor, fold, maximum, minimum, where
 from tritium.lang import max as largest
 from tritium.lang import sum as total
 
@@ -264,6 +264,52 @@ def test_declared_derivatives_are_the_slopes(ctx, rng):
     check_gradient(lambda a: mx.nd._test_pairs(b, a), rng.normal(size=(3, 5)), ctx, rng)
 
 
+DERIVED = {"lookup": (lookup, (5, 6)), "border": (border, (3, 4)), "triangle": (triangle, (4, 5)),
+           "window": (window, (3, 9)), "best": (best, (2, 3, 4))}
+
+
+@pytest.mark.parametrize("name", DERIVED)
+def test_derived_derivatives_are_the_slopes(ctx, rng, name):
+    op, shape = DERIVED[name]
+    more = [mx.nd.array([[3, 1, 1], [0, 9, 1]], ctx=ctx)] if name == "lookup" else []
+
+    def run(a):
+        found = op(a, *more)
+        return found[0] if name == "best" else found.astype("float64")
+
+    check_gradient(run, rng.normal(size=shape), ctx, rng)
+
+
+@mx.indexed("_test_smooth_pairs", shape=lambda a, b, **_: (*a[:-1], *b[:-1]), replace=True)
+def smooth_pairs(at, a, b, *, power: mx.Scalar = 2.0):
+    """A sum of functions of two arrays, and what is outside of the loop."""
+    i, j = at
+    inside = total(a.shape[1], lambda k: exp(-abs(a[i, k] - b[j, k]) * power) * a[i, k])
+    return inside * b[j, 0] + largest(i + 1, lambda k: a[k, 0] * b[j, 1])
+
+
+def test_the_derivative_of_a_sum_of_functions_is_derived(ctx, rng):
+    a, b = rng.normal(size=(4, 3)), rng.normal(size=(5, 3))
+    check_gradient(lambda x: smooth_pairs(x, mx.nd.array(b, ctx=ctx, dtype="float64"), power=1.5), a, ctx, rng)
+    check_gradient(lambda x: smooth_pairs(mx.nd.array(a, ctx=ctx, dtype="float64"), x, power=1.5), b, ctx, rng)
+
+
+@pytest.mark.parametrize("dtype", ["float32", "float16", "bfloat16"])
+def test_what_is_put_at_one_place_adds_up(ctx, rng, dtype):
+    """Whole rows, and elements one by one; half precision adds up in float32."""
+    x = mx.nd.array(rng.integers(-3, 3, size=(3, 4)), ctx=ctx, dtype=dtype)
+    x.attach_grad()
+    index = mx.nd.array([[2, 0, 2], [2, 2, 7]], ctx=ctx)
+    dy = rng.integers(-3, 3, size=(2, 3, 4))
+    with mx.autograd.record():
+        y = lookup(x, index)
+    y.backward(mx.nd.array(dy, ctx=ctx, dtype=dtype))
+    want = np.zeros((3, 4))
+    for i in np.ndindex(2, 3):
+        want[min(int(index.asnumpy()[i]), 2)] += dy[i]
+    assert (x.grad.asnumpy().astype("float64") == want).all()
+
+
 def test_graphs_infer_and_compute(ctx, rng):
     symbol = mx.sym._test_lookup(mx.sym.Variable("x"), mx.sym.Variable("index"), scale=2.0)
     assert symbol.infer_shape(x=(5, 6), index=(2, 3))[1] == [(2, 3, 6)]
@@ -323,6 +369,17 @@ def test_a_wrong_declaration_is_told():
         op.gradient(lambda at, dy, z: dy[at])
     with pytest.raises(OperatorError, match=r"the first argument of a gradient is `at`, and it must ask for dy"):
         op.gradient(lambda at, x: x[at])
+
+
+def test_a_loop_without_a_derivative_is_told():
+    op = declared(lambda at, x: fold(3, 1.0, lambda k, a: a * x[at] + 1))
+    x = mx.nd.ones((2, 3))
+    x.attach_grad()
+    with mx.autograd.record():
+        y = op(x)
+    with pytest.raises(OperatorError, match=r"the derivative of this loop is not derived.*Declare it with @op.gradient"):
+        y.backward()
+        x.grad.asnumpy()
 
 
 def test_inputs_that_do_not_fit_are_told():

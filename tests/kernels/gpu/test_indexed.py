@@ -65,3 +65,19 @@ def test_large_arrays_are_indexed_with_64_bits(size, wide):
     (job,) = recorder.jobs
     parameters = re.search(r"def \w+\((.*)\)", job.source)[1]
     assert ("m0_by_16: tl.int64" in parameters) == wide, job.source
+
+
+@mx.indexed("_test_weighted", free=("index",), shape=lambda x, index: (*index, x[-1]), replace=True)
+def weighted(at, x, index):
+    """Without a declared derivative: rows and single elements are added at computed places."""
+    i = minimum(maximum(index[at[0]].astype("int64"), 0), x.shape[0] - 1)
+    return x[i, at[1]] * 2 + x[i, x.shape[1] - 1 - at[1]]
+
+
+@pytest.mark.parametrize("dtype", ["float32", "float16", "float64"])
+@pytest.mark.parametrize("target", TARGETS)
+def test_derived_derivatives_compile_without_faults(dtype, target):
+    jobs = jobs_of(weighted, [(1000, 256), (5000,)], {}, np.dtype(dtype), target, gradient=Req.WRITE)
+    assert sum("tl.atomic_add" in job.source for job in jobs) == 2
+    for job, kernel in zip(jobs, compile_all(jobs, timeout=120)):
+        assert not wrong_with(job, kernel), (job.source, wrong_with(job, kernel))
