@@ -146,14 +146,15 @@ class Params(Mapping[str, Any]):
     """Parsed parameters: `p.kernel`, `p["kernel"]`; equal and hashable by value.
 
     static:   every (name, value) except the run-time scalars: a compiled kernel depends on these. Key caches by this.
-    scalars:  the values of the "scalar" parameters, in declared order: handed to the kernel at each run.
+    scalars:  the values of the "scalar" parameters, in declared order: handed to the kernel at each run. scalar_names: theirs.
     """
 
-    __slots__ = ("_hash", "_values", "scalars", "static")
+    __slots__ = ("_hash", "_values", "scalar_names", "scalars", "static")
 
     def __init__(self, values: dict[str, Any], scalar_names: tuple[str, ...] = ()):
         self._values = values
         self._hash: int | None = None
+        self.scalar_names = scalar_names
         self.scalars: tuple[float, ...] = tuple(values[n] for n in scalar_names)
         self.static = tuple((k, v) for k, v in values.items() if k not in scalar_names)
 

@@ -132,6 +132,9 @@ class ReductionOp(SimpleOp):
         return (f"{self.name}: the body of a reduction draws random numbers ({{place}}). Use simple_op with shape=, whose "
                 f"elements are folded, too.")
 
+    def _for_device(self, device: str, body: Any) -> NoReturn:
+        raise OperatorError(f"{self.name}.{device}: is a reduction, which is declared by its formula alone.")
+
     def inline(self, *args: Any, **kwargs: Any) -> NoReturn:
         raise OperatorError(f"{self.name}: a reduction cannot be called inside an elementwise body ({caller()}).")
 

@@ -33,8 +33,9 @@ from ..ir.primitives import PRIMITIVES
 from ..kernel import Kernel
 from ..op import Dtypes, Expression, Gradient, Need, NumpyFunction, Reqs, Shapes, Spec, Specs
 from ..params import REQUIRED, Param, Params, declared_param, describe
+from .device_body import device_kernel
 from .rules import Rule, answered_dtypes, answered_shapes
-from .traced import GradientOp, TracedOp, broadcast_shapes, kept_dtype
+from .traced import GradientOp, TracedOp, broadcast_shapes, kept_dtype, printed
 
 Float = typing.Annotated[Any, "array of floats"]
 Array = typing.Annotated[Any, "array"]
@@ -68,10 +69,12 @@ class SimpleOp(TracedOp):
         if isinstance(outputs, str) or len(set(outputs)) != len(outputs) or not all(str(o).isidentifier() for o in outputs):
             raise OperatorError(f"{self.name}: outputs={outputs!r} is not a tuple of different names.")
         self._shown = tuple(outputs)
+        self._inplace = inplace
         self._shares = shape is None if inplace is None else inplace
         self._shape_rule = None if shape is None else self._rule("shape", shape)
         self._dtype_rule = None if dtype is None else self._rule("dtype", dtype if callable(dtype) else _constant_rule(dtype))
         self._counts: Cache[tuple, tuple[str, ...]] = Cache()
+        self._devices: dict[str, Any] = {}
         if not self.input_names and self._shape_rule is None:
             raise OperatorError(f"{self.name}: the body takes no array, so the declaration must say the result's shape: "
                                 f"shape=lambda **p: p['shape']. Arrays are positional arguments of the body.")
@@ -128,11 +131,56 @@ class SimpleOp(TracedOp):
         return total(e.draws, full_shape([s.shape for s in (*ins, *outs)])) if ins or outs else len(e.draws)
 
     def inplace(self, p: Params) -> tuple[tuple[int, int], ...]:
-        return super().inplace(p) if self._shares else ()
+        return super().inplace(p) if self._shares and (self._inplace or not self._devices) else ()
+
+    # ---- bodies for one device ----
+    def cpu(self, body: Callable[..., Any]) -> Callable[..., Any]:
+        """Declare the body for the CPU, a function of NumPy arrays (device_body.py): a decorator."""
+        return self._for_device("cpu", body)
+
+    def gpu(self, body: Any) -> Any:
+        """Declare the body for a GPU, a function that launches Triton kernels, or a kernel (device_body.py): a decorator."""
+        return self._for_device("gpu", body)
+
+    def _for_device(self, device: str, body: Any) -> Any:
+        fits = callable(body) if device == "cpu" else callable(body) or hasattr(body, "fn")
+        if not fits or self._states:
+            why = "has states, and only its formula can change them" if fits else f"got {body!r}, which is not a function"
+            raise OperatorError(f"{self.name}.{device}: {why}.")
+        self._devices[device] = body
+        self.nonblocking = self.capturable = False  # a user's code may do anything
+        self._counts.clear()
+        self._gradients.clear()
+        return body
+
+    def expression(self, p: Params, dtypes: Sequence[np.dtype], train: bool = True) -> Expression | None:  # type: ignore[override]
+        return None if self._devices else super().expression(p, dtypes, train)  # a device may compute something of its own
+
+    def _has_formula(self, p: Params) -> bool:
+        """Return whether the declared body is a formula: one without returns None, and each device needs a body of its own."""
+        return not self._devices or self._sampled(p) is not None
 
     def kernel(self, p: Params, ins: Specs, outs: Specs, reqs: Reqs, target: str, train: bool = False) -> Kernel:
-        made = super().kernel(p, ins, outs, reqs, target, train)
-        if self.random_count(p, ins, outs) and not self.expression(p, [s.dtype for s in ins], train).draws:
+        body = self._devices.get(target)
+        if body is not None:
+            if self.random_count(p, ins, outs):
+                raise OperatorError(f"{self.name}: its formula draws random numbers, which a body for one device cannot.")
+            names = [*self.input_names, *self.outputs(p)]
+
+            def add(e: Expression, given: Specs, made: Specs, requests: Reqs) -> Kernel:
+                return printed(e, given, made, requests, target, f"{self.name}_add")
+
+            return device_kernel(self.name, body, p, names, ins, outs, reqs, target, add)
+        return self.formula_kernel(p, ins, outs, reqs, target, train)
+
+    def formula_kernel(self, p: Params, ins: Specs, outs: Specs, reqs: Reqs, target: str, train: bool = False) -> Kernel:
+        """Return the kernel that is printed from the formula. Raises OperatorError if there is none."""
+        if not self._has_formula(p):
+            raise OperatorError(f"{self.name}: has neither a formula nor a body for the {target.upper()}. Return a formula from "
+                                f"its body, or declare one with @{self.name}.{target}.")
+        e = TracedOp.expression(self, p, [s.dtype for s in ins], train)
+        made = printed(e, ins, outs, reqs, target, self.name)
+        if self.random_count(p, ins, outs) and not e.draws:
             return Kernel(lambda run, inputs, outputs, scalars=(), random=None: made.run(
                 run, inputs, outputs, *((scalars,) if scalars else ())))
         return made
@@ -174,7 +222,9 @@ class SimpleOp(TracedOp):
         names = self.shown(p)
         known = [*(outputs or ()), *[None] * len(names)][:len(names)]
         ins, outs = answered_shapes(self._shape_rule, p, inputs, known, names)
-        full = broadcast_shapes(self.name, [*zip(self.input_names, ins), *zip(names, outs)], _RULE) if ins or outs else None
+        if not self._has_formula(p):
+            return ins, outs
+        full = broadcast_shapes(self.name, [*zip(self.input_names, ins), *zip(names, outs)], _RULE)
         return ins, [*outs, *[full] * len(self.kept_draws(p))]
 
     def infer_dtype(self, p: Params, inputs: Dtypes, outputs: Dtypes | None = None) -> tuple[Dtypes, Dtypes]:
@@ -260,6 +310,9 @@ class SimpleOp(TracedOp):
             return None
         body = self._gradient_body
         if body is None:
+            if not self._has_formula(p):
+                raise OperatorError(f"{self.name}: has no formula to derive its derivative from. Declare it with "
+                                    f"@{self.name}.gradient, or say differentiable=False.")
             return super().make_gradient(p)
         arrays, keywords = array_names(body)
         n, needs = len(self.arguments(p)), self._needs(arrays, p)
@@ -282,11 +335,14 @@ class SimpleOp(TracedOp):
         return Gradient(GradientOp(self, needs, gives, make), needs, gives) if gives else None
 
     # ---- standard proof ----
-    def check(self, **params: Any) -> None:
-        """Run the standard proof of this operator and print one line per item. Raises AssertionError on the first failure."""
+    def check(self, *, shapes: Sequence[Sequence[int]] | None = None, **params: Any) -> None:
+        """Run the standard proof of this operator and print one line per item. Raises AssertionError on the first failure.
+
+        shapes: of the inputs, where a shape rule takes none of the usual ones.
+        """
         from .check_op import check_op
 
-        check_op(self, params)
+        check_op(self, params, shapes=shapes)
 
     def gradient_source(self, *, dtype: DTypeLike = "float32", **params: Any) -> str:
         """Return the derivative as formulas, and the arrays that backward keeps."""

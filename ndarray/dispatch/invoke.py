@@ -93,8 +93,11 @@ def overwritten(a: ArrayCore, b: ArrayCore) -> bool:
 
 
 def execute(plan: DispatchPlan, kernel: Kernel, inputs: Sequence[ArrayCore], outputs: Sequence[ArrayCore | None],
-            scalars: tuple) -> None:
-    """Push a function that runs kernel on the arrays. An output may be None where its request is NULL."""
+            scalars: tuple, random: tuple[int, int] | None = None) -> None:
+    """Push a function that runs kernel on the arrays. An output may be None where its request is NULL.
+
+    random: the seed and the offset of its random numbers, if they are not to be reserved now.
+    """
     const: Any = ()
     if len(outputs) == 1 and len(inputs) < 3 and not plan.mutated and outputs[0] is not None:
         target = outputs[0].chunk.var
@@ -113,7 +116,7 @@ def execute(plan: DispatchPlan, kernel: Kernel, inputs: Sequence[ArrayCore], out
         const = [v for v in dict.fromkeys(a.chunk.var for a in inputs) if v not in mutable]
     more: dict[str, Any] = {"scalars": scalars} if scalars else {}
     if plan.draws:
-        more["random"] = resource.get_random(plan.draws, plan.ctx)
+        more["random"] = resource.get_random(plan.draws, plan.ctx) if random is None else random
     compute = kernel.run
 
     def run(rc: Any) -> None:
@@ -161,14 +164,19 @@ def invoke_backward(op: Op, p: Params, inputs: Sequence[ArrayCore], layouts: Seq
     return outputs
 
 
-def run_on_gpu(op: Op, p: Params, inputs: Sequence[np.ndarray], outputs: Sequence[np.ndarray]) -> list[np.ndarray]:
+def run_on_gpu(op: Op, p: Params, inputs: Sequence[np.ndarray], outputs: Sequence[np.ndarray],
+               random: tuple[int, int] | None = None) -> list[np.ndarray]:
     """Run op once on gpu(0), interpreted or real, and return its results, for `op.check()` (kernels/declare/check_op.py).
 
-    outputs: give the shapes and dtypes of the results. Raises ContextError without a GPU.
+    outputs: give the shapes and dtypes of the results. random: the seed and the offset of its random numbers.
+    Raises ContextError without a GPU.
     """
     ctx = gpu(0)
     arrays = [allocate_like_host(a, ctx) for a in inputs]
-    results = invoke_backward(op, p, arrays, [layout_of(a.shape, a.dtype, ctx) for a in outputs], False)
+    layouts = [layout_of(a.shape, a.dtype, ctx) for a in outputs]
+    results = [allocate(layout) for layout in layouts]
+    plan = backward_plan(op, p, [a.layout for a in arrays], layouts, random is not None)
+    execute(plan, plan.kernel, arrays, results, p.scalars, random)
     return [a.asnumpy() for a in results]
 
 
