@@ -140,7 +140,8 @@ TABLE = {
     "_linalg_trmm": [Case([(2, 3, 3), (2, 3, 4)], {"transpose": True}),
                      Case([(3, 3), (4, 3)], {"rightside": True, "lower": False, "alpha": 2.0})],
     "_linalg_sumlogdiag": [], "_linalg_potrf": [], "_linalg_potri": [], "_linalg_trsm": [], "_linalg_gelqf": [],
-    "_linalg_syevd": [], "_linalg_inverse": [], "_linalg_det": [], "_linalg_slogdet": [],  # matrices of a kind: test_products.py
+    "_linalg_syevd": [],  # matrices of a kind: test_products.py and test_factor.py
+    "_linalg_inverse": [Case([(2, 3, 3)])], "_linalg_det": [Case([(2, 3, 3)])], "_linalg_slogdet": [Case([(2, 3, 3)])],
     "_linalg_extractdiag": [Case([(2, 4, 4)], {"offset": 1})], "_linalg_makediag": [Case([(2, 3)], {"offset": -1})],
     "_linalg_extracttrian": [Case([(2, 4, 4)], {"lower": False})], "_linalg_maketrian": [Case([(2, 6)], {"offset": -1})],
     "_points": [Case([(2, 3, 4, 5), (3, 6), (3, 6), Integers((3,), 2)], differentiable=(0, 1, 2))],

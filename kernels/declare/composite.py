@@ -148,6 +148,7 @@ class TracedValue:
     __sub__ = _binary("elemwise_sub", "broadcast_sub", "_minus_scalar")
     __mul__ = __rmul__ = _binary("elemwise_mul", "broadcast_mul", "_mul_scalar")
     __truediv__ = _binary("elemwise_div", "broadcast_div", "_div_scalar")
+    __matmul__ = lambda self, other: ops.linalg_gemm2(self, other)
     __pow__ = _binary("_power", "broadcast_power", "_power_scalar")
     __gt__ = _binary("_greater", "broadcast_greater", "_greater_scalar")
     __ge__ = _binary("_greater_equal", "broadcast_greater_equal", "_greater_equal_scalar")

@@ -58,10 +58,10 @@ class NumpyOp(OperatorProperty):
         return kernel
 
 
-def by_kind(prop: OperatorProperty, arrays: Sequence[np.ndarray]) -> tuple[list[np.ndarray], list[np.ndarray], list[np.ndarray]]:
+def by_kind(prop: OperatorProperty, arrays: Sequence[Any]) -> tuple[list[Any], list[Any], list[Any]]:
     """Return the arrays that backward reads as the lists dy, x and y of `NumpyOp.derivative`."""
     sizes = {"dy": prop.num_visible_outputs(), "x": len(prop.list_arguments()), "y": len(prop.list_outputs())}
-    groups = {kind: [np.empty(0)] * n for kind, n in sizes.items()}
+    groups: dict[str, list[Any]] = {kind: [np.empty(0)] * n for kind, n in sizes.items()}
     for (kind, i), a in zip(backward_needs(prop), arrays):
         groups[kind][i] = a
     return groups["dy"], groups["x"], groups["y"]

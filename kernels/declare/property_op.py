@@ -48,7 +48,7 @@ class PropertyOp(Op):
         self.name, self.aliases, self.cls = name, tuple(aliases), cls
         self.is_reshape, self.drops_hidden_at_inference = cls.is_reshape, cls.drops_hidden_at_inference
         self.nonblocking = cls.forward_kernel is not OperatorProperty.forward_kernel  # a user's forward may do anything
-        self.capturable = self.nonblocking and not cls.on_host
+        self.capturable = self.nonblocking and not cls.on_host and not cls.waits
         self.costly, self.prefers_channels_last, self.final_part = cls.costly, cls.prefers_channels_last, cls.final_part
         self.state_formula, self.tail, self.epilogue_block = cls.state_formula, cls.tail, cls.epilogue_block
         self.doc = inspect.cleandoc(cls.__doc__ or "")
@@ -175,7 +175,8 @@ class BackwardOp(Op):
         self.doc = f"Derivative of {forward.name}."
         self.tail, self.epilogue_block = forward.tail, forward.epilogue_block
         self.params = forward.params
-        self.capturable = not forward.cls.on_host and forward.cls.backward_kernel is not OperatorProperty.backward_kernel
+        self.capturable = (not forward.cls.on_host and not forward.cls.waits
+                           and forward.cls.backward_kernel is not OperatorProperty.backward_kernel)
 
     @property
     def is_users(self) -> bool:  # type: ignore[override]

@@ -49,6 +49,14 @@ def launch(fn: KernelSource, grid: Sequence[int], *args: DeviceArray | float, nu
         _run(fn, grid, args, constexprs, num_warps, num_stages, stream, workspace)
 
 
+def any_set(array: DeviceArray) -> bool:
+    """Return whether an array on the GPU has an element other than 0. Waits for the stream; False where launches are recorded."""
+    if recording.recorder is not None:
+        return False
+    tensor: Any = array
+    return bool(tensor.cpu().numpy().any())
+
+
 def wide_float(array: Shaped) -> Name:
     """The dtype that floating-point sums over an array are computed in."""
     return tl.float64 if str(array.dtype) == "torch.float64" else tl.float32

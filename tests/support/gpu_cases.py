@@ -11,6 +11,7 @@ from tritium.kernels.gpu.record import FakeArray, FakeRun, record
 from tritium.kernels.ir import lang as L
 from tritium.kernels.ir.expr import load
 from tritium.kernels.op import Req
+from tritium.kernels.ops.linalg import triton_factor
 from tritium.kernels.ops.linalg.triton_gemm import POINTER, SPECIALISED, TMA, Blocks, gemm
 from tritium.kernels.ops.nn import triton_conv, triton_norm, triton_softmax
 from tritium.kernels.ops.nn.batch_norm_fused import NormaliseMoving
@@ -115,6 +116,16 @@ def embedding():
     triton_take.put(RUN, (1, 50_000, 512), 4096, x, x, x, wrap=False, add=False)
 
 
+def factor(dtype):
+    x, y = FakeArray((64, 40, 40), dtype), FakeArray((64,), dtype)
+
+    def work():
+        triton_factor.cholesky(RUN, (64, 40), x, x, upper=True, add=False)
+        triton_factor.determinants(RUN, (64, 40), x, [y], ("det",), (Req.WRITE,))
+
+    return work
+
+
 def update(rule, dtype=F32):
     """The update of many arrays; of float32 beside the weights, for half precision."""
     op = ops.get(rule) if dtype == F32 else mixed(ops.get(rule))
@@ -205,6 +216,8 @@ def cases():
         add(f"softmax {n}", softmax(4096, n, bfloat16))
         add(f"softmax {n} float32", softmax(4096, n, F32), (90,))
     add("embedding", embedding)
+    add("factor", factor(F32))
+    add("factor float64", factor(np.dtype("float64")), (80,))
     for name, streams in (("sgd", 2), ("sgd_mom", 3), ("adam", 4)):  # beside them addresses and numbers are read
         wide = {"loads": streams, "stores": streams - 1, "narrow_loads": 16}
         add(f"update {name}", update(f"{name}_update"), **{f"k_{name}_update_many": wide})
@@ -217,4 +230,4 @@ def cases():
 #: What every change is checked against, some of every family; the rest is nightly.
 SAMPLE = ("gemm bfloat16 sm_90", "gemm bfloat16 specialised sm_90", "gemm bfloat16 split sm_90", "gemm float32 sm_90",
           "gemv bfloat16 sm_90", "conv 3x3 64 sm_90", "epilogue conv 1x1 sm_90", "norm last sm_90", "softmax 1000 sm_90",
-          "embedding sm_90", "update adam sm_90", *(f"{name} sm_90" for name in OPERATORS))
+          "embedding sm_90", "factor sm_90", "update adam sm_90", *(f"{name} sm_90" for name in OPERATORS))

@@ -22,6 +22,8 @@ _LAMB = {"learning_rates": (0.1, 0.2), "wds": (0.0, 0.1), "step_count": (1, 2), 
 #: Uses of operators whose line in TABLE is empty, as (input shapes, parameters).
 MORE = {
     "batch_take": [([(4, 5), Integers((4,), 5)], {})],
+    "_linalg_potri": [([(2, 5, 5)], {})],
+    "_linalg_trsm": [([(2, 5, 5), (2, 4, 5)], {"rightside": True}), ([(3, 3), (3, 2)], {"transpose": True, "lower": False})],
     "IdentityAttachKLSparseReg": [([(4, 5), (5,)], {})],
     "multi_sgd_mom_update": [([WEIGHT] * 6, {**_UPDATE, "num_args": 6})],
     "multi_mp_sgd_update": [([WEIGHT] * 6, {**_UPDATE, "num_args": 6})],
