@@ -32,6 +32,7 @@ from ..ir.indexed import (
     Schedule,
     axes_of,
     simplify,
+    split_axes,
 )
 from ..ir.primitives import PRIMITIVES
 from ..kernel import BoundKernel, Kernel
@@ -87,11 +88,10 @@ def indexed_kernel(p: IndexedProgram, ins: Specs, outs: Specs, reqs: Reqs, *, na
 
 # ---- what generated text calls ----------------------------------------------------------------------------------------
 def _view(x: np.ndarray, shape: Shape, offset: int, strides: Shape) -> np.ndarray:
-    """Return elements of dense x. offset, strides: in elements. Raises ValueError for places outside of x."""
+    """Return elements of dense x, of a dtype that NumPy does not know. offset, strides: in elements."""
     size = x.itemsize
-    base = x if x.dtype.isbuiltin == 1 else x.view(f"u{size}")
-    found = np.ndarray(shape, base.dtype, base, offset * size, tuple(s * size for s in strides))
-    return found if base is x else found.view(x.dtype)
+    base = x.view(f"u{size}")
+    return np.ndarray(shape, base.dtype, base, offset * size, tuple(s * size for s in strides)).view(x.dtype)
 
 
 def _to(x: Any, dtype: np.dtype) -> np.ndarray:
@@ -136,11 +136,12 @@ class _Printer:
         self.specs, self.reqs = [outs[t] for t in self.targets], [reqs[t] for t in self.targets]
         roots = [p.roots[t] if p.roots[t].dtype is not None else resolve_weak_dtype(p.roots[t], s.dtype)
                  for t, s in zip(self.targets, self.specs)]
-        p = simplify(IndexedProgram(tuple(roots), p.shape, p.scalars), fixed_sizes=True)
+        p = split_axes(simplify(IndexedProgram(tuple(roots), p.shape, p.scalars), fixed_sizes=True))
         self.dims, self.scalars, self.n_in = p.shape or (1,), p.scalars, len(ins)
         loops = any(x.op == FOLD for x in topological(p.roots))
         self.tiles, self.cut = _tiles(self.dims, LOOP_TILE if loops else TILE)
-        self.roots = self._place(p.roots)
+        self.parts = [part for t, r in enumerate(self._place(p.roots)) for part in self._parts(t, r)]
+        self.roots = [r for _, _, r in self.parts]
         order = topological(self.roots)
         self.axes = axes_of(order, _own_axes)
         self.uses = Counter(id(a) for x in order for a in x.args) + Counter(map(id, self.roots))
@@ -164,6 +165,29 @@ class _Printer:
         """Return the text of the function, preceded by the arrays that it reads."""
         return "".join(f"{name} = np.array({np.asarray(value).tolist()!r}, '{value.dtype.name}')\n"
                        for name, value in self.scope.items() if isinstance(value, np.ndarray) and value.size <= 64) + self.text
+
+    def _parts(self, t: int, root: Expr) -> list[tuple[int, str, Expr]]:
+        """Return (output, its text, value) of the parts of output t, which are computed apart.
+
+        A value that is chosen by the index along a short axis alone has a part for each.
+        """
+        whole = [(t, f"o{t}", root)]
+        chosen, found, rest = dict[int, Expr](), None, root
+        while rest.op == "where" and (choice := _chosen(rest.args[0])) and (found is None or choice[0] == found):
+            found = choice[0]
+            chosen.setdefault(choice[1], rest.args[1])
+            rest = rest.args[2]
+        if found is None or found in self.cut:
+            return whole
+        others = [i for i in range(self.dims[found]) if i not in chosen]
+        if len(others) != 1 or len(chosen) != self.dims[found] - 1:
+            return whole
+        chosen[others[0]] = rest
+        axes = axes_of(topological(list(chosen.values())), _own_axes)
+        if any(found in axes[id(v)] for v in chosen.values()):
+            return whole
+        before = ":, " * found
+        return [(t, f"o{t}[{before}{i}:{i + 1}]", v) for i, v in sorted(chosen.items())]
 
     # ---- gathers ----
     def _place(self, roots: Sequence[Expr]) -> list[Expr]:
@@ -281,30 +305,30 @@ class _Printer:
                 begin, end = (f"b{x.value}", f"e{x.value}") if x.value in self.cut else ("0", str(self.dims[x.value]))
                 self.names[id(x)] = f"i{x.value}"
                 lines.append(f"i{x.value} = {self._index(x.value, begin, end)}")
-        direct = {}
-        for t, r in enumerate(self.roots):
-            spec = self.specs[t]
+        direct: dict[int, str] = {}
+        for t, place, r in self.parts:
+            spec, apart = self.specs[t], "[" in place
             if (r.dtype == spec.dtype and self.reqs[t] != Req.ADD and self.uses[id(r)] == 1 and id(r) not in self.static
-                    and len(self.axes[id(r)]) == sum(d != 1 for d in self.dims)):
-                direct[id(r)] = t
+                    and len(self.axes[id(r)]) + apart == sum(d != 1 for d in self.dims) and not (apart and r.op == TAKE)):
+                direct[id(r)] = place
         self._items(self.schedule.items, lines, direct)
-        for t, r in enumerate(self.roots):
+        for t, place, r in self.parts:
             value, spec = self.names[id(r)], self.specs[t]
-            if value == f"o{t}":
+            if value == place:
                 continue
             if self.reqs[t] == Req.ADD:
                 plain = r.dtype == spec.dtype and not is_half(spec.dtype)
-                lines.append(f"np.add(o{t}, {value}, out=o{t})" if plain else
-                             _stored(f"np.add(o{t}, {value})", None, spec.dtype, t))
+                lines.append(f"np.add({place}, {value}, out={place})" if plain else
+                             _stored(f"np.add({place}, {value})", None, spec.dtype, place))
             else:
-                lines.append(_stored(value, r.dtype, spec.dtype, t))
+                lines.append(_stored(value, r.dtype, spec.dtype, place))
         ends = [f"{e}{a}" for a in range(len(self.dims)) for e in "be"] if len(self.tiles) > 1 else []
-        parameters = [*(f"x{i}" for i in range(self.n_in)), *(f"o{t}" for t in range(len(self.roots))), *ends,
+        parameters = [*(f"x{i}" for i in range(self.n_in)), *(f"o{t}" for t in range(len(self.targets))), *ends,
                       *(f"s_{n}" for n in self.scalars)]
         body = "\n".join("    " + line for line in lines) or "    pass"
         return f"def {self.name}({', '.join(parameters)}):\n{body}\n"
 
-    def _items(self, items: Sequence[Item], lines: list[str], direct: dict[int, int]) -> None:
+    def _items(self, items: Sequence[Item], lines: list[str], direct: dict[int, str]) -> None:
         for x in items:
             if isinstance(x, Loop):
                 self._loop(x, lines)
@@ -353,12 +377,12 @@ class _Printer:
     def _level(self, x: Expr) -> int:
         return max(self.schedule.levels[id(x)], default=-1)
 
-    def _out(self, x: Expr, direct: dict[int, int]) -> str:
+    def _out(self, x: Expr, direct: dict[int, str]) -> str:
         """Return the array that the result of x is written to; "" for a new one."""
         if id(x) in direct:
             if x.op == TAKE and (self._taken_axes(x) != self.axes[id(x)] or len(self.axes[id(x)]) < len(self.dims)):
                 return ""
-            return f"o{direct[id(x)]}"
+            return direct[id(x)]
         if x.op not in PRIMITIVES or not (x.value == "plain" or isinstance(PRIMITIVES[x.op].numpy, np.ufunc)):
             return ""
         return next(filter(None, (self._overwritten(x, a) for a in x.args)), "")
@@ -389,10 +413,16 @@ class _Printer:
         source, offset, by_axis, by_loop = x.value
         shape = ", ".join("1" if not s else f"e{a} - b{a}" if a in self.cut else str(d)
                           for a, (s, d) in enumerate(zip(by_axis, self.dims)))
-        terms = [str(offset)] if offset else []
-        terms += [f"{s} * b{a}" for a, s in enumerate(by_axis) if s and a in self.cut]
-        terms += [f"{s} * k{level}" for level, s in by_loop]
-        return f"view(x{source}, ({shape},), {' + '.join(terms) or '0'}, {by_axis})"
+        plain = typed(x).isbuiltin == 1
+        unit = typed(x).itemsize if plain else 1
+        terms = [str(offset * unit)] if offset else []
+        terms += [f"{s * unit} * b{a}" for a, s in enumerate(by_axis) if s and a in self.cut]
+        terms += [f"{s * unit} * k{level}" for level, s in by_loop]
+        start = " + ".join(terms) or "0"
+        if not plain:
+            return f"view(x{source}, ({shape},), {start}, {by_axis})"
+        self.scope[f"d_{typed(x).name}"] = typed(x)
+        return f"np.ndarray(({shape},), d_{typed(x).name}, x{source}, {start}, {tuple(s * unit for s in by_axis)})"
 
     def _loop(self, loop: Loop, lines: list[str]) -> None:
         names = {j: f"a{loop.number}_{j}" for j in loop.accumulators}
@@ -426,11 +456,19 @@ class _Printer:
             self.names[id(x)] = names[x.value[2]]
 
 
-def _stored(value: str, have: np.dtype | None, want: np.dtype, t: int) -> str:
+def _chosen(x: Expr) -> tuple[int, int] | None:
+    """Return (axis, number) if x asks whether the index along an axis is a number."""
+    if x.op != "eq" or {a.op for a in x.args} != {INDEX, CONST}:
+        return None
+    at, number = x.args if x.args[0].op == INDEX else x.args[::-1]
+    return at.value, int(number.value)
+
+
+def _stored(value: str, have: np.dtype | None, want: np.dtype, place: str) -> str:
     """The line that stores a value. have: None where its dtype is not known."""
     if want.kind in "iu" and (have is None or is_float(have)):
-        return f"cast_into(o{t}, {value})"
-    return f"np.copyto(o{t}, {value}, casting='unsafe')"
+        return f"cast_into({place}, {value})"
+    return f"np.copyto({place}, {value}, casting='unsafe')"
 
 
 def _strides(shape: Sequence[int]) -> list[int]:

@@ -419,6 +419,36 @@ def _drop_ones(p: IndexedProgram) -> IndexedProgram:
     return IndexedProgram(_changed(p.roots, change), tuple(p.shape[a] for a in kept), p.scalars)
 
 
+def split_axes(p: IndexedProgram) -> IndexedProgram:
+    """Return a simplified program with two axes for each one whose index is asked for nothing but its quotient and its remainder
+    by one number, which divides the axis: indices that were not linear become so."""
+    users: dict[int, list[Expr | None]] = {}
+    for x in topological(p.roots):
+        for a in x.args:
+            if a.op == INDEX:
+                users.setdefault(a.value, []).append(x)
+    for r in p.roots:
+        if r.op == INDEX:
+            users.setdefault(r.value, []).append(None)
+    for axis, nodes in users.items():
+        m = next((int(x.args[1].value) for x in nodes if x is not None and x.value == "plain" and x.args[1].op == CONST), 0)
+        if 1 < m < p.shape[axis] and p.shape[axis] % m == 0 and all(
+                x is not None and x.value == "plain" and x.args[0].op == INDEX and _is(x.args[1], m) for x in nodes):
+            break
+    else:
+        return p
+
+    def change(x: Expr, args: tuple[Expr, ...]) -> Expr:
+        if x.op == INDEX:
+            return index(x.value + (x.value > axis))
+        if x.value == "plain" and x.args[0].op == INDEX and x.args[0].value == axis:
+            return index(axis + (x.op == "mod"))
+        return node(x.op, args, x.value, x.dtype)
+
+    shape = (*p.shape[:axis], p.shape[axis] // m, m, *p.shape[axis + 1:])
+    return split_axes(simplify(IndexedProgram(_changed(p.roots, change), shape, p.scalars), fixed_sizes=True))
+
+
 def _in_step(p: IndexedProgram, x: Expr, j: int, axis: int) -> bool:
     """Return whether x reads or writes its axis j at the index along an output's axis of the same size."""
     if x.op not in PLACES or not (0 <= j < len(x.value[1]) and 0 <= axis < len(p.shape)):

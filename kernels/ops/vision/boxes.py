@@ -13,10 +13,11 @@ import numpy as np
 
 from ....dtype import is_float
 from ....errors import DTypeError, ParameterError, ShapeError
-from ...declare.host_op import HostOp
+from ...declare.indexed import indexed
 from ...declare.numpy_op import NumpyOp
 from ...declare.operator_property import Dtypes, KnownShapes, Shapes, gpu_module
 from ...declare.property_op import register_operator
+from ...ir.lang import exp, log, maximum, minimum, where
 from ...kernel import KernelFunction
 from ...op import Req, Reqs, Shape, Specs
 from ..tensor.data_movement import layout, whole
@@ -97,26 +98,35 @@ def suppressed(boxes: np.ndarray, kinds: np.ndarray | None, threshold: float, in
     return gone
 
 
-@register_operator("_contrib_box_iou")
-class BoxIou(HostOp):
+def _sides(box: Sequence[Any], form: str) -> tuple[Any, ...]:
+    """Return left, top, right, bottom of a traced box in `form`."""
+    a, b, c, d = box
+    return (a, b, c, d) if form == "corner" else (a - c / 2, b - d / 2, a + c / 2, b + d / 2)
+
+
+def _area(left: Any, top: Any, right: Any, bottom: Any) -> Any:
+    w, h = right - left, bottom - top
+    return where(minimum(w, h) < 0, 0, w * h)
+
+
+def _all_pairs(lhs: Shape, rhs: Shape, **_: Any) -> Shape:
+    if not lhs or not rhs or lhs[-1] != 4 or rhs[-1] != 4:
+        raise ShapeError(f"_contrib_box_iou: lhs {lhs} and rhs {rhs} must have a last axis of size 4.")
+    return *lhs[:-1], *rhs[:-1]
+
+
+@indexed("_contrib_box_iou", shape=_all_pairs)
+def box_iou(at: Any, lhs: Any, rhs: Any, *, format: Format = "corner") -> Any:
     """Intersection over union of every pair of boxes.
 
     lhs: [..., 4], rhs: [..., 4]. Returns: lhs.shape[:-1] + rhs.shape[:-1]; 0 where both are empty. No derivative.
     """
-
-    format: Format = "corner"
-    argument_names = ("lhs", "rhs")
-    gradient_arguments = ()
-
-    def output_shapes(self, in_shape: KnownShapes) -> Shapes:
-        a, b = in_shape
-        if not a or not b or a[-1] != 4 or b[-1] != 4:
-            raise ShapeError(f"{self.name}: lhs {a} and rhs {b} must have a last axis of size 4.")
-        return [(*a[:-1], *b[:-1])]
-
-    def compute(self, *arrays: np.ndarray) -> np.ndarray:
-        a, b = (corners(x, self.format).reshape(-1, 4) for x in arrays)
-        return overlaps(a, b).reshape(*arrays[0].shape[:-1], *arrays[1].shape[:-1])
+    i, j = at[:lhs.ndim - 1], at[lhs.ndim - 1:]
+    a, b = _sides([lhs[(*i, c)] for c in range(4)], format), _sides([rhs[(*j, c)] for c in range(4)], format)
+    w, h = (minimum(a[c + 2], b[c + 2]) - maximum(a[c], b[c]) for c in (0, 1))
+    common = maximum(w, 0) * maximum(h, 0)
+    union = _area(*a) + _area(*b) - common
+    return where(union > 0, common / union, 0)
 
 
 def _rows(shape: Shape) -> tuple[int, int, int]:
@@ -262,66 +272,61 @@ class BipartiteMatching(Selection):
         return kernel
 
 
-@register_operator("_contrib_box_encode")
-class BoxEncode(HostOp):
+def one_of(i: Any, values: Sequence[Any]) -> Any:
+    """Return values[i], where i is traced."""
+    found = values[-1]
+    for k in reversed(range(len(values) - 1)):
+        found = where(i == k, values[k], found)
+    return found
+
+
+def _encoded_shapes(samples: Shape, matches: Shape, anchors: Shape, refs: Shape, means: Shape, stds: Shape) -> tuple[Shape, Shape]:
+    if len(samples) != 2 or matches != samples or anchors != (*samples, 4) or len(refs) != 3 or refs[::2] != (samples[0], 4) \
+            or means != (4,) or stds != (4,):
+        raise ShapeError(f"_contrib_box_encode: samples {samples} and matches {matches} must be [b, n], anchors {anchors} "
+                         f"[b, n, 4], refs {refs} [b, m, 4], means {means} and stds {stds} [4].")
+    return anchors, anchors
+
+
+@indexed("_contrib_box_encode", shape=_encoded_shapes, outputs=("output0", "output1"))
+def box_encode(at: Any, samples: Any, matches: Any, anchors: Any, refs: Any, means: Any, stds: Any) -> tuple[Any, Any]:
     """Training targets of each anchor: its reference box, encoded relative to the anchor.
 
     samples: [b, n], above 0.5 for anchors with a reference; matches: [b, n], its index; anchors: [b, n, 4], refs: [b, m, 4],
     in corner form; means, stds: [4]. Returns: targets [b, n, 4], (difference - means) / stds, and masks [b, n, 4]. No derivative.
     """
-
-    argument_names = ("samples", "matches", "anchors", "refs", "means", "stds")
-    output_names = ("output0", "output1")
-    gradient_arguments = ()
-
-    def output_shapes(self, in_shape: KnownShapes) -> Shapes:
-        samples, matches, anchors, refs, means, stds = in_shape
-        if len(samples) != 2 or matches != samples or anchors != (*samples, 4) or len(refs) != 3 or refs[::2] != (samples[0], 4) \
-                or means != (4,) or stds != (4,):
-            raise ShapeError(f"{self.name}: samples {samples} and matches {matches} must be [b, n], anchors {anchors} [b, n, 4], "
-                             f"refs {refs} [b, m, 4], means {means} and stds {stds} [4].")
-        return [anchors, anchors]
-
-    def compute(self, *arrays: np.ndarray) -> tuple[np.ndarray, ...]:
-        samples, matches, anchors, refs, means, stds = arrays
-        which = np.clip(matches.astype(np.int64), 0, refs.shape[1] - 1)
-        chosen, own = centers(np.take_along_axis(refs, which[..., None], axis=1)), centers(anchors)
-        code = encoded(chosen, own)
-        mask = np.broadcast_to((samples > 0.5)[..., None], code.shape)
-        return np.where(mask, (code - means) / stds, 0), mask.astype(anchors.dtype)
+    b, i, c = at
+    axis, chosen = c % 2, samples[b, i] > 0.5
+    which = maximum(minimum(matches[b, i].astype("int64"), refs.shape[1] - 1), 0)
+    low, high, left, right = anchors[b, i, axis], anchors[b, i, axis + 2], refs[b, which, axis], refs[b, which, axis + 2]
+    apart = ((left + right) / 2 - (low + high) / 2) / (high - low)
+    length = log((right - left) / (high - low))
+    code = where(c // 2 == 0, where(chosen, (apart - means[axis]) / stds[axis], 0),
+                 where(chosen, (length - means[axis + 2]) / stds[axis + 2], 0))
+    return code, where(chosen, 1, 0)
 
 
-@register_operator("_contrib_box_decode")
-class BoxDecode(HostOp):
+def _decoded_shape(data: Shape, anchors: Shape, *, std0: float, std1: float, std2: float, std3: float, **_: Any) -> Shape:
+    if not all(math.isfinite(s) for s in (std0, std1, std2, std3)):
+        raise ParameterError("_contrib_box_decode: std0 ... std3 must be finite numbers.")
+    if len(data) != 3 or data[2] != 4 or anchors != (1, *data[1:]):
+        raise ShapeError(f"_contrib_box_decode: data {data} must be [b, n, 4], anchors {anchors} [1, n, 4].")
+    return data
+
+
+@indexed("_contrib_box_decode", shape=_decoded_shape)
+def box_decode(at: Any, data: Any, anchors: Any, *, std0: float = 1.0, std1: float = 1.0, std2: float = 1.0, std3: float = 1.0,
+               clip: float = -1.0, format: Format = "center") -> Any:
     """Decode data [b, n, 4] relative to anchors [1, n, 4] to boxes in corner form: the inverse of box_encode.
 
     std0 ... std3: factors of the codes. clip > 0: upper bound of the logarithm of a size. format: of the anchors.
     No derivative.
     """
-
-    std0: float = 1.0
-    std1: float = 1.0
-    std2: float = 1.0
-    std3: float = 1.0
-    clip: float = -1.0
-    format: Format = "center"
-    argument_names = ("data", "anchors")
-    gradient_arguments = ()
-
-    def validate(self) -> None:
-        if not all(math.isfinite(s) for s in (self.std0, self.std1, self.std2, self.std3)):
-            raise ParameterError(f"{self.name}: std0 ... std3 must be finite numbers.")
-
-    def output_shapes(self, in_shape: KnownShapes) -> Shapes:
-        x, anchors = in_shape
-        if len(x) != 3 or x[2] != 4 or anchors != (1, *x[1:]):
-            raise ShapeError(f"{self.name}: data {x} must be [b, n, 4], anchors {anchors} [1, n, 4].")
-        return [x]
-
-    def compute(self, *arrays: np.ndarray) -> np.ndarray:
-        data, anchors = arrays
-        own = anchors if self.format == "center" else centers(anchors)
-        code = data * np.array([self.std0, self.std1, self.std2, self.std3], data.dtype)
-        if self.clip > 0:
-            code[..., 2:] = np.minimum(code[..., 2:], self.clip)
-        return decoded(code, own)
+    b, i, c = at
+    axis, side = c % 2, c // 2
+    low, high = anchors[0, i, axis], anchors[0, i, axis + 2]
+    middle, size = (low, high) if format == "center" else ((low + high) / 2, high - low)
+    code = data[b, i, axis + 2] * where(axis == 0, std2, std3)
+    half = exp(minimum(code, clip) if clip > 0 else code) * size / 2
+    middle = data[b, i, axis] * where(axis == 0, std0, std1) * size + middle
+    return where(side == 0, middle - half, middle + half)

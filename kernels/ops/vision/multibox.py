@@ -6,58 +6,53 @@ Source: Liu et al. 2016, SSD, arXiv:1512.02325.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
 
 from ....errors import ParameterError, ShapeError
-from ...declare.host_op import HostOp
+from ...declare.indexed import indexed
 from ...declare.operator_property import KnownShapes, Shapes, gpu_module
 from ...declare.property_op import register_operator
+from ...ir.lang import maximum, minimum, where
 from ...kernel import KernelFunction
 from ...op import Req, Reqs, Shape, Specs
-from .boxes import Selection, centers, decoded, encoded, overlaps, suppressed
+from .boxes import Selection, centers, decoded, encoded, one_of, overlaps, suppressed
 
 
-@register_operator("_contrib_MultiBoxPrior")
-class MultiBoxPrior(HostOp):
+def _prior_shape(data: Shape, *, sizes: tuple[float, ...], ratios: tuple[float, ...], steps: tuple[float, ...],
+                 offsets: tuple[float, ...], **_: Any) -> Shape:
+    if not sizes or not ratios or min(ratios) <= 0 or len(steps) != 2 or len(offsets) != 2:
+        raise ParameterError(f"_contrib_MultiBoxPrior: sizes={sizes} and ratios={ratios} (above 0) must not be empty; "
+                             f"steps={steps} and offsets={offsets} must have two numbers each.")
+    if len(data) != 4:
+        raise ShapeError(f"_contrib_MultiBoxPrior: data {data} must be [n, c, h, w].")
+    return 1, data[2] * data[3] * (len(sizes) + len(ratios) - 1), 4
+
+
+@indexed("_contrib_MultiBoxPrior", shape=_prior_shape, differentiable=False)
+def multibox_prior(at: Any, data: Any, *, sizes: tuple[float, ...] = (1.0,), ratios: tuple[float, ...] = (1.0,), clip: bool = False,
+                   steps: tuple[float, ...] = (-1.0, -1.0), offsets: tuple[float, ...] = (0.5, 0.5)) -> Any:
     """Anchors around every element of the planes of data [n, c, h, w]: all sizes with the first ratio, then the first size
     with all other ratios.
 
     sizes: fractions of the image height; ratios: width over height; clip: clip boxes to the image; steps, offsets: of the
     centres, vertical and horizontal (negative steps: 1/h and 1/w). Returns: [1, h · w · (sizes + ratios - 1), 4]. No derivative.
     """
-
-    sizes: tuple[float, ...] = (1.0,)
-    ratios: tuple[float, ...] = (1.0,)
-    clip: bool = False
-    steps: tuple[float, ...] = (-1.0, -1.0)
-    offsets: tuple[float, ...] = (0.5, 0.5)
-    gradient_arguments = ()
-
-    def validate(self) -> None:
-        if not self.sizes or not self.ratios or min(self.ratios) <= 0 or len(self.steps) != 2 or len(self.offsets) != 2:
-            raise ParameterError(f"{self.name}: sizes={self.sizes} and ratios={self.ratios} (above 0) must not be empty; "
-                                 f"steps={self.steps} and offsets={self.offsets} must have two numbers each.")
-
-    def output_shapes(self, in_shape: KnownShapes) -> Shapes:
-        x = in_shape[0]
-        if len(x) != 4:
-            raise ShapeError(f"{self.name}: data {x} must be [n, c, h, w].")
-        return [(1, x[2] * x[3] * (len(self.sizes) + len(self.ratios) - 1), 4)]
-
-    def compute(self, *arrays: np.ndarray) -> np.ndarray:
-        h, w = arrays[0].shape[2:]
-        steps = [s if s > 0 else 1 / n for s, n in zip(self.steps, (h, w))]
-        y, x = ((np.arange(n) + o) * s for n, o, s in zip((h, w), self.offsets, steps))
-        roots = np.sqrt(self.ratios)
-        shapes = [(s * h / w * roots[0] / 2, s / roots[0] / 2) for s in self.sizes]
-        shapes += [(self.sizes[0] * h / w * r / 2, self.sizes[0] / r / 2) for r in roots[1:]]
-        half = np.array(shapes)
-        middle = np.stack([np.broadcast_to(x, (h, w)), np.broadcast_to(y[:, None], (h, w))], -1)[:, :, None]
-        boxes = np.concatenate([middle - half, middle + half], -1).reshape(1, -1, 4)
-        return np.clip(boxes, 0, 1) if self.clip else boxes
+    _, i, c = at
+    _, _, h, w = data.shape
+    kinds = len(sizes) + len(ratios) - 1
+    y, x = (place.astype("float64") for place in (i // kinds // w, i // kinds % w))
+    down, across = (s if s > 0 else 1 / n for s, n in zip(steps, (h, w)))
+    x, y = (x + offsets[1]) * across, (y + offsets[0]) * down
+    roots = [math.sqrt(r) for r in ratios]
+    shapes = [(s * roots[0], s / roots[0]) for s in sizes] + [(sizes[0] * r, sizes[0] / r) for r in roots[1:]]
+    wide = one_of(i % kinds, [a / 2 for a, _ in shapes]) * (h.astype("float64") / w.astype("float64"))
+    high = one_of(i % kinds, [b / 2 for _, b in shapes])
+    ends = x - wide, y - high, x + wide, y + high
+    return one_of(c, [maximum(minimum(end, 1), 0) for end in ends] if clip else ends)
 
 
 def _anchors(name: str, anchors: Shape) -> int:
