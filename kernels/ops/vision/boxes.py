@@ -280,7 +280,8 @@ def one_of(i: Any, values: Sequence[Any]) -> Any:
     return found
 
 
-def _encoded_shapes(samples: Shape, matches: Shape, anchors: Shape, refs: Shape, means: Shape, stds: Shape) -> tuple[Shape, Shape]:
+def _encoded_shapes(samples: Shape, matches: Shape, anchors: Shape, refs: Shape, means: Shape, stds: Shape
+                    ) -> tuple[Shape, Shape]:
     if len(samples) != 2 or matches != samples or anchors != (*samples, 4) or len(refs) != 3 or refs[::2] != (samples[0], 4) \
             or means != (4,) or stds != (4,):
         raise ShapeError(f"_contrib_box_encode: samples {samples} and matches {matches} must be [b, n], anchors {anchors} "

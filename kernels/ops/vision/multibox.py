@@ -16,7 +16,7 @@ from ....errors import ParameterError, ShapeError
 from ...declare.indexed import indexed
 from ...declare.operator_property import KnownShapes, Shapes, gpu_module
 from ...declare.property_op import register_operator
-from ...ir.lang import maximum, minimum, where
+from ...ir.lang import maximum, minimum
 from ...kernel import KernelFunction
 from ...op import Req, Reqs, Shape, Specs
 from .boxes import Selection, centers, decoded, encoded, one_of, overlaps, suppressed
@@ -33,8 +33,8 @@ def _prior_shape(data: Shape, *, sizes: tuple[float, ...], ratios: tuple[float, 
 
 
 @indexed("_contrib_MultiBoxPrior", shape=_prior_shape, differentiable=False)
-def multibox_prior(at: Any, data: Any, *, sizes: tuple[float, ...] = (1.0,), ratios: tuple[float, ...] = (1.0,), clip: bool = False,
-                   steps: tuple[float, ...] = (-1.0, -1.0), offsets: tuple[float, ...] = (0.5, 0.5)) -> Any:
+def multibox_prior(at: Any, data: Any, *, sizes: tuple[float, ...] = (1.0,), ratios: tuple[float, ...] = (1.0,),
+                   clip: bool = False, steps: tuple[float, ...] = (-1.0, -1.0), offsets: tuple[float, ...] = (0.5, 0.5)) -> Any:
     """Anchors around every element of the planes of data [n, c, h, w]: all sizes with the first ratio, then the first size
     with all other ratios.
 
