@@ -4,11 +4,15 @@ from __future__ import annotations
 
 import itertools
 import threading
+import weakref
 from collections.abc import Callable
 from queue import SimpleQueue
 from typing import Any
 
+import numpy as np
+
 from ..context import Context
+from .gpu import cuda
 from .memory import storage
 
 
@@ -39,6 +43,37 @@ class RunContext:
     def workspace(self, shape: tuple[int, ...], dtype: Any) -> Any:
         """Return an uninitialised device array, scratch memory for the time of this function. Raises OutOfMemoryError."""
         return storage.array(shape, dtype, self.ctx)
+
+    def to_host(self, array: Any) -> np.ndarray:
+        """Return the values of a device array on the host: on the CPU itself, else after a wait for the stream's earlier work."""
+        return array if isinstance(array, np.ndarray) else cuda.to_host(array)
+
+    def from_host(self, array: Any, values: np.ndarray) -> None:
+        """Write host values of the same shape and dtype into a device array."""
+        if isinstance(array, np.ndarray):
+            np.copyto(array, values, casting="no")
+        else:
+            cuda.from_host(array, values)
+
+    def constant(self, values: np.ndarray) -> Any:
+        """Return a device array of these values: made once for each context, and kept as long as values.
+
+        values: must not change.
+        """
+        if not self.ctx.is_gpu:
+            return values
+        key = id(values), self.ctx
+        array = _constants.get(key)
+        if array is None:
+            array = storage.array(values.shape, values.dtype, self.ctx)
+            cuda.from_host(array, values)
+            cuda.share(array)
+            weakref.finalize(values, _constants.pop, key, None)
+            _constants[key] = array
+        return array
+
+
+_constants: dict[tuple[int, Context], Any] = {}
 
 
 def start_threads(to_start: list[None], start: Callable[[], Any]) -> bool:

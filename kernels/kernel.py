@@ -39,6 +39,9 @@ class Run(Protocol):
     def stream(self) -> Stream | None: ...
     def parallel(self, fn: Callable[[int], Any], n: int) -> None: ...
     def workspace(self, shape: tuple[int, ...], dtype: DTypeLike) -> DeviceArray: ...
+    def to_host(self, array: Any) -> np.ndarray: ...
+    def from_host(self, array: Any, values: np.ndarray) -> None: ...
+    def constant(self, values: np.ndarray) -> DeviceArray: ...
 
 
 class HostRun:
@@ -52,6 +55,15 @@ class HostRun:
 
     def workspace(self, shape: tuple[int, ...], dtype: DTypeLike) -> np.ndarray:
         return np.empty(shape, dtype)
+
+    def to_host(self, array: np.ndarray) -> np.ndarray:
+        return array
+
+    def from_host(self, array: np.ndarray, values: np.ndarray) -> None:
+        np.copyto(array, values, casting="no")
+
+    def constant(self, values: np.ndarray) -> np.ndarray:
+        return values
 
 
 #: function(run, inputs, outputs) computes the outputs. It takes `scalars=` if its operator has run-time scalars, and

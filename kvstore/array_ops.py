@@ -9,6 +9,7 @@ import numpy as np
 
 from .. import engine
 from ..context import Context
+from ..engine.gpu import cuda
 from ..errors import ShapeError
 from ..ndarray import NDArray, empty
 from ..ndarray.dispatch.copy import host, store_host
@@ -27,7 +28,7 @@ def _copy(src: NDArray, dst: NDArray) -> None:
     if dst.layout.target == "cpu":
         np.copyto(dst.device_array(), host(src))
     elif src.context == dst.context:
-        dst.device_array()[...] = src.device_array()
+        cuda.copy(dst.device_array(), src.device_array())
     else:
         store_host(dst, host(src))
 

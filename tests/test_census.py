@@ -11,8 +11,9 @@ from tritium.kernels.declare.host_op import HostOp
 from tritium.kernels.declare.operator_property import OperatorProperty, assign, gpu_module
 from tritium.kernels.declare.property_op import PropertyOp
 from tritium.kernels.declare.row_kernel import row_kernel
+from tritium.kernels.ir.strided import whole
 from tritium.kernels.op import Req
-from tritium.kernels.ops.tensor.data_movement import Move, MoveProperty, whole
+from tritium.kernels.ops.tensor.data_movement import Move, MoveProperty
 
 
 class Once(OperatorProperty):
@@ -37,14 +38,14 @@ class Moved(MoveProperty):
 
 
 class Twice(OperatorProperty):
-    """0, by a Triton kernel and by NumPy."""
+    """Its index, or 0: by a Triton kernel and by NumPy."""
 
     name = "twice"
     gradient_arguments = ()
 
     def forward_kernel(self, ins, outs, reqs, target, train):
         if target == "gpu":
-            return lambda run, inputs, outputs: gpu_module("tensor.triton_copy").fill(run, outputs[0], 0)
+            return lambda run, inputs, outputs: gpu_module("tensor.triton_init").ramp(run, outputs[0], 0, 1, 1, add=False)
         return lambda run, inputs, outputs: assign(outputs[0], Req.WRITE, 0)
 
 
@@ -94,7 +95,7 @@ def test_a_layer_is_of_its_kind(cls, kind):
 
 
 def test_a_template_is_charged_with_its_triton_module_and_its_lone_functions():
-    assert kind_of(PropertyOp("twice", Twice)).modules == {"tensor.triton_copy"}
+    assert kind_of(PropertyOp("twice", Twice)).modules == {"tensor.triton_init"}
     lone = kind_of(PropertyOp("aside", Aside)).lone
     assert "cpu: test_census.py:Aside._by_numpy" in lone
     assert any("gpu: test_census.py:Once.forward_kernel" in f for f in lone)

@@ -24,6 +24,7 @@ from ..engine.memory import storage
 from ..engine.run_context import RunContext
 from ..kernels.configs import active as active_configs
 from ..kernels.configs.key import Config
+from ..kernels.gpu.copy import fill
 from ..kernels.kernel import DeviceArray
 from ..kernels.op import Req
 from ..kernels.tolerance import tolerance
@@ -90,7 +91,7 @@ class Bench:
 
     def _timed(self, work: Callable[[], None]) -> float:
         if self.run.stream is not None:
-            self.run.workspace((FLUSH,), np.dtype("uint8")).zero_()
+            fill(self.run, self.run.workspace((FLUSH,), np.dtype("uint8")), 0)
             self._wait()
         start = time.perf_counter()
         work()
@@ -168,7 +169,7 @@ def rooflines(run: RunContext, dtypes: list[str]) -> dict[str, float]:
             limits[f"flops {name}"] = 2.0 * n**3 / min(seconds(multiply, p, x, z) for p in (1, 2, 4, 8))
         return limits
     a, b = (run.workspace((1 << 28,), np.dtype("uint8")) for _ in range(2))
-    limits["bytes_per_s"] = 2 * (1 << 28) / best_of(lambda: (b.copy_(a), run.stream.synchronize()))
+    limits["bytes_per_s"] = 2 * (1 << 28) / best_of(lambda: (cuda.copy(b, a), run.stream.synchronize()))
     return limits
 
 

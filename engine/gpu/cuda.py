@@ -158,6 +158,11 @@ def from_host(tensor: Any, values: np.ndarray) -> None:
         tensor.record_stream(s)
 
 
+def copy(dst: Any, src: Any) -> None:
+    """Copy the bytes of a contiguous tensor to another of the same dtype and device, on the calling function's stream."""
+    dst.copy_(src.view(dst.shape), non_blocking=True)
+
+
 def free_and_total(device_id: int) -> tuple[int, int]:
     """Return the bytes that a real device has left, and all of its memory."""
     return _need(device_id).cuda.mem_get_info(device_id)

@@ -14,8 +14,9 @@ import numpy as np
 from ...engine import RunContext
 from ...errors import GraphError
 from ...kernels.declare import host_op
-from ...kernels.kernel import DeviceArray, KernelFunction
+from ...kernels.kernel import DeviceArray, KernelFunction, Run
 from ...kernels.op import Dtypes, Gradient, Op, Req, Reqs, Shape, Specs, merge_shapes
+from ...kernels.ops.tensor.data_movement import copy_into, fill
 from ...kernels.params import Param, Params
 from ..symbol.node import Entry, Node
 from .subgraph import BoundSubgraph, CompiledSubgraph, Subgraph
@@ -150,16 +151,16 @@ def row(array: DeviceArray, t: int, shape: Shape) -> DeviceArray:
     return array[t:t + 1].reshape(shape)
 
 
-def save_random(keep: Mapping[str, DeviceArray | None], random: tuple[int, int] | None) -> None:
+def save_random(run: Run, keep: Mapping[str, DeviceArray | None], random: tuple[int, int] | None) -> None:
     """Save seed and offset for backward."""
     kept = keep.get("random")
     if random is not None and kept is not None:
-        host_op.save_random(kept, random)
+        host_op.save_random(run, kept, random)
 
 
-def load_random(array: DeviceArray | None) -> tuple[int, int] | None:
+def load_random(run: Run, array: DeviceArray | None) -> tuple[int, int] | None:
     """Return the seed and offset that save_random saved."""
-    return None if array is None else host_op.load_random(array)
+    return None if array is None else host_op.load_random(run, array)
 
 
 def advance(random: tuple[int, int] | None, n: int) -> tuple[int, int] | None:
@@ -203,7 +204,7 @@ class BoundBackward(BoundSubgraph):
         self.inputs = [inputs[w] for w in back.wires]
         for i in back.states:  # a round that is run again must not change the states again
             own = run.workspace(back.specs[i].shape, back.specs[i].dtype)
-            own[...] = self.inputs[i]
+            copy_into(run, self.inputs[i], own)
             self.inputs[i] = own
         places = {w: i for i, w in enumerate(back.wires)}
         self.place = [places.get(w, -1) for w in back.carried]  # of each state among the subgraph's inputs
@@ -238,11 +239,11 @@ class BoundBackward(BoundSubgraph):
         self.backward(head_grads, targets)
         for i in back.zero:
             if back.requests[i] == "write":
-                targets[i][...] = 0
+                fill(self.run, targets[i], 0)
         return [targets.get(at) for at in self.place]
 
 
-def wanted_gradients(reqs: Reqs, outs: Sequence[DeviceArray], skip: Sequence[int] = ()
+def wanted_gradients(run: Run, reqs: Reqs, outs: Sequence[DeviceArray], skip: Sequence[int] = ()
                      ) -> tuple[dict[int, Req], dict[int, DeviceArray]]:
     """Return the requests and the arrays of the derivatives that are wanted, by input of the node.
 
@@ -251,7 +252,7 @@ def wanted_gradients(reqs: Reqs, outs: Sequence[DeviceArray], skip: Sequence[int
     wanted = {i: r for i, r in enumerate(reqs) if r != Req.NULL}
     for i, req in wanted.items():
         if req != Req.ADD and i not in skip:
-            outs[i][...] = 0
+            fill(run, outs[i], 0)
     return wanted, {i: outs[i] for i in wanted}
 
 

@@ -7,8 +7,9 @@ from typing import Any
 
 from ...engine import RunContext
 from ...errors import GraphError
-from ...kernels.kernel import DeviceArray, KernelFunction
+from ...kernels.kernel import DeviceArray, KernelFunction, Run
 from ...kernels.op import Req, Reqs, Shape, Spec, Specs, merge_shapes, register
+from ...kernels.ops.tensor.data_movement import copy_into, fill
 from ...kernels.params import Param, Params
 from .mxnet_nodes import BackwardSubgraph, BoundBackward, ControlFlow, advance, load_random, row, save_random, wanted_gradients
 from .subgraph import BoundSubgraph, CompiledSubgraph
@@ -87,7 +88,7 @@ class Foreach(ControlFlow):
         x = ins[p.num_outputs:p.num_outputs + self.n_inputs(p)]
         back = BackwardSubgraph(p.subgraphs[0], self.wiring(p)[0], self._one_row(p, x), dict(enumerate(reqs)), target, train,
                                 range(len(p.in_data_locs)), self.carried(p))
-        return _backward_loop(self, p, x, reqs, back, lambda keep: x[0].shape[0], back.draws, 0)
+        return _backward_loop(self, p, x, reqs, back, lambda run, keep: x[0].shape[0], back.draws, 0)
 
 
 class WhileLoop(ControlFlow):
@@ -143,8 +144,8 @@ class WhileLoop(ControlFlow):
         specs = [x[w] for w in p.func_input_locs]
         back = BackwardSubgraph(p.subgraphs[1], p.func_input_locs, specs, dict(enumerate(reqs)), target, train, (),
                                 self.carried(p))
-        return _backward_loop(self, p, x, reqs, back, lambda keep: int(keep["count"][0]), test.draws + back.draws,
-                              test.draws)
+        rounds = lambda run, keep: int(run.to_host(keep["count"])[0])
+        return _backward_loop(self, p, x, reqs, back, rounds, test.draws + back.draws, test.draws)
 
 
 def _forward_loop(op: ControlFlow, p: Params, body: CompiledSubgraph, wires: Sequence[int], places: Sequence[int], most: int,
@@ -163,7 +164,7 @@ def _forward_loop(op: ControlFlow, p: Params, body: CompiledSubgraph, wires: Seq
 
     def kernel(run: RunContext, inputs: Sequence[Any], outputs: Sequence[Any], random: tuple[int, int] | None = None) -> None:
         keep = dict(zip(names, outputs[p.num_outputs:]))
-        save_random(keep, random)
+        save_random(run, keep, random)
         bound_test, bound_body = test and BoundSubgraph(test, run), BoundSubgraph(body, run)
         answer = [run.workspace(s.shape, s.dtype) for s in test.heads] if test else []
         spare = [[run.workspace(s.shape, s.dtype) for s in body.heads[n:]] for _ in range(2)]
@@ -174,31 +175,31 @@ def _forward_loop(op: ControlFlow, p: Params, body: CompiledSubgraph, wires: Seq
                 for at, k in in_test:
                     question[at] = states[k]
                 bound_test.forward(question, answer, advance(random, t * per_round))
-                if not is_true(answer[0]):
+                if not is_true(run, answer[0]):
                     break
             for at, w, shape in rows:
                 arguments[at] = row(inputs[w], t, shape)
             for k, (at, state) in enumerate(zip(places, states)):
                 arguments[at] = state
                 if keep[f"history{k}"] is not None:
-                    row(keep[f"history{k}"], t, state.shape)[...] = state
+                    copy_into(run, state, row(keep[f"history{k}"], t, state.shape))
             bound_body.forward(arguments, [*(row(o, t, s.shape) for o, s in zip(outputs[:n], body.heads)), *spare[t % 2]],
                                advance(random, t * per_round + first))
             states = spare[t % 2]
             t += 1
         if t < most:
             for o in outputs[:n]:
-                o[t:] = 0
+                fill(run, o[t:], 0)
         for o, state in zip(outputs[n:p.num_outputs], states):
-            o[...] = state
+            copy_into(run, state, o)
         if keep.get("count") is not None:
-            keep["count"][...] = t
+            fill(run, keep["count"], t)
 
     return kernel
 
 
 def _backward_loop(op: ControlFlow, p: Params, x: Specs, reqs: Reqs, back: BackwardSubgraph,
-                   n_rounds: Callable[[dict[str, Any]], int], per_round: int, first: int) -> KernelFunction:
+                   n_rounds: Callable[[Run, dict[str, Any]], int], per_round: int, first: int) -> KernelFunction:
     """Return the backward kernel of a loop.
 
     x:         specs of the loop's inputs. n_rounds: the number of rounds, from the hidden outputs.
@@ -208,18 +209,19 @@ def _backward_loop(op: ControlFlow, p: Params, x: Specs, reqs: Reqs, back: Backw
 
     def kernel(run: RunContext, inputs: Sequence[Any], outputs: Sequence[Any]) -> None:
         dys, keep = inputs[:shown], dict(zip(names, inputs[shown + len(x):]))
-        wanted, grads = wanted_gradients(reqs, outputs, (*back.rows, *back.carried))
+        wanted, grads = wanted_gradients(run, reqs, outputs, (*back.rows, *back.carried))
         bound = BoundBackward(back, run, inputs[shown:shown + len(x)], grads)
-        random, d_states = load_random(keep.get("random")), dys[n:]
-        for t in reversed(range(n_rounds(keep))):
+        random, d_states = load_random(run, keep.get("random")), dys[n:]
+        for t in reversed(range(n_rounds(run, keep))):
             states = [row(keep[f"history{k}"], t, x[c].shape) for k, c in enumerate(back.carried)]
             d_states = bound.round(t, states, [*(row(dy, t, s.shape) for dy, s in zip(dys[:n], heads)), *d_states],
                                    advance(random, t * per_round + first))
         for c, d in zip(back.carried, d_states):
             if wanted.get(c) == Req.ADD:
-                grads[c] += 0 if d is None else d
+                if d is not None:
+                    copy_into(run, d, grads[c], add=True)
             elif c in wanted:
-                grads[c][...] = 0 if d is None else d
+                fill(run, grads[c], 0) if d is None else copy_into(run, d, grads[c])
 
     return kernel
 
@@ -260,14 +262,14 @@ class Cond(ControlFlow):
 
         def kernel(run: RunContext, inputs: Sequence[Any], outputs: Sequence[Any], random: tuple[int, int] | None = None) -> None:
             keep = dict(zip(names, outputs[p.num_outputs:]))
-            save_random(keep, random)
+            save_random(run, keep, random)
             answer = [run.workspace(s.shape, s.dtype) for s in test.heads]
             BoundSubgraph(test, run).forward([inputs[w] for w in p.cond_input_locs], answer, random)
-            yes = is_true(answer[0])
+            yes = is_true(run, answer[0])
             compiled, wires = (then, p.then_input_locs) if yes else (other, p.else_input_locs)
             BoundSubgraph(compiled, run).forward([inputs[w] for w in wires], outputs[:p.num_outputs], advance(random, test.draws))
             if keep["count"] is not None:
-                keep["count"][...] = int(yes)
+                fill(run, keep["count"], int(yes))
 
         return kernel
 
@@ -281,17 +283,17 @@ class Cond(ControlFlow):
 
         def kernel(run: RunContext, inputs: Sequence[Any], outputs: Sequence[Any]) -> None:
             keep = dict(zip(names, inputs[shown + total:]))
-            _, grads = wanted_gradients(reqs, outputs)
-            back = then if is_true(keep["count"]) else other
+            _, grads = wanted_gradients(run, reqs, outputs)
+            back = then if is_true(run, keep["count"]) else other
             bound = BoundBackward(back, run, inputs[shown:shown + total], grads)
-            bound.round(0, (), inputs[:shown], advance(load_random(keep.get("random")), test.draws))
+            bound.round(0, (), inputs[:shown], advance(load_random(run, keep.get("random")), test.draws))
 
         return kernel
 
 
-def is_true(array: DeviceArray) -> bool:
+def is_true(run: Run, array: DeviceArray) -> bool:
     """Return whether the one element of a device array is not zero. On a GPU this waits for the stream."""
-    return bool(array.reshape((-1,))[0])
+    return bool(run.to_host(array).item())
 
 
 for _op in (Foreach, WhileLoop, Cond):

@@ -14,6 +14,7 @@ from ...engine import RunContext
 from ...engine.memory import storage
 from ...kernels.kernel import DeviceArray
 from ...kernels.op import Shape, Spec, Specs, compiled
+from ...kernels.ops.tensor.data_movement import fill
 from ..compile import compile_program
 from ..options import current
 from ..passes.gradient import copy_op
@@ -139,7 +140,7 @@ class BoundSubgraph:
             elif v in plan.in_output or value.kind == ZERO:
                 self.arrays[v] = storage.array(value.spec.shape, value.spec.dtype, run.ctx)
                 if value.kind == ZERO:
-                    self.arrays[v][...] = 0
+                    fill(run, self.arrays[v], 0)
             else:
                 assert value.kind in (ARG, AUX, GRAD, HEAD, OUTPUT, INNER), value
 

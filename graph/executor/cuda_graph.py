@@ -14,6 +14,7 @@ from typing import Any
 
 import numpy as np
 
+from ...engine import RunContext
 from ...engine.gpu import cuda
 from ...engine.memory import storage
 from ...kernels.gpu.launch import launches_logged, log_launches
@@ -48,6 +49,15 @@ class _ReplayContext:
             self._free.remove(block)
         self._taken.append(block)
         return storage.view(block, 0, shape, dtype)
+
+    def to_host(self, array: Any) -> np.ndarray:
+        return cuda.to_host(array)
+
+    def from_host(self, array: Any, values: np.ndarray) -> None:
+        cuda.from_host(array, values)
+
+    def constant(self, values: np.ndarray) -> Any:
+        return RunContext(self.ctx).constant(values)
 
     def next(self) -> None:
         """Free the workspaces of the kernel that was launched last."""

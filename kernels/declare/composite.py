@@ -349,7 +349,7 @@ class Composite(Op):
         def kernel(run: Any, inputs: Sequence[Any], outputs: Sequence[Any], random: tuple[int, int] = (0, 0)) -> None:
             run_steps(run, inputs, outputs, random)
             if outputs[-1] is not None:
-                save_random(outputs[-1], random)
+                save_random(run, outputs[-1], random)
 
         return kernel
 
@@ -402,7 +402,7 @@ class CompositeGradient(Composite):
         return [ops.zeros_like(w) if d is None else d for w, d in zip(wanted, backprop(xs[0].trace, ys, dys, wanted))]
 
     def with_record(self, run_steps: KernelFunction) -> KernelFunction:
-        return lambda run, inputs, outputs: run_steps(run, inputs, outputs, load_random(inputs[-1]))
+        return lambda run, inputs, outputs: run_steps(run, inputs, outputs, load_random(run, inputs[-1]))
 
 
 # ---- declaring --------------------------------------------------------------------------------------------------------

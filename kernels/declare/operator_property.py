@@ -27,7 +27,10 @@ from numpy.typing import ArrayLike, DTypeLike
 from ...dtype import as_dtype, is_half
 from ...errors import OperatorError, describe
 from ..configs.key import Config, Key
-from ..gpu.user_kernel import launching
+from ..gpu import copy
+from ..gpu.launch import dtype_of
+from ..gpu.user_kernel import launching, running
+from ..ir.strided import Strided, layout
 from ..kernel import DeviceArray, KernelFunction, Run
 from ..op import Dtypes, Formula, Need, NumpyFunction, Op, Product, Req, Reqs, Shape, Shaped, Shapes, Spec, Specs, merge_shapes
 from ..philox import normal, uniform
@@ -154,22 +157,39 @@ class OpContext:
     requested: list[RandomNumbers | TempSpace]
 
 
-def assign(dst: TBlob | DeviceArray, req: Req, value: ArrayLike) -> None:
+def assign(dst: TBlob | np.ndarray, req: Req, value: Any) -> None:
     """Store value in dst by the write request req: NULL leaves dst as it is, WRITE and INPLACE overwrite it, ADD adds to it.
 
-    value: of a shape that broadcasts to that of dst; it is rounded to the dtype of dst.
+    value: of a shape that broadcasts to that of dst; it is rounded to the dtype of dst. On a GPU it may be of the host.
     """
-    array: Any = dst.array if isinstance(dst, TBlob) else dst
+    value = value.array if isinstance(value, TBlob) else value
+    if isinstance(dst, TBlob) and dst.ctx != "cpu":
+        if req == Req.NULL:
+            return
+        run = running("assign")
+        if hasattr(value, "data_ptr"):
+            seen = Strided(0, dst.shape, tuple(value.expand(dst.shape).stride()))
+            copy.plan(seen, layout(dst.shape), req == Req.ADD)(run, value, dst.array)
+        else:
+            store(run, dst.array, req, value)
+        return
+    array = dst.array if isinstance(dst, TBlob) else dst
     if req == Req.ADD:
-        if isinstance(array, np.ndarray):
-            np.add(array, value, out=array, casting="unsafe")
-        else:
-            array += value
+        np.add(array, value, out=array, casting="unsafe")
     elif req != Req.NULL:
-        if isinstance(array, np.ndarray):
-            np.copyto(array, value, casting="unsafe")
-        else:
-            array[...] = value
+        np.copyto(array, value, casting="unsafe")
+
+
+def store(run: Run, array: DeviceArray, req: Req, values: ArrayLike) -> None:
+    """Store host values in a device array by the write request req: computed on the host, then copied."""
+    if isinstance(array, np.ndarray):
+        assign(array, req, values)
+        return
+    if req == Req.NULL:
+        return
+    result = np.array(run.to_host(array)) if req == Req.ADD else np.empty(array.shape, dtype_of(array))
+    assign(result, req, values)
+    run.from_host(array, result)
 
 
 def upcast(array: np.ndarray) -> np.ndarray:

@@ -17,6 +17,7 @@ from typing import Any
 
 import numpy as np
 
+from ...dtype import as_dtype
 from ...errors import ParameterError
 from ...integers import cdiv
 from ..kernel import DeviceArray, Stream
@@ -49,12 +50,9 @@ def launch(fn: KernelSource, grid: Sequence[int], *args: DeviceArray | float, nu
         _run(fn, grid, args, constexprs, num_warps, num_stages, stream, workspace)
 
 
-def any_set(array: DeviceArray) -> bool:
-    """Return whether an array on the GPU has an element other than 0. Waits for the stream; False where launches are recorded."""
-    if recording.recorder is not None:
-        return False
-    tensor: Any = array
-    return bool(tensor.cpu().numpy().any())
+def dtype_of(array: Shaped) -> np.dtype:
+    """The dtype of a device array as NumPy's."""
+    return as_dtype(str(array.dtype).removeprefix("torch."))
 
 
 def wide_float(array: Shaped) -> Name:

@@ -84,3 +84,12 @@ class FakeRun:
 
     def workspace(self, shape: Sequence[int], dtype: DTypeLike) -> FakeArray:
         return FakeArray(shape, dtype)
+
+    def to_host(self, array: FakeArray) -> np.ndarray:
+        return np.zeros(array.shape, as_dtype(array.dtype.name))
+
+    def from_host(self, array: FakeArray, values: np.ndarray) -> None:
+        """Do nothing: a recorded array has no values."""
+
+    def constant(self, values: np.ndarray) -> FakeArray:
+        return FakeArray(values.shape, values.dtype)

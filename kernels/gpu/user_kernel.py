@@ -204,6 +204,14 @@ def launching(run: Run) -> Iterator[None]:
         _running.run = before
 
 
+def running(name: str) -> Run:
+    """Return the run context of the operator that this thread runs. Raises OperatorError outside of operators."""
+    if _running.run is None:
+        raise OperatorError(f"{name}: called outside of an operator, where its arrays may not be ready. Call {name} in "
+                            f"Operator.forward or backward.")
+    return _running.run
+
+
 def launch(kernel: Any, grid: int | Sequence[int] | Callable[[dict[str, Any]], Sequence[int]], *args: Any, num_warps: int = 4,
            num_stages: int = 3, **named: Any) -> None:
     """Run a Triton kernel once per point of grid, on the GPU of the operator that calls it. It is enqueued, not waited for.

@@ -35,6 +35,7 @@ from ...kernels.declare.property_op import register_operator as register_operato
 from ...kernels.kernel import KernelFunction
 from ...kernels.op import Dtypes, Gradient, Op, Req, Reqs, Shape, Shapes, Spec, Specs, merge_shapes
 from ...kernels.op import register as register_op
+from ...kernels.ops.tensor.data_movement import fill
 from ...kernels.params import Param, Params
 from ..autograd import _Scope
 from ..core.array_core import ArrayCore
@@ -297,7 +298,7 @@ class _Custom(Op):
             use.run("forward", run.ctx, train, [*arrays, *results], lambda: operator.forward(
                 train, words, arrays[:n], results, arrays[n:]))
             if outputs[m] is not None:
-                outputs[m][...] = 0
+                fill(run, outputs[m], 0)
 
         return kernel
 
@@ -340,7 +341,7 @@ class _CustomBackward(Op):
                 if a is None:  # it is not wanted, but the body writes it
                     a = run.workspace(s.shape, s.dtype)
                 if r != Req.ADD:
-                    a[...] = 0
+                    fill(run, a, 0)
                 grads.append(_array(a, s, run.ctx))
             everything = [*(a for group in groups.values() for a in group if a is not None), *states, *grads]
             use.run("backward", run.ctx, train, everything, lambda: operator.backward(

@@ -13,7 +13,11 @@ from ...dtype import cast_copy, cast_into, to_integer
 from ...engine import RunContext
 from ...engine.gpu import cuda
 from ...errors import ShapeError, describe
+from ...kernels.gpu import copy as kernels
+from ...kernels.ir.strided import Strided
+from ...kernels.ir.strided import layout as strided
 from ...kernels.op import Req, Spec, builtin, compiled
+from ...kernels.ops.tensor.data_movement import fill as fill_array
 from ..core.array_core import ArrayCore, allocate
 from ..core.chunk import Layout, layout_of
 from .plan import INLINE_BYTES
@@ -53,8 +57,9 @@ def copy_to(src: ArrayCore, dst: ArrayCore) -> None:
     if src.size != dst.size:
         raise ShapeError(f"copyto: sizes differ: from {describe(src)}, to {describe(dst)}.")
     same_context, same_dtype = src.ctx == dst.ctx, src.layout.dtype == dst.layout.dtype
+    on_gpu = src.layout.target == "gpu"
     cast = None
-    if src.layout.target == "gpu" and same_context and not same_dtype:
+    if on_gpu and same_context and not same_dtype:
         op = builtin("Cast")
         cast = compiled(op, op.parse({"dtype": dst.layout.dtype}), (Spec(dst.shape, src.layout.dtype),), (dst.layout.spec,),
                         (Req.WRITE,), "gpu")
@@ -62,10 +67,12 @@ def copy_to(src: ArrayCore, dst: ArrayCore) -> None:
     def run(rc: Any) -> None:
         if cast is not None:
             cast(rc, [src.device_array().reshape(dst.shape)], [dst.device_array()])
-        elif same_context and same_dtype:
-            dst.device_array()[...] = src.device_array().reshape(dst.shape)
-        else:
+        elif not same_context or not same_dtype:
             store_host(dst, host(src).reshape(dst.shape))
+        elif on_gpu:
+            cuda.copy(dst.device_array(), src.device_array())
+        else:
+            dst.device_array()[...] = src.device_array().reshape(dst.shape)
 
     push("copy", dst.ctx, run, (src,), dst)
 
@@ -73,11 +80,7 @@ def copy_to(src: ArrayCore, dst: ArrayCore) -> None:
 def fill(dst: ArrayCore, value: float | np.generic | np.ndarray) -> None:
     """Queue dst[...] = value."""
     element = as_element(value, dst.layout)
-
-    def run(_: Any) -> None:
-        dst.device_array()[...] = element
-
-    push("fill", dst.ctx, run, (), dst)
+    push("fill", dst.ctx, lambda rc: fill_array(rc, dst.device_array(), element), (), dst)
 
 
 def filled(layout: Layout, value: float) -> NDArray:
@@ -87,14 +90,12 @@ def filled(layout: Layout, value: float) -> NDArray:
     return array
 
 
-def as_element(value: float | np.generic | np.ndarray, layout: Layout) -> float | np.generic:
+def as_element(value: float | np.generic | np.ndarray, layout: Layout) -> np.generic:
     """Return a number as an element of this layout: for an integer dtype as `dtype.to_integer` converts it."""
     number: Any = value.item() if isinstance(value, (np.generic, np.ndarray)) else value
     dtype = layout.dtype
     if dtype.kind in "iu":
         number = to_integer(number, dtype)
-    if layout.target == "gpu":
-        return number
     with np.errstate(all="ignore"):  # beyond a float's range is infinite
         return dtype.type(number)
 
@@ -104,21 +105,24 @@ def assign(dst: ArrayCore, key: tuple, value: float | np.generic | np.ndarray | 
     source = value if isinstance(value, ArrayCore) else None
     shared = source is not None and source.chunk.block is dst.chunk.block
 
-    def run(_: Any) -> None:
+    def run(rc: Any) -> None:
         if dst.layout.target == "cpu":
             with np.errstate(all="ignore"):
                 dst.device_array()[key] = value if source is None else source.device_array()
             return
-        part, flips = _torch_part(dst.device_array(), key)
-        if source is not None:
-            new = source.device_array()
-            new = new.clone() if shared else new
+        array, part = dst.device_array(), _part(dst.shape, key)
+        if isinstance(value, ArrayCore):
+            new, shape = value.device_array(), value.shape
+            if shared:
+                new = rc.workspace(shape, dst.layout.dtype)
+                cuda.copy(new, value.device_array())
         elif isinstance(value, np.ndarray):
-            new = allocate_like_host(value, dst.ctx).device_array()
+            new, shape = rc.workspace(value.shape, value.dtype), value.shape
+            rc.from_host(new, value)
         else:
-            part[...] = value
+            kernels.fill(rc, array, value, part)
             return
-        part[...] = new.expand(part.shape).flip(flips) if flips else new
+        kernels.plan(strided(shape, lambda a: np.broadcast_to(a, part.shape)), part)(rc, new, array)
 
     push("assign", dst.ctx, run, () if source is None else (source,), dst)
 
@@ -126,12 +130,12 @@ def assign(dst: ArrayCore, key: tuple, value: float | np.generic | np.ndarray | 
 def pick(src: ArrayCore, key: tuple, dst: ArrayCore) -> None:
     """Queue dst = src[key] for a basic key, on one context."""
 
-    def run(_: Any) -> None:
+    def run(rc: Any) -> None:
         if src.layout.target == "cpu":
             dst.device_array()[...] = src.device_array()[key].reshape(dst.shape)
             return
-        part, flips = _torch_part(src.device_array(), key)
-        dst.device_array()[...] = (part.flip(flips) if flips else part).reshape(dst.shape)
+        part = _part(src.shape, key)
+        kernels.plan(part, strided(part.shape))(rc, src.device_array(), dst.device_array())
 
     push("slice", dst.ctx, run, (src,), dst)
 
@@ -143,20 +147,7 @@ def allocate_like_host(values: np.ndarray, ctx: Context) -> NDArray:
     return array
 
 
-def _torch_part(tensor: Any, key: tuple) -> tuple[Any, list[int]]:
-    """Return tensor[key] with negative steps, which torch lacks, made positive, and the axes of the result to flip."""
-    forward, flips, axis, out = [], [], 0, 0
-    for k in key:
-        if isinstance(k, slice):
-            start, stop, step = k.indices(tensor.shape[axis])
-            n = len(range(start, stop, step))
-            if step < 0:
-                k = slice(start + (n - 1) * step, start + 1, -step) if n else slice(0, 0)
-                flips.append(out)
-            axis, out = axis + 1, out + 1
-        elif k is None:
-            out += 1
-        else:
-            axis += 1
-        forward.append(k)
-    return tensor[tuple(forward)], flips
+def _part(shape: tuple[int, ...], key: tuple) -> Strided:
+    """Return the view a[key] of an array of this shape, for a basic key."""
+    key = key if Ellipsis in key else (*key, Ellipsis)  # with ..., one element is a view too
+    return strided(shape, lambda a: a[key])

@@ -15,6 +15,7 @@ from tritium.context import GPU_MODE, cpu, gpu
 from tritium.engine import NaiveEngine, ThreadedEngine
 from tritium.engine.gpu import cuda
 from tritium.engine.memory import resource, storage
+from tritium.kernels.gpu import launch
 
 pytestmark = pytest.mark.skipif(GPU_MODE != "interpret", reason="replaces the interpreted GPU")
 
@@ -22,6 +23,7 @@ N = 600  # elements of an array: more than a tiny one's
 KINDS = ("compute", "copy", "priority", "default")
 PLACES = (cpu(0), gpu(0), gpu(1))
 LANES = (None, "copy", "priority")
+INTERPRETED = launch._run
 CACHED = (cuda.num_gpus, cuda._stream, cuda._dtypes)
 
 
@@ -44,6 +46,7 @@ def devices(monkeypatch):
         stop()
         world = World(slow)
         monkeypatch.setattr(cuda, "_torch", lambda: world)
+        monkeypatch.setattr(launch, "_run", world.launch(INTERPRETED))
         for cached in CACHED:
             cached.cache_clear()
         for device in range(world.devices):

@@ -162,8 +162,9 @@ class Census:
             return asked(name)
 
         def noted_job(fn: Any, *args: Any) -> Any:
-            if fn.fn is not None:  # written as a Python function, and not printed from a declaration
-                self._asked(fn.fn.__module__.partition(".ops.")[2] or fn.fn.__module__)
+            module = "" if fn.fn is None else fn.fn.__module__  # "": printed from a declaration
+            if module and not module.startswith("tritium.kernels.gpu."):  # those are the back end's: copies and fills
+                self._asked(module.partition(".ops.")[2] or module)
             return job_of(fn, *args)
 
         try:

@@ -5,6 +5,7 @@ from pathlib import Path
 
 import numpy as np
 from tritium import context
+from tritium.engine.gpu import cuda
 from tritium.kernels import op as ops
 from tritium.kernels.op import Req, Spec
 
@@ -27,6 +28,15 @@ class Run:
 
     def workspace(self, shape, dtype):
         return to_device(np.zeros(shape, dtype), self.target)
+
+    def to_host(self, array):
+        return array if isinstance(array, np.ndarray) else cuda._numpy(array)
+
+    def from_host(self, array, values):
+        np.copyto(self.to_host(array), values, casting="no")
+
+    def constant(self, values):
+        return to_device(values, self.target)
 
 
 def to_device(a, target):

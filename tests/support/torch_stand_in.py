@@ -71,17 +71,14 @@ class Tensor:
         assert not self.is_cuda
         return self.array
 
+    def data_ptr(self):
+        return self.array.ctypes.data
+
     def view(self, what):
         return Tensor(self.storage, self.array.view(what) if isinstance(what, np.dtype) else self.array.reshape(what))
 
     def reshape(self, shape):
         return Tensor(self.storage, self.array.reshape(shape))
-
-    def expand(self, shape):
-        return Tensor(self.storage, np.broadcast_to(self.array, shape))
-
-    def flip(self, axes):
-        return Tensor(self.storage, np.flip(self.array, axes))
 
     def __getitem__(self, key):
         return Tensor(self.storage, self.array[key])
@@ -140,6 +137,14 @@ class World:
 
     def current(self, device):
         return getattr(self.here, "now", {}).get(device, self.defaults[device])
+
+    def launch(self, interpret):
+        """Return what kernels/gpu/launch.py calls for a kernel: it is enqueued, and interpreted when its turn comes."""
+        def run(fn, grid, args, constexprs, *options):
+            stream = options[2]
+            given = [a.array if isinstance(a, Tensor) else a for a in args]  # no tensor is kept alive
+            self.enqueue(stream, lambda: interpret(fn, grid, given, constexprs))
+        return run
 
     # ---- time ----
     def enqueue(self, stream, what):

@@ -10,7 +10,7 @@ import numpy as np
 from ....dtype import float32
 from ....errors import DTypeError, ParameterError, ShapeError
 from ...declare.composite import TracedValue, composite, ops
-from ...declare.host_op import HostOp, to_host
+from ...declare.host_op import HostOp
 from ...declare.operator_property import KnownShapes, Shapes
 from ...declare.property_op import register_operator
 from ...op import Shape
@@ -111,7 +111,7 @@ class ImageResize(HostOp):
         return [(*x[:h], height, width, x[-1])]
 
     def compute(self, *arrays: np.ndarray) -> np.ndarray:
-        x = to_host(arrays[0])
+        x = arrays[0]
         (_,), (out,), _ = self.infer_shape([x.shape], [None])
         assert out is not None
         if x.dtype == np.uint8 and self.interp:

@@ -6,7 +6,7 @@ from __future__ import annotations
 import numpy as np
 
 from ....integers import cdiv
-from ...gpu.launch import any_set, launch, wide_float
+from ...gpu.launch import launch, wide_float
 from ...gpu.source import tl, triton
 from ...gpu.target import block_for, tile_size
 from ...kernel import DeviceArray, Run
@@ -176,7 +176,7 @@ def _of_determinants(sign, log, y, count: tl.int64, WHAT: tl.constexpr, ADD: tl.
     tl.store(y + e, v.to(y.dtype.element_ty), mask=live)
 
 
-__all__ = ["any_set", "cholesky", "determinants", "inverse", "solve"]
+__all__ = ["cholesky", "determinants", "inverse", "solve"]
 Matrices = tuple[int, int]  # how many, and their rows and columns
 
 

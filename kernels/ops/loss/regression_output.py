@@ -10,9 +10,10 @@ from ...declare.operator_property import OperatorProperty, Shapes
 from ...declare.property_op import register_operator
 from ...declare.row_kernel import row_kernel
 from ...ir.lang import exp, maximum, row_sum, sign, where
+from ...ir.strided import whole
 from ...kernel import KernelFunction
 from ...op import Reqs, Specs, is_known, merge_shapes
-from ..tensor.data_movement import Move, move_kernel, whole
+from ..tensor.data_movement import Move, move_kernel
 
 
 class Unchanged(OperatorProperty):

@@ -8,11 +8,12 @@ from typing import Any, Literal
 import numpy as np
 
 from ....errors import ParameterError, ShapeError
-from ...declare.operator_property import Shapes, gpu_module
+from ...declare.operator_property import Shapes
 from ...declare.property_op import register_operator
+from ...ir.strided import whole
 from ...kernel import KernelFunction
 from ...op import Req, Reqs, Shape, Specs, is_known
-from ..tensor.data_movement import Move, move_kernel, whole
+from ..tensor.data_movement import Move, fill, move_kernel
 from .resize import Resampled, Taps, taps_at
 
 
@@ -82,7 +83,6 @@ class Pad(Resampled):
         value, y, adds = self.constant_value, outs[0], reqs[0] == Req.ADD
         put = move_kernel([self._window([ins[0].shape])], ins, outs, [Req.WRITE], target)
         add = move_kernel([Move(0, whole, 0, whole)], outs, outs, reqs, target)
-        fill = gpu_module("tensor.triton_copy").fill if target == "gpu" else lambda run, array, value: array.fill(value)
 
         def kernel(run: Any, inputs: Sequence[Any], outputs: Sequence[Any]) -> None:
             made = run.workspace(y.shape, y.dtype) if adds else outputs[0]

@@ -89,15 +89,14 @@ def along_axes(shape: Shape, taps: Sequence[tuple[int, Taps]], out: Spec, req: R
 
 
 def _gpu(steps: Sequence[tuple[Taps, tuple[int, int, int, int], Shape]], wide: np.dtype, req: Req) -> KernelFunction:
-    module, tables = gpu_module("nn.triton_resize"), {}
+    module = gpu_module("nn.triton_resize")
 
     def kernel(run: Any, inputs: Sequence[Any], outputs: Sequence[Any]) -> None:
-        x, where = inputs[0], str(outputs[0].device)
-        if where not in tables:
-            tables[where] = [module.table(outputs[0], t.place, t.weight) for t, _, _ in steps]
-        for i, ((t, lines, shape), table) in enumerate(zip(steps, tables[where])):
+        x = inputs[0]
+        for i, (t, lines, shape) in enumerate(steps):
             last = i + 1 == len(steps)
             y = outputs[0] if last else run.workspace(shape, wide)
+            table = run.constant(t.place), run.constant(t.weight)
             module.apply(run, x, table, y, lines, t.place.shape[1], add=last and req == Req.ADD)
             x = y
 

@@ -4,11 +4,8 @@ from __future__ import annotations
 
 import math
 
-import numpy as np
-
 from ....integers import cdiv, next_power_of_2
 from ...gpu.launch import launch, wide_float
-from ...gpu.record import FakeArray
 from ...gpu.source import tl, triton
 from ...gpu.target import block_for
 from ...kernel import DeviceArray, Run
@@ -36,14 +33,6 @@ def _apply(x, place, weight, y, rows: tl.int64, n: tl.int64, m: tl.int64, inner:
     if ADD:
         v += tl.load(y, mask=live).to(WIDE)
     tl.store(y, v.to(y.dtype.element_ty), mask=live)
-
-
-def table(like: DeviceArray, place: np.ndarray, weight: np.ndarray) -> tuple[DeviceArray, DeviceArray]:
-    """Copy place (int64) and weight (float64) to the device of `like`."""
-    if isinstance(like, FakeArray):
-        return FakeArray(place.shape, place.dtype), FakeArray(weight.shape, weight.dtype)
-    empty = like.new_empty(0)
-    return empty.long().new_tensor(place.ravel().tolist()), empty.double().new_tensor(weight.ravel().tolist())
 
 
 def apply(run: Run, x: DeviceArray, tables: tuple[DeviceArray, DeviceArray], y: DeviceArray, lines: tuple[int, int, int, int],

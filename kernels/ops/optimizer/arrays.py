@@ -7,7 +7,7 @@ from typing import Any
 
 from ....dtype import float32
 from ....errors import ParameterError
-from ...declare.operator_property import Dtypes, OperatorProperty, Shapes, gpu_module
+from ...declare.operator_property import Dtypes, OperatorProperty, Shapes
 from ...declare.property_op import register_operator
 from ...declare.row_kernel import row_kernel
 from ...declare.traced import printed
@@ -15,6 +15,7 @@ from ...ir.expr import Expr, load
 from ...ir.lang import minimum, where
 from ...kernel import Kernel, KernelFunction
 from ...op import Expression, Req, Reqs, Spec, Specs
+from ..tensor.data_movement import fill
 
 
 def _folded(spec: Spec, target: str, body: Callable[[Expr], Any], combine: str, name: str, req: Req = Req.WRITE) -> Kernel:
@@ -131,8 +132,6 @@ class ResetArrays(OfArrays):
         return [], [float32], [None] * self.num_arrays
 
     def forward_kernel(self, ins: Specs, outs: Specs, reqs: Reqs, target: str, train: bool) -> KernelFunction:
-        fill = gpu_module("tensor.triton_copy").fill if target == "gpu" else lambda run, a, value: a.fill(value)
-
         def kernel(run: Any, inputs: Sequence[Any], outputs: Sequence[Any]) -> None:
             for a in (*inputs, *(outputs if reqs[0] in (Req.WRITE, Req.INPLACE) else ())):
                 fill(run, a, 0)

@@ -11,9 +11,10 @@ from ....errors import ParameterError, ShapeError
 from ... import op as registry
 from ...declare.operator_property import RANDOM, Dtypes, OperatorProperty, Shapes
 from ...declare.property_op import register_operator
+from ...ir.strided import View
 from ...kernel import KernelFunction
 from ...op import Req, Reqs, Shape, Spec, Specs, is_known, merge_shapes
-from ..tensor.data_movement import Move, View, move_kernel
+from ..tensor.data_movement import Move, move_kernel
 from .cells import cell
 from .layer import Layer, Weights, stacked
 

@@ -11,9 +11,10 @@ import numpy as np
 from ....errors import ParameterError, ShapeError
 from ...declare.operator_property import OperatorProperty, Shapes, assign, gpu_module
 from ...declare.property_op import register_operator
+from ...ir.strided import whole
 from ...kernel import KernelFunction
 from ...op import Req, Reqs, Shape, Specs, is_known
-from ..tensor.data_movement import Move, move_kernel, whole
+from ..tensor.data_movement import Move, move_kernel
 from ..tensor.pick import pick_kernel, put_kernel
 
 

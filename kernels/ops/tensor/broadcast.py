@@ -12,9 +12,10 @@ from ...declare.operator_property import KnownShapes, OperatorProperty, Shapes
 from ...declare.property_op import register_operator
 from ...declare.traced import printed
 from ...ir.expr import load
+from ...ir.strided import whole
 from ...kernel import KernelFunction
 from ...op import Expression, Reqs, Shape, Specs
-from .data_movement import Move, move_kernel, whole
+from .data_movement import Move, move_kernel
 from .reshape import check_axis
 
 

@@ -1,35 +1,24 @@
 """Base of operators that only move elements. Each is a list of moves, which defines both back ends and the derivative.
 
-A move copies one view of an input to one view of an output of the same shape. A view is a function from a
-NumPy array to a view of it (slicing, transposing, reshaping a contiguous array, broadcasting), never to a copy.
+A move copies one view of an input to one view of an output of the same shape (kernels/ir/strided.py).
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
 import numpy as np
 
 from ....integers import cdiv
-from ...declare.operator_property import OperatorProperty, assign, gpu_module
-from ...kernel import BoundKernel, Kernel, KernelFunction
+from ...declare.operator_property import OperatorProperty, assign
+from ...gpu import copy
+from ...ir.strided import View, layout
+from ...kernel import BoundKernel, Kernel, KernelFunction, Run
 from ...op import Req, Reqs, Shape, Specs
 
-View = Callable[[np.ndarray], np.ndarray]
-AXES = 6  # largest number of axes of a move on a GPU, after merging
 _CHUNK = 1 << 18  # elements; larger moves are split over threads along their first axis
-
-
-def whole(a: np.ndarray) -> np.ndarray:
-    """Return a itself: the view of all elements."""
-    return a
-
-
-def shaped(shape: Shape) -> View:
-    """Return the view of a contiguous array as another shape of the same size."""
-    return lambda a: a.reshape(shape)
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,27 +31,6 @@ class Move:
     put: View
 
 
-@dataclass(frozen=True, slots=True)
-class Strided:
-    """A view without its array: offset and strides, in elements."""
-
-    offset: int
-    shape: Shape
-    strides: tuple[int, ...]
-
-
-def layout(shape: Shape, view: View) -> Strided:
-    """Return offset and strides of view in a contiguous array of this shape, without touching elements."""
-    strides, step = [], 1
-    for d in reversed(shape):
-        strides.append(step)
-        step *= max(d, 1)
-    base = np.empty(1, np.int8)
-    seen = view(np.lib.stride_tricks.as_strided(base, shape, strides[::-1]))
-    offset = seen.__array_interface__["data"][0] - base.__array_interface__["data"][0]
-    return Strided(offset if seen.size else 0, seen.shape, seen.strides)
-
-
 def convert(src: np.ndarray, dst: np.ndarray, add: bool) -> None:
     """Compute dst = src or dst += src, elementwise. Integers out of range wrap; other values must fit dst."""
     if src.dtype == dst.dtype and not add:
@@ -70,6 +38,23 @@ def convert(src: np.ndarray, dst: np.ndarray, add: bool) -> None:
         return
     with np.errstate(all="ignore"):
         assign(dst, Req.ADD if add else Req.WRITE, src)
+
+
+def fill(run: Run, array: Any, value: float | np.generic) -> None:
+    """Write value to every element of an array on any device."""
+    if isinstance(array, np.ndarray):
+        array.fill(value)
+    else:
+        copy.fill(run, array, value)
+
+
+def copy_into(run: Run, source: Any, target: Any, *, add: bool = False) -> None:
+    """Copy an array to another of its shape on the same device, or add it."""
+    if isinstance(target, np.ndarray):
+        convert(source, target, add)
+    else:
+        dense = layout(tuple(target.shape))
+        copy.plan(dense, dense, add)(run, source, target)
 
 
 def move_kernel(moves: Sequence[Move], ins: Specs, outs: Specs, reqs: Reqs, target: str,
@@ -85,13 +70,12 @@ def move_kernel(moves: Sequence[Move], ins: Specs, outs: Specs, reqs: Reqs, targ
     wiped = [o for o in sorted(used) if clear and reqs[o] != Req.ADD]
     adds = [overlap or reqs[m.dst] == Req.ADD for m in moves]
     if target == "gpu":
-        copy = gpu_module("tensor.triton_copy")
         plans = [(m.src, m.dst, copy.plan(layout(ins[m.src].shape, m.take), layout(outs[m.dst].shape, m.put), add))
                  for m, add in zip(moves, adds)]
 
         def kernel_gpu(run: Any, inputs: Sequence[Any], outputs: Sequence[Any]) -> None:
             for o in wiped:
-                copy.fill(run, outputs[o], 0)
+                fill(run, outputs[o], 0)
             for src, dst, plan in plans:
                 plan(run, inputs[src], outputs[dst])
 
@@ -105,7 +89,7 @@ def move_kernel(moves: Sequence[Move], ins: Specs, outs: Specs, reqs: Reqs, targ
 
         def call(run: Any) -> None:
             for o in wiped:
-                outputs[o].fill(0)
+                fill(run, outputs[o], 0)
             for src, dst, add in ends:
                 rows = dst.shape[0] if dst.ndim else 1
                 step = max(1, _CHUNK * rows // max(dst.size, 1))

@@ -10,9 +10,10 @@ import numpy as np
 from ....errors import ParameterError, ShapeError
 from ...declare.operator_property import KnownShapes, Shapes
 from ...declare.property_op import register_operator
+from ...ir.strided import whole
 from ...kernel import KernelFunction
 from ...op import Reqs, Shape, Specs
-from .data_movement import Move, MoveProperty, move_kernel, whole
+from .data_movement import Move, MoveProperty, move_kernel
 from .reshape import check_axis
 from .split_concat import Variadic
 

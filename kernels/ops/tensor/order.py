@@ -12,10 +12,12 @@ from ....dtype import is_half
 from ....errors import DTypeError, ShapeError
 from ...declare.operator_property import Dtypes, KnownShapes, OperatorProperty, Shapes, assign, gpu_module
 from ...declare.property_op import register_operator
+from ...gpu import copy
+from ...ir.strided import layout
 from ...kernel import NOTHING, KernelFunction
 from ...op import Req, Reqs, Specs
 from ...params import Param, parse_value
-from .data_movement import convert, layout, whole
+from .data_movement import convert
 from .pick import pick_kernel, put_kernel
 from .reshape import lines_of
 
@@ -109,9 +111,9 @@ class Ordered(OperatorProperty):
         return kernel
 
     def _gpu(self, lines: tuple[int, int, int], k: int, what: str, down: bool, outs: Specs, reqs: Reqs) -> KernelFunction:
-        order, copy = gpu_module("tensor.triton_order"), gpu_module("tensor.triton_copy")
+        order = gpu_module("tensor.triton_order")
         outer, n, inner = lines
-        dense = layout(outs[-1].shape, whole)
+        dense = layout(outs[-1].shape)
         add = copy.plan(dense, dense, True)
         if what == "mask":
 

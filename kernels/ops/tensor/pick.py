@@ -13,6 +13,7 @@ from ...declare.operator_property import Dtypes, OperatorProperty, Shapes, assig
 from ...declare.property_op import register_operator
 from ...kernel import NOTHING, KernelFunction
 from ...op import Req, Reqs, Shape, Specs, is_known, merge_shapes
+from .data_movement import fill
 from .reshape import check_axis, lines_of
 
 INT32 = np.dtype(np.int32)
@@ -55,7 +56,7 @@ def put_kernel(lines: tuple[int, int, int, int, int], how: str, req: Req, target
     if req == Req.NULL or not outer * n * groups * rest:
         return NOTHING
     if target == "gpu":
-        module, fill = gpu_module("tensor.triton_pick"), gpu_module("tensor.triton_copy").fill
+        module = gpu_module("tensor.triton_pick")
 
         def kernel_gpu(run: Any, inputs: Sequence[Any], outputs: Sequence[Any]) -> None:
             if req != Req.ADD:

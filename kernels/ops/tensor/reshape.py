@@ -14,9 +14,10 @@ from ...declare.operator_property import Dtypes, KnownShapes, Shapes
 from ...declare.property_op import register_operator
 from ...declare.traced import printed
 from ...ir.expr import cast, load
+from ...ir.strided import shaped, whole
 from ...kernel import KernelFunction
 from ...op import Expression, Reqs, Shape, Specs, is_known, merge_shapes
-from .data_movement import Move, MoveProperty, shaped, whole
+from .data_movement import Move, MoveProperty
 
 
 def check_axis(name: str, axis: int, rank: int, *, low: int | None = None) -> int:

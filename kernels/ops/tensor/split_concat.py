@@ -12,11 +12,11 @@ from ....errors import ParameterError, ShapeError
 from ...declare.operator_property import KnownShapes, Shapes, gpu_module
 from ...declare.property_op import register_operator
 from ...declare.traced import printed
-from ...ir.coalesce import merge
 from ...ir.expr import load
+from ...ir.strided import View, shaped, whole
 from ...kernel import KernelFunction
 from ...op import Expression, Req, Reqs, Shape, Spec, Specs, is_known, merge_shapes
-from .data_movement import AXES, Move, MoveProperty, View, shaped, whole
+from .data_movement import Move, MoveProperty
 from .reshape import check_axis
 
 
@@ -332,12 +332,6 @@ class Repeated(MoveProperty):
             return [Move(0, lambda a: np.broadcast_to(a.reshape(once), often), 0, shaped(often))]
         part = lambda at: tuple(slice(i, i + 1) if r > 1 else slice(None) for i, r in zip(at, counts))
         return [Move(0, shaped(once), 0, lambda a, cut=part(at): a.reshape(often)[cut]) for at in np.ndindex(*counts)]
-
-    def forward_kernel(self, ins: Specs, outs: Specs, reqs: Reqs, target: str, train: bool) -> KernelFunction:
-        once, often = self.spread(ins[0].shape)
-        if target != "gpu" or len(merge([once, often]).dims) <= AXES:
-            return super().forward_kernel(ins, outs, reqs, target, train)
-        return self._folded(Spec(once, ins[0].dtype), Spec(often, outs[0].dtype), reqs, target)
 
     def backward_kernel(self, ins: Specs, outs: Specs, reqs: Reqs, target: str, train: bool) -> KernelFunction:
         once, often = self.spread(outs[0].shape)

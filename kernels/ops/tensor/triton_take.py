@@ -7,11 +7,11 @@ import math
 import numpy as np
 
 from ....integers import cdiv, next_power_of_2
+from ...gpu.copy import fill
 from ...gpu.launch import launch, wide_float
 from ...gpu.source import tl, triton
 from ...gpu.target import block_for, interpreting
 from ...kernel import DeviceArray, Run
-from .triton_copy import fill
 from .triton_pick import within
 
 

@@ -17,10 +17,11 @@ from ...declare.indexed import indexed
 from ...declare.numpy_op import NumpyOp
 from ...declare.operator_property import Dtypes, KnownShapes, Shapes, gpu_module
 from ...declare.property_op import register_operator
+from ...gpu import copy
 from ...ir.lang import exp, log, maximum, minimum, where
+from ...ir.strided import layout
 from ...kernel import KernelFunction
 from ...op import Req, Reqs, Shape, Specs
-from ..tensor.data_movement import layout, whole
 
 Format = Literal["corner", "center"]
 
@@ -259,8 +260,8 @@ class BipartiteMatching(Selection):
         return rows.reshape(shape[:-1]), columns.reshape(*shape[:-2], shape[-1])
 
     def gpu_forward(self, ins: Specs, outs: Specs, reqs: Reqs) -> KernelFunction:
-        module, copy, sizes = gpu_module("vision.triton_boxes"), gpu_module("tensor.triton_copy"), _rows(ins[0].shape)
-        stores = [copy.plan(dense, dense, r == Req.ADD) for s, r in zip(outs, reqs) for dense in (layout(s.shape, whole),)]
+        module, sizes = gpu_module("vision.triton_boxes"), _rows(ins[0].shape)
+        stores = [copy.plan(dense, dense, r == Req.ADD) for s, r in zip(outs, reqs) for dense in (layout(s.shape),)]
 
         def kernel(run: Any, inputs: Sequence[Any], outputs: Sequence[Any]) -> None:
             found = module.match(run, sizes, inputs[0], float(self.threshold), up=self.is_ascend,

@@ -15,9 +15,10 @@ from ....errors import ParameterError, ShapeError
 from ...declare.host_op import HostOp
 from ...declare.operator_property import KnownShapes, OperatorProperty, Shapes, assign, gpu_module, upcast
 from ...declare.property_op import register_operator
+from ...gpu import copy
+from ...ir.strided import layout
 from ...kernel import KernelFunction
 from ...op import Req, Reqs, Shape, Specs
-from ..tensor.data_movement import layout, whole
 
 
 class Regions(OperatorProperty):
@@ -114,8 +115,8 @@ class ROIPooling(Regions):
     def backward_kernel(self, ins: Specs, outs: Specs, reqs: Reqs, target: str, train: bool) -> KernelFunction:
         n, c, h, w = outs[0].shape
         if target == "gpu":
-            module, dense, add = gpu_module("vision.triton_roi"), layout(outs[0].shape, whole), reqs[0] == Req.ADD
-            finish = gpu_module("tensor.triton_copy").plan(dense, dense, add) if outs[0].dtype.itemsize == 2 else None
+            module, dense, add = gpu_module("vision.triton_roi"), layout(outs[0].shape), reqs[0] == Req.ADD
+            finish = copy.plan(dense, dense, add) if outs[0].dtype.itemsize == 2 else None
             return lambda run, inputs, outputs: module.unpool(run, *inputs, outputs[0], finish, add=add)
 
         def kernel(run: Any, inputs: Sequence[Any], outputs: Sequence[Any]) -> None:

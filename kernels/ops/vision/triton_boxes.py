@@ -7,12 +7,12 @@ from typing import NamedTuple
 import numpy as np
 
 from ....integers import cdiv, next_power_of_2
+from ...gpu.copy import fill
 from ...gpu.launch import launch, wide_float
 from ...gpu.source import tl, triton
 from ...gpu.target import block_for, interpreting
 from ...kernel import DeviceArray, Run
 from ...op import Req, Spec
-from ..tensor.triton_copy import fill
 from ..tensor.triton_order import rank
 
 WORD = 64  # boxes per word of a mask of overlaps

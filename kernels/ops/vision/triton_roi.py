@@ -7,11 +7,11 @@ from collections.abc import Callable
 import numpy as np
 
 from ....integers import cdiv, next_power_of_2
+from ...gpu.copy import fill
 from ...gpu.launch import launch
 from ...gpu.source import tl, triton
 from ...gpu.target import block_for
 from ...kernel import DeviceArray, Run
-from ..tensor.triton_copy import fill
 
 
 @triton.jit

@@ -13,7 +13,7 @@ import pytest
 from support.operator_jobs import DTYPES, FLOATS, INTEGERS, TARGETS, Integers, jobs_of, operators, uses
 from tritium.errors import MXNetError
 from tritium.kernels import ops
-from tritium.kernels.gpu import codegen_checks
+from tritium.kernels.gpu import codegen_checks, triton_copy
 from tritium.kernels.gpu.codegen_checks import excuse, gate, hardly_spills, wrong_with
 from tritium.kernels.gpu.compile import Access, CompiledKernel, CompileJob, build, compile_all
 from tritium.kernels.gpu.source import KernelSource
@@ -215,7 +215,7 @@ def test_every_kernel_is_wide_or_states_the_reason():
     """Written ones; those printed from formulas are checked one by one in wrong_with."""
     seen = {job.source for _, job, _ in wide_jobs(WIDE, "bfloat16", 90)}
     modules = [importlib.import_module(f"tritium.kernels.ops.{path.parent.name}.{path.stem}")
-               for path in Path(ops.__path__[0]).rglob("triton_*.py")]
+               for path in Path(ops.__path__[0]).rglob("triton_*.py")] + [triton_copy]
     assert len(modules) >= 24
     kernels = {f"{m.__name__}.{n}": k for m in modules for n, k in vars(m).items()
                if isinstance(k, KernelSource) and k.fn.__module__ == m.__name__}

@@ -16,8 +16,8 @@ from support.layer_helpers import (
 )
 from tritium.errors import ParameterError, ShapeError
 from tritium.kernels import op as ops
+from tritium.kernels.ir.strided import layout
 from tritium.kernels.op import Req, Spec
-from tritium.kernels.ops.tensor.data_movement import layout
 
 NAMES = [
     "Flatten", "Reshape", "transpose", "expand_dims", "SwapAxis", "squeeze", "Concat", "SliceChannel", "slice", "slice_axis",

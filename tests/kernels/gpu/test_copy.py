@@ -5,9 +5,9 @@ import types
 import numpy as np
 import pytest
 from support.guard_pages import dies_of, guarded
+from tritium.kernels.gpu import copy, copy_tiles
 from tritium.kernels.gpu.load import INTERPRET
-from tritium.kernels.ops.tensor import triton_copy, triton_tiles
-from tritium.kernels.ops.tensor.data_movement import layout
+from tritium.kernels.ir.strided import layout, merge
 
 pytestmark = pytest.mark.skipif(not INTERPRET, reason="needs TRITIUM_GPU=interpret")
 torch = pytest.importorskip("torch")
@@ -46,9 +46,9 @@ def check(case, dtypes=("float32", "float32"), add=False, by_tiles=True):
     moved = take(x).astype(dtypes[1])
     put(want)[...] = put(want) + moved if add else moved
     src, dst = layout(source_shape, take), layout(target_shape, put)
-    made = triton_tiles.plan(triton_copy.merge(src.shape, src.strides, dst.strides), src.offset, dst.offset)
+    made = copy_tiles.plan(merge(src.shape, src.strides, dst.strides), src.offset, dst.offset)
     assert (made and made[2]["HOW"]) == how
-    triton_copy.plan(src, dst, add, by_tiles=by_tiles)(RUN, torch.from_numpy(x), torch.from_numpy(y))
+    copy.plan(src, dst, add, by_tiles=by_tiles)(RUN, torch.from_numpy(x), torch.from_numpy(y))
     np.testing.assert_array_equal(y, want)
 
 
@@ -66,7 +66,7 @@ def test_every_conversion(dtypes):
 
 def test_sizes_and_starts_that_divide_are_said():
     src, dst = layout((40, 80), lambda a: a[:, 16:64]), layout((40, 48), WHOLE)
-    _, numbers, fixed = triton_tiles.plan(triton_copy.merge(src.shape, src.strides, dst.strides), src.offset, dst.offset)
+    _, numbers, fixed = copy_tiles.plan(merge(src.shape, src.strides, dst.strides), src.offset, dst.offset)
     assert (fixed["UNIT_S"], fixed["UNIT_T"], fixed["UNIT_R"], fixed["UNIT_C"]) == (16, 16, 8, 16)
     assert numbers[:4] == [1, 0, 5, 3]
 
@@ -76,20 +76,20 @@ def test_sizes_and_starts_that_divide_are_said():
 def test_a_tile_that_stands_in_one_piece_is_moved_as_one(case, flat):
     source_shape, take, target_shape, put, _ = CASES[case]
     src, dst = layout(source_shape, take), layout(target_shape, put)
-    _, _, fixed = triton_tiles.plan(triton_copy.merge(src.shape, src.strides, dst.strides), 0, 0)
+    _, _, fixed = copy_tiles.plan(merge(src.shape, src.strides, dst.strides), 0, 0)
     assert fixed["FLAT"] == flat and (not flat or fixed["BR"] * fixed["BC"] == 1024)
 
 
 def test_what_is_repeated_is_read_once():
     src = layout((5, 7, 24), lambda a: np.broadcast_to(a[:, :, None, :, None], (5, 7, 2, 24, 4)))
-    axes = triton_copy.merge(src.shape, src.strides, layout((5, 7, 2, 24, 4), WHOLE).strides)
-    programs, _, fixed = triton_tiles.plan(axes, 0, 0)
+    axes = merge(src.shape, src.strides, layout((5, 7, 2, 24, 4), WHOLE).strides)
+    programs, _, fixed = copy_tiles.plan(axes, 0, 0)
     assert (programs, fixed["REPEAT"], fixed["AGAIN"], fixed["BR"], fixed["BC"]) == (2, 4, 2, 32, 32)
 
 
 @pytest.mark.parametrize("n", [1, 2047, 2048, 5000])
 def test_filling(n):
     y = guarded(np.zeros(n, "float32"))
-    assert dies_of(lambda: triton_copy.fill(RUN, torch.from_numpy(y), 3.0)) == 0
-    triton_copy.fill(RUN, torch.from_numpy(y), 3.0)
+    assert dies_of(lambda: copy.fill(RUN, torch.from_numpy(y), 3.0)) == 0
+    copy.fill(RUN, torch.from_numpy(y), 3.0)
     assert (y == 3).all()
