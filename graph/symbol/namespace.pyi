@@ -3843,8 +3843,8 @@ def random_poisson_like(
     """
 
 def random_randint(
-    low: int,
-    high: int,
+    low: float,
+    high: float,
     shape: int | Sequence[int | None] = (),
     ctx: str = '',
     dtype: DTypeLike | None = None,
@@ -3856,8 +3856,8 @@ def random_randint(
     """Integers in [low, high), each equally likely.
 
     Arrays: none.
-    low: int, required.
-    high: int, required.
+    low: float, required.
+    high: float, required.
     shape: shape (a tuple of ints, or one), default ().
     ctx: str, default ''.
     dtype: dtype, default None.

@@ -34,6 +34,7 @@ from ..ir.strided import Strided, layout
 from ..kernel import DeviceArray, KernelFunction, Run
 from ..op import Dtypes, Formula, Need, NumpyFunction, Op, Product, Req, Reqs, Shape, Shaped, Shapes, Spec, Specs, merge_shapes
 from ..philox import normal, uniform
+from .random_fill import fill
 
 RANDOM, TEMP_SPACE = "random", "temp_space"  # the resources a layer may ask for
 
@@ -128,7 +129,7 @@ class RandomNumbers:
             return (uniform if kind == "uniform" else normal)(self.seed, offset, n, dtype).reshape(shape)
         made = self._run.workspace(shape, dtype)
         if n:
-            gpu_module("random.triton_random").draw(self._run, made, self.seed, offset, kind, 0.0, 1.0, dtype, add=False)
+            fill(self._run, self._target, made, (self.seed, offset), kind)
         return made
 
 

@@ -11,8 +11,10 @@ from typing import Any
 
 import numpy as np
 
+from ...dtype import float32, float64
 from ..cpu.numpy_printer import numpy_kernel
 from ..ir.coalesce import full_shape
+from ..ir.draws import recording
 from ..ir.expr import LOAD, REDUCE, Expr, as_expr, load, loads, node, substitute, topological, typed
 from ..kernel import KernelFunction
 from ..op import Expression, Req, Reqs, Shape, Spec, Specs
@@ -29,9 +31,12 @@ def row_kernel(body: Callable[..., Any], views: Sequence[Shape], results: Sequen
     views:    the shape in which each input is viewed; they broadcast to the full shape.
     results:  the same for outputs. One with fewer elements than the full shape is summed over the others.
     kept:     the full shape, with 1 for the axes that the sums inside the body go over.
-    Returns:  kernel(run, inputs, outputs); an output may be None where its request is NULL.
+    Returns:  kernel(run, inputs, outputs), with random=(seed, offset) if the body draws; an output may be None where its
+              request is NULL.
     """
-    roots = body(*(load(i, s.dtype) for i, s in enumerate(ins)))
+    with recording(float64 if outs[0].dtype == np.float64 else float32) as recorder:
+        roots = body(*(load(i, s.dtype) for i, s in enumerate(ins)))
+    draws = tuple(recorder.draws)
     roots = tuple(as_expr(r) for r in (roots if isinstance(roots, tuple) else (roots,)))
     full = full_shape([*views, kept])
     sources = [Spec(v, s.dtype) for v, s in zip(views, ins)]
@@ -39,13 +44,14 @@ def row_kernel(body: Callable[..., Any], views: Sequence[Shape], results: Sequen
     make = _printer(target)
     sums = any(x.op == REDUCE for x in topological(roots))
     if not sums or kept == (*full[:-1], 1):
-        folds, passes = [], [(make(Expression(roots, "row" if sums else "elementwise"), sources, targets, reqs, name=name),
-                              range(len(sources)), range(len(targets)))]
+        e = Expression(roots, "row" if sums else "elementwise", draws=draws)
+        folds, passes = [], [(make(e, sources, targets, reqs, name=name), range(len(sources)), range(len(targets)))]
     else:
+        assert not draws, "a body that is cut at its sums would draw in each of its parts"
         folds, rest, sources = _cut(roots, sources, kept, name, make)
         passes = _passes(rest, sources, targets, reqs, name, make)
 
-    def kernel(run: Any, inputs: Sequence[Any], outputs: Sequence[Any]) -> None:
+    def kernel(run: Any, inputs: Sequence[Any], outputs: Sequence[Any], random: tuple[int, int] | None = None) -> None:
         arrays = [a.reshape(v) for a, v in zip(inputs, views)]
         for fold, reads, dtypes in folds:
             spaces = [run.workspace(kept, d) for d in dtypes]
@@ -53,7 +59,7 @@ def row_kernel(body: Callable[..., Any], views: Sequence[Shape], results: Sequen
             arrays += spaces
         given = [None if a is None else a.reshape(v) for a, v in zip(outputs, results)]
         for last, reads, writes in passes:
-            last(run, [arrays[i] for i in reads], [given[i] for i in writes])
+            last(run, [arrays[i] for i in reads], [given[i] for i in writes], **({"random": random} if draws else {}))
 
     return kernel
 

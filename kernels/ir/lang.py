@@ -155,7 +155,10 @@ def uniform(low: Operand = 0.0, high: Operand = 1.0, *, shared: Sequence[int] = 
     """
     drawn = recorder("uniform").draw("uniform", shared)
     plain = not isinstance(low, Expr) and not isinstance(high, Expr) and (low, high) == (0, 1)
-    return drawn if plain else drawn * (high - low) + low
+    span = high - low
+    if isinstance(span, Expr) and span.dtype is None:  # of run-time scalars: rounded once, as numbers are
+        span = cast(cast(span, float64), typed(drawn))
+    return drawn if plain else drawn * span + low
 
 
 def normal(loc: Operand = 0.0, scale: Operand = 1.0, *, shared: Sequence[int] = ()) -> Expr:
@@ -163,6 +166,14 @@ def normal(loc: Operand = 0.0, scale: Operand = 1.0, *, shared: Sequence[int] = 
     drawn = recorder("normal").draw("normal", shared)
     plain = not isinstance(loc, Expr) and not isinstance(scale, Expr) and (loc, scale) == (0, 1)
     return drawn if plain else drawn * scale + loc
+
+
+def integers(low: Operand, high: Operand, *, shared: Sequence[int] = ()) -> Expr:
+    """A random integer (int64) in [low, high), each equally likely; otherwise as `uniform`. high - low: at most 2³²."""
+    first, end = (cast(as_expr(x), np.dtype("int64")) for x in (low, high))
+    word = cast(recorder("integers").draw("word", shared), np.dtype("uint64"))
+    place = prim("quotient", word * cast(end - first, np.dtype("uint64")), 2**32)
+    return cast(place, np.dtype("int64")) + first
 
 
 def bernoulli(p: Operand = 0.5, *, shared: Sequence[int] = ()) -> Expr:

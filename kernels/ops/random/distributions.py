@@ -17,11 +17,13 @@ import numpy as np
 from ....dtype import as_dtype, float32, is_float
 from ....errors import DTypeError, ParameterError
 from ...declare.row_kernel import row_kernel
+from ...declare.traced import printed
+from ...ir import lang
+from ...ir.expr import param
 from ...ir.lang import cast_like, cos, exp, floor, log, log1p, maximum, minimum, power, sqrt, where
 from ...kernel import KernelFunction
-from ...op import Dtypes, Op, Req, Reqs, Shape, Shapes, Spec, Specs, merge_shapes, register
+from ...op import Dtypes, Expression, Op, Req, Reqs, Shape, Shapes, Spec, Specs, merge_shapes, register
 from ...params import Param, Params
-from .uniform import fill_uniform
 
 _GAMMA_TRIES, _POISSON_TRIES, _POISSON_TERMS, _FEW = 6, 10, 29, 10.0
 _GAMMA_DRAWS, _POISSON_DRAWS = 3 * _GAMMA_TRIES + 1, 2 * _POISSON_TRIES + 1
@@ -223,63 +225,76 @@ class SampleOp(Op):
         full, n = (rows, size // rows), len(d.names)
         numbers = () if self.form == "sample" else tuple(float(p[name]) for name in self.numbers)
         given = list(ins) if self.form == "sample" else [Spec((1,), wide)] * n
-        mean, count = [Spec(full, wide)], 1 + _GAMMA_TRIES if d.gamma else d.draws
-        inner = row_kernel(lambda *a: d.body(a[n:], *a[:n]), [(s.size, 1) for s in given] + [full] * count, [full], full,
-                           [*given, *mean * count], *((mean, [Req.WRITE]) if d.counts else (outs, reqs)), target, self.name)
+        mean, tries = [Spec(full, wide)], _GAMMA_TRIES if d.gamma else 0
+
+        def body(*a: Any) -> Any:
+            u = [lang.uniform() for _ in range(d.draws if d.gamma is None else 1)]
+            return d.body([*u, *a[n:]], *a[:n])
+
+        inner = row_kernel(body, [(s.size, 1) for s in given] + [full] * tries, [full], full, [*given, *mean * tries],
+                           *((mean, [Req.WRITE]) if d.counts else (outs, reqs)), target, self.name)
         attempts = _gamma_attempts(d.gamma, given, full, wide, target, self.name) if d.gamma else None
         finish = _counting(size, wide, outs, reqs, target, self.name) if d.counts else None
-        total = self.num_random(p, outs) // size
+        value_of = Expression((param("value"),), scalars=("value",))
+        constant = printed(value_of, [], [Spec((1,), wide)], [Req.WRITE], target, "constant")
 
         def kernel(run: Any, inputs: Sequence[Any], outputs: Sequence[Any], random: tuple[int, int]) -> None:
-            drawn = run.workspace((total, size), wide)
-            fill_uniform(run, target, drawn, random)
             parameters = list(inputs) if not numbers else []
             for value in numbers:  # passed in memory, so that a new value needs no new kernel
                 parameters.append(run.workspace((1,), wide))
-                fill_uniform(run, target, parameters[-1], (0, 0), value, 0.0)
-            uniform = [drawn[i] for i in range(d.draws)] if attempts is None else attempts(run, parameters, drawn)
+                constant.run(run, [], [parameters[-1]], scalars=(value,))
+            found = [] if attempts is None else attempts(run, parameters, random)
             results = outputs if finish is None else [run.workspace(full, wide)]
-            inner(run, [*parameters, *uniform], results)
+            inner(run, [*parameters, *found], results, random=random)
             if finish is not None:
-                finish(run, results[0], drawn[d.draws:], outputs)
+                finish(run, results[0], (random[0], random[1] + d.draws * size), outputs)
 
         return kernel
 
 
 def _gamma_attempts(alpha: Callable[..., Any], given: Specs, full: Shape, wide: np.dtype, target: str,
                     name: str) -> Callable[..., list[Any]]:
-    """Return a kernel (run, parameters, uniform numbers [_GAMMA_DRAWS or more, size]) that computes the arguments of `_gamma`.
+    """Return a kernel (run, parameters, random) that makes all attempts of `_gamma` for all elements.
 
-    One kernel makes all attempts for all elements, so its text holds the formula once.
+    It is one kernel, so its text holds the formula once.
     """
     tries, n = (_GAMMA_TRIES, *full), len(given)
-    attempt = row_kernel(lambda *a: _gamma_attempt(alpha(*a[:n]), *a[n:]), [(1, s.size, 1) for s in given] + [tries] * 3, [tries],
-                         tries, [*given, *[Spec(tries, wide)] * 3], [Spec(tries, wide)], [Req.WRITE], target, f"{name}_attempts")
 
-    def draw(run: Any, parameters: Sequence[Any], drawn: Any) -> list[Any]:
+    def body(*a: Any) -> Any:
+        lang.uniform(shared=(0,))  # the number that `_gamma` draws itself
+        return _gamma_attempt(alpha(*a[:n]), lang.uniform(), lang.uniform(), lang.uniform())
+
+    attempt = row_kernel(body, [(1, s.size, 1) for s in given], [tries], tries, given, [Spec(tries, wide)], [Req.WRITE], target,
+                         f"{name}_attempts")
+
+    def draw(run: Any, parameters: Sequence[Any], random: tuple[int, int]) -> list[Any]:
         found = run.workspace(tries, wide)
-        attempt(run, [*parameters, *(drawn[1 + i * _GAMMA_TRIES:1 + (i + 1) * _GAMMA_TRIES] for i in range(3))], [found])
-        return [drawn[0], *(found[i] for i in range(_GAMMA_TRIES))]
+        attempt(run, parameters, [found], random=random)
+        return [found[i] for i in range(_GAMMA_TRIES)]
 
     return draw
 
 
 def _counting(size: int, wide: np.dtype, outs: Specs, reqs: Reqs, target: str, name: str) -> Callable[..., None]:
-    """Return a kernel (run, mean [size], uniform numbers [_POISSON_DRAWS, size], outputs) that draws Poisson samples.
+    """Return a kernel (run, mean [size], random, outputs) that draws Poisson samples.
 
     One kernel makes all attempts, so its text holds the formula once.
     """
     row, tries = (1, size), (_POISSON_TRIES, size)
     wanted = [Spec(s, wide) for s in (row, tries)]
-    attempt = row_kernel(_poisson_attempt, [row, tries, tries], [tries], tries, [wanted[0], wanted[1], wanted[1]], [wanted[1]],
-                         [Req.WRITE], target, f"{name}_attempts")
-    choose = row_kernel(_poisson, [row] * (2 + _POISSON_TRIES), [row], row, [wanted[0]] * (2 + _POISSON_TRIES), outs, reqs,
-                        target, name)
 
-    def finish(run: Any, mean: Any, drawn: Any, outputs: Sequence[Any]) -> None:
+    def attempted(mean: Any) -> Any:
+        lang.uniform(shared=(0,))  # the number that `_poisson` draws itself
+        return _poisson_attempt(mean, lang.uniform(), lang.uniform())
+
+    attempt = row_kernel(attempted, [row], [tries], tries, wanted[:1], wanted[1:], [Req.WRITE], target, f"{name}_attempts")
+    choose = row_kernel(lambda mean, *found: _poisson(mean, lang.uniform(), *found), [row] * (1 + _POISSON_TRIES), [row], row,
+                        wanted[:1] * (1 + _POISSON_TRIES), outs, reqs, target, name)
+
+    def finish(run: Any, mean: Any, random: tuple[int, int], outputs: Sequence[Any]) -> None:
         found = run.workspace(tries, wide)
-        attempt(run, [mean, drawn[1:_POISSON_TRIES + 1], drawn[_POISSON_TRIES + 1:]], [found])
-        choose(run, [mean, drawn[0], *(found[i] for i in range(_POISSON_TRIES))], outputs)
+        attempt(run, [mean], [found], random=random)
+        choose(run, [mean, *(found[i] for i in range(_POISSON_TRIES))], outputs, random=random)
 
     return finish
 

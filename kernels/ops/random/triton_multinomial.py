@@ -5,6 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from ....integers import cdiv
+from ...declare.random_fill import fill
 from ...gpu.launch import launch
 from ...gpu.source import tl, triton
 from ...gpu.target import block_for
@@ -12,7 +13,6 @@ from ...kernel import DeviceArray, Run
 from ...op import Req, Reqs
 from ..tensor.triton_order import rank
 from ..tensor.triton_pick import take
-from .triton_random import draw
 
 
 @triton.jit
@@ -70,6 +70,6 @@ def shuffle(run: Run, sizes: tuple[int, int], seed: int, offset: int, x: DeviceA
     if not n * inner:
         return
     word, order = run.workspace((n,), np.int64), run.workspace((n,), np.int32)
-    draw(run, word, seed, offset, "integers", 0, 1 << 32, np.dtype(np.int64), add=False)
+    fill(run, "gpu", word, (seed, offset), "integers", 0, 1 << 32)
     rank(run, (1, n, 1), n, word, order, down=False)
     take(run, (1, n, inner), n, x, order, y, wrap=False, add=add)

@@ -4,14 +4,11 @@ from __future__ import annotations
 
 from typing import Any
 
-import numpy as np
-
 from ....integers import cdiv
-from ...gpu.launch import launch, wide_float
+from ...gpu.launch import launch
 from ...gpu.source import tl, triton
 from ...gpu.target import block_for
 from ...kernel import DeviceArray, Run
-from ...philox import uniform_bits
 
 
 @triton.jit
@@ -26,33 +23,6 @@ def _word(seed_low, seed_high, number):
     w0, w1, w2, w3 = tl.philox_impl(c0, c1, zero, zero, k0, k1)
     lane = number % 4
     return tl.where(lane == 0, w0, tl.where(lane == 1, w1, tl.where(lane == 2, w2, w3)))
-
-
-@triton.jit
-def _draw(out, held, seed: tl.int64, offset: tl.int64, n: tl.int64, a, b, low: tl.int64, span: tl.int64,
-          KIND: tl.constexpr, BITS: tl.constexpr, UNIT: tl.constexpr, ADD: tl.constexpr, HELD: tl.constexpr,
-          WIDE: tl.constexpr, BLOCK: tl.constexpr):
-    # narrow: the arithmetic of Philox takes longer than the one store
-    if HELD:  # a captured launch: its arguments are fixed, but device memory may change
-        seed = tl.load(held)
-        offset += tl.load(held + 1)
-    i = tl.program_id(0).to(tl.int64) * BLOCK + tl.arange(0, BLOCK)
-    live = i < n
-    lo = tl.full((BLOCK,), 0, tl.int64) + seed
-    hi = lo >> 32
-    if KIND == "uniform":
-        u = (_word(lo, hi, i + offset) >> (32 - BITS)).to(WIDE) * UNIT
-        v = u.to(out.dtype.element_ty).to(WIDE) * b + a
-    elif KIND == "normal":
-        pair = offset + i // 2 * 2
-        radius = tl.sqrt(-2 * tl.log(((_word(lo, hi, pair) >> 8).to(WIDE) + 1) * 5.9604644775390625e-08))
-        angle = (_word(lo, hi, pair + 1) >> 8).to(WIDE) * 3.7450702829239286e-07
-        v = radius * tl.where(i % 2 == 0, tl.cos(angle), tl.sin(angle)) * b + a
-    else:
-        v = ((_word(lo, hi, i + offset).to(tl.uint64) * span.to(tl.uint64)) >> 32).to(tl.int64) + low
-    if ADD:
-        v += tl.load(out + i, mask=live, other=0).to(v.dtype)
-    tl.store(out + i, v.to(out.dtype.element_ty), mask=live)
 
 
 @triton.jit
@@ -79,21 +49,6 @@ def _signed(seed: int) -> int:
 def _where(out: DeviceArray, seed: int | DeviceArray) -> tuple[Any, int, bool]:
     """Return the kernel arguments held, seed and HELD. seed: an integer, or a device array of seed and offset (int64)."""
     return (seed, 0, True) if hasattr(seed, "data_ptr") else (out, _signed(seed), False)
-
-
-def draw(run: Run, out: DeviceArray, seed: int | DeviceArray, offset: int, kind: str, a: float, b: float, dtype: np.dtype, *,
-         add: bool) -> None:
-    """Fill out with a + b · uniform or normal numbers, or with a + integers below b, as philox.py does.
-
-    seed: an integer, or a device array int64 [2]: the seed, and the number that is added to offset.
-    """
-    held, seed, is_held = _where(out, seed)
-    n, whole = out.numel(), kind == "integers"
-    block = block_for(n, 512)
-    bits = 32 if whole else uniform_bits(dtype)
-    launch(_draw, (cdiv(n, block),), out, held, seed, offset, n, 0.0 if whole else float(a),
-           0.0 if whole else float(b), int(a) if whole else 0, int(b) if whole else 1, stream=run.stream, KIND=kind,
-           BITS=bits, UNIT=2.0**-bits, ADD=add, HELD=is_held, WIDE=wide_float(out), BLOCK=block)
 
 
 def mask(run: Run, out: DeviceArray, seed: int | DeviceArray, offset: int, threshold: int) -> None:

@@ -2,147 +2,105 @@
 
 from __future__ import annotations
 
-from typing import ClassVar
+from collections.abc import Callable, Mapping
+from typing import Any
 
 import numpy as np
 
-from ....dtype import as_dtype, bfloat16, is_float
+from ....dtype import float32, is_float
 from ....errors import DTypeError, ParameterError
-from ....integers import cdiv
-from ...declare.operator_property import RANDOM, Dtypes, OperatorProperty, Shapes, assign, gpu_module
-from ...declare.property_op import register_operator
-from ...kernel import DeviceArray, KernelFunction, Run
-from ...op import Req, Reqs, Specs
-from ...philox import integers, normal, uniform
+from ...declare.random_fill import fill
+from ...declare.simple_op import Ints, Scalar, SimpleOp, declare
+from ...ir import lang
+from ...kernel import DeviceArray, Run
+from ...op import Shape, Specs
+from ...params import Params
 
-_CHUNK = 1 << 16  # numbers per piece; even, because normal numbers are drawn in pairs
-
-
-class Drawn(OperatorProperty):
-    """Base class: no inputs, one output of the given shape."""
-
-    default_dtype: ClassVar[str] = "float32"
-
-    shape: tuple = ()
-    ctx: str = ""
-    dtype: np.dtype | None = None
-    argument_names = ()
-    gradient_arguments = ()
-    resources = (RANDOM,)
-
-    def num_random(self, outs: Specs) -> int:
-        return outs[0].size + outs[0].size % 2
-
-    def infer_shape(self, in_shape: Shapes, out_shape: Shapes) -> tuple[Shapes, Shapes, Shapes]:
-        if not self.shape and out_shape[0] is not None:
-            return [], [out_shape[0]], []
-        return [], [self.shape or (1,)], []
-
-    def infer_type(self, in_type: Dtypes, out_type: Dtypes) -> tuple[Dtypes, Dtypes, Dtypes]:
-        return [], [self.dtype or as_dtype(self.default_dtype)], []
-
-    def distribution(self) -> tuple[str, float, float]:
-        """Return "uniform", "normal" or "integers", with the two numbers a and b of `draw`."""
-        raise NotImplementedError(self.name)
-
-    def forward_kernel(self, ins: Specs, outs: Specs, reqs: Reqs, target: str, train: bool) -> KernelFunction:
-        (n, dtype), req = (outs[0].size, outs[0].dtype), reqs[0]
-        if req == Req.NULL or n == 0:
-            return lambda run, inputs, outputs, random: None
-        kind, a, b = self.distribution()
-        return lambda run, inputs, outputs, random: draw(run, target, outputs[0], random, kind, a, b, dtype, add=req == Req.ADD)
+Dtype = np.dtype | None
+_INT32 = np.dtype("int32")
 
 
-def draw(run: Run, target: str, out: DeviceArray, random: tuple[int, int], kind: str, a: float, b: float, dtype: np.dtype, *,
-         add: bool = False) -> None:
-    """Fill out with a + b · uniform or normal numbers, or with a + integers below b: element i is number offset + i of the seed.
+class Drawn(SimpleOp):
+    """An operator without arrays that draws its result. check: raises ParameterError or DTypeError for what is not allowed.
 
-    random: the seed and the offset. dtype: of out.
+    It takes an even count of random numbers.
     """
-    seed, offset = random
-    if target == "gpu":
-        gpu_module("random.triton_random").draw(run, out, seed, offset, kind, a, b, dtype, add=add)
-        return
-    flat, req = out.reshape((-1,)), Req.ADD if add else Req.WRITE
-    wide = np.dtype(np.float64 if dtype == np.float64 else np.float32)
 
-    def numbers(first: int, count: int) -> np.ndarray:
-        if kind == "integers":
-            return integers(seed, first, count, int(a), int(a + b), dtype)
-        found = uniform(seed, first, count, dtype) if kind == "uniform" else normal(seed, first, count, wide)
-        if (kind, a, b) == ("uniform", 0, 1):
-            return found
-        return (found.astype(wide, copy=False) * wide.type(b) + wide.type(a)).astype(dtype, copy=False)
+    def __init__(self, body: Callable[..., Any], *, check: Callable[[Params], None], **options: Any):
+        super().__init__(body, **options)
+        self._check = check
 
-    def piece(i: int) -> None:
-        part = flat[i * _CHUNK:(i + 1) * _CHUNK]
-        assign(part, req, numbers(offset + i * _CHUNK, part.size))
+    def parse(self, given: Mapping[str, object]) -> Params:
+        p = super().parse(given)
+        self._check(p)
+        return p
 
-    run.parallel(piece, cdiv(flat.shape[0], _CHUNK))
+    def random_count(self, p: Params, ins: Specs, outs: Specs) -> int:
+        n = super().random_count(p, ins, outs)
+        return n + n % 2
 
 
 def fill_uniform(run: Run, target: str, out: DeviceArray, random: tuple[int, int], low: float = 0.0, span: float = 1.0) -> None:
     """Fill out with low + span · uniform numbers in [0, 1)."""
-    name = str(out.dtype).removeprefix("torch.")
-    draw(run, target, out, random, "uniform", low, span, bfloat16 if name == "bfloat16" else np.dtype(name))
+    fill(run, target, out, random, "uniform", low, span)
 
 
-def _floating(p: Drawn) -> None:
-    if p.dtype is not None and not is_float(p.dtype):
-        raise DTypeError(f"{p.name}: dtype {p.dtype} is not a floating dtype. Use float32, float64, float16 or "
-                         f"bfloat16.")
+def _shape(*, shape: Shape, outputs: list[Shape | None]) -> Shape:
+    return outputs[0] if not shape and outputs[0] is not None else shape or (1,)
 
 
-@register_operator("_random_uniform", aliases=("random_uniform", "uniform"))
-class RandomUniform(Drawn):
+def _floating(name: str, dtype: Dtype) -> None:
+    if dtype is not None and not is_float(dtype):
+        raise DTypeError(f"{name}: dtype {dtype} is not a floating dtype. Use float32, float64, float16 or bfloat16.")
+
+
+def _check_uniform(p: Params) -> None:
+    _floating("_random_uniform", p.dtype)
+    if not p.low <= p.high:
+        raise ParameterError(f"_random_uniform: low={p.low} is above high={p.high}.")
+
+
+def _check_normal(p: Params) -> None:
+    _floating("_random_normal", p.dtype)
+    if p.scale < 0:
+        raise ParameterError(f"_random_normal: scale={p.scale} is negative.")
+
+
+def _check_randint(p: Params) -> None:
+    for n in ("low", "high"):
+        if p[n] != int(p[n]):
+            raise ParameterError(f"_random_randint: {n}={p[n]!r} is not an integer.")
+    low, high = int(p.low), int(p.high)
+    if not 0 < high - low <= 2**32:
+        raise ParameterError(f"_random_randint: low={low}, high={high}: the range must hold 1 to 2**32 integers.")
+    dtype = p.dtype or _INT32
+    if dtype.kind not in "iu":
+        raise DTypeError(f"_random_randint: dtype {dtype} is not an integer dtype. Use int32 or int64.")
+    if low < np.iinfo(dtype).min or high - 1 > np.iinfo(dtype).max:
+        raise ParameterError(f"_random_randint: low={low}, high={high} do not fit {dtype}.")
+
+
+def drawn(name: str, check: Callable[[Params], None], *aliases: str, default: np.dtype = float32
+          ) -> Callable[[Callable[..., Any]], SimpleOp]:
+    """Declare an operator that draws an array of the parameters shape and dtype: a decorator. default: where dtype is None."""
+    options = {"name": name, "aliases": (name[1:], *aliases), "shape": _shape, "check": check, "differentiable": False,
+               "dtype": lambda *, dtype: dtype or default}
+    return lambda body: declare(Drawn, body, options)
+
+
+@drawn("_random_uniform", _check_uniform, "uniform")
+def random_uniform(*, low: Scalar = 0.0, high: Scalar = 1.0, shape: Ints = (), ctx: str = "", dtype: Dtype = None) -> Any:
     """Uniform in [low, high)."""
-
-    low: float = 0.0
-    high: float = 1.0
-
-    def validate(self) -> None:
-        _floating(self)
-        if not self.low <= self.high:
-            raise ParameterError(f"{self.name}: low={self.low} is above high={self.high}.")
-
-    def distribution(self) -> tuple[str, float, float]:
-        return "uniform", self.low, self.high - self.low
+    return lang.uniform(low, high)
 
 
-@register_operator("_random_normal", aliases=("random_normal", "normal"))
-class RandomNormal(Drawn):
+@drawn("_random_normal", _check_normal, "normal")
+def random_normal(*, loc: Scalar = 0.0, scale: Scalar = 1.0, shape: Ints = (), ctx: str = "", dtype: Dtype = None) -> Any:
     """Normal with mean loc and standard deviation scale."""
-
-    loc: float = 0.0
-    scale: float = 1.0
-
-    def validate(self) -> None:
-        _floating(self)
-        if self.scale < 0:
-            raise ParameterError(f"{self.name}: scale={self.scale} is negative.")
-
-    def distribution(self) -> tuple[str, float, float]:
-        return "normal", self.loc, self.scale
+    return lang.normal(loc, scale)
 
 
-@register_operator("_random_randint", aliases=("random_randint",))
-class RandomRandint(Drawn):
+@drawn("_random_randint", _check_randint, default=_INT32)
+def random_randint(*, low: Scalar, high: Scalar, shape: Ints = (), ctx: str = "", dtype: Dtype = None) -> Any:
     """Integers in [low, high), each equally likely."""
-
-    default_dtype: ClassVar[str] = "int32"
-
-    low: int
-    high: int
-
-    def validate(self) -> None:
-        if not 0 < self.high - self.low <= 2**32:
-            raise ParameterError(f"{self.name}: low={self.low}, high={self.high}: the range must hold 1 to 2**32 "
-                                 f"integers.")
-        dtype = self.dtype or np.dtype(np.int32)
-        if dtype.kind not in "iu":
-            raise DTypeError(f"{self.name}: dtype {dtype} is not an integer dtype. Use int32 or int64.")
-        if self.low < np.iinfo(dtype).min or self.high - 1 > np.iinfo(dtype).max:
-            raise ParameterError(f"{self.name}: low={self.low}, high={self.high} do not fit {dtype}.")
-
-    def distribution(self) -> tuple[str, float, float]:
-        return "integers", self.low, self.high - self.low
+    return lang.integers(low, high)
