@@ -2605,6 +2605,7 @@ def linalg_trsm(
     """The X with T X = alpha · B, or X T = alpha · B with rightside; T is the triangle of A (lower or upper), or its transpose.
 
     A: [..., n, n]; only that triangle is read. B: [..., n, m], or [..., m, n] with rightside. Returns: the shape of B.
+    A zero on the diagonal of A is an error on a CPU, and gives infinities or NaN on a GPU.
 
     Arrays: A, B.
     transpose: bool, default False.
