@@ -26,7 +26,7 @@ from pathlib import Path
 from ...errors import ParameterError
 from ...fork import lock_free_in_child
 from ..cache_dir import cache_dir, save
-from .c_printer import CFunction, program
+from .c_printer import CText, program
 
 log = logging.getLogger(__name__)
 
@@ -59,7 +59,7 @@ class Loaded:
 
 
 _lock = lock_free_in_child()
-_wanted: dict[str, CFunction] = {}
+_wanted: dict[str, CText] = {}
 _loaded: dict[str, Loaded | None] = {}  # None: it could not be compiled
 _warned: set[str] = set()
 _hung: set[tuple[str, ...]] = set()  # commands that did not end in time
@@ -105,7 +105,7 @@ def available() -> bool:
     return found is not None and found.command not in _hung
 
 
-def request(function: CFunction) -> None:
+def request(function: CText) -> None:
     """Request that function is compiled, together with all others that are requested."""
     with _lock:
         if function.name not in _loaded:
@@ -121,7 +121,7 @@ def compile_wanted() -> int:
         return len(functions)
 
 
-def function(f: CFunction) -> Loaded | None:
+def function(f: CText) -> Loaded | None:
     """Return the compiled function; None if it could not be compiled."""
     if f.name not in _loaded:
         request(f)
@@ -163,7 +163,7 @@ def usage() -> tuple[int, int]:
     return len(sizes), sum(sizes)
 
 
-def _load(functions: list[CFunction]) -> dict[str, Loaded | None]:
+def _load(functions: list[CText]) -> dict[str, Loaded | None]:
     """Load all functions from one library, compiled if it is not in the cache folder."""
     nothing, usable, found = dict.fromkeys((f.name for f in functions), None), available(), compiler()
     if found is None:
@@ -222,7 +222,7 @@ def _intact(path: Path) -> bool:
     return len(data) > _CHECK and hashlib.sha256(data[:-_CHECK]).digest() == data[-_CHECK:]
 
 
-def _open(path: Path, functions: Iterable[CFunction]) -> dict[str, Loaded | None] | None:
+def _open(path: Path, functions: Iterable[CText]) -> dict[str, Loaded | None] | None:
     try:
         libraries = ctypes.CDLL(str(path)), ctypes.PyDLL(str(path))
         made: dict[str, Loaded | None] = {}

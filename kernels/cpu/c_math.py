@@ -35,6 +35,13 @@ PREAMBLE = """\
 
 static inline uint32_t bits(float x) { uint32_t u; memcpy(&u, &x, 4); return u; }
 static inline float real(uint32_t u) { float x; memcpy(&x, &u, 4); return x; }
+
+static inline int32_t cut32(double x) { return x >= -0x1p31 && x < 0x1p31 ? (int32_t)x : INT32_MIN; }
+static inline int64_t cut64(double x) { return x >= -0x1p63 && x < 0x1p63 ? (int64_t)x : INT64_MIN; }
+static inline uint64_t cutu64(double x)
+{
+    return x >= 0x1p63 && x < 0x1p64 ? (uint64_t)(int64_t)(x - 0x1p63) ^ ((uint64_t)1 << 63) : (uint64_t)cut64(x);
+}
 """
 
 _ALL = """\

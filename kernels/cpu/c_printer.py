@@ -15,6 +15,7 @@ import math
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from typing import Protocol
 
 import numpy as np
 
@@ -58,11 +59,22 @@ class CFunction:
         return not any(name.partition("_")[0] in BLOCKWISE for name in self.uses)
 
 
-class _NoSpelling(Exception):
+class NoSpelling(Exception):
     """The reason why an expression cannot be written in C."""
 
 
-def program(functions: Sequence[CFunction]) -> str:
+class CText(Protocol):
+    """What a C file is made of: a definition, without the functions of `c_math.py` that it uses."""
+
+    @property
+    def name(self) -> str: ...
+    @property
+    def text(self) -> str: ...
+    @property
+    def uses(self) -> frozenset[str]: ...
+
+
+def program(functions: Sequence[CText]) -> str:
     """Return the text of a C file that defines the functions."""
     uses = set[str]().union(*(f.uses for f in functions))
     return "\n".join([PREAMBLE, definitions(uses), *(f.text for f in functions)])
@@ -90,7 +102,7 @@ def c_function(e: Expression, ins: Specs, outs: Specs, reqs: Reqs) -> CFunction 
     adds = [wanted[t] == Req.ADD for t in targets]
     try:
         return _FunctionPrinter(roots, specs, len(ins), layout, adds, e.scalars).function(targets, states)
-    except _NoSpelling as reason:
+    except NoSpelling as reason:
         return str(reason)
 
 
@@ -180,7 +192,7 @@ class _FunctionPrinter:
     def _once(self, x: Expr) -> str:
         """Return the C text of a value that depends on run-time scalars alone."""
         if not is_float(typed(x)):
-            raise _NoSpelling(f"{x.op} of run-time scalars is not a float")
+            raise NoSpelling(f"{x.op} of run-time scalars is not a float")
         if x.op == PARAM:
             return f"numbers[{self.scalars.index(x.value)}]"
         args = [constant(a.value, float64) if a.op == CONST else self.once[id(a)] for a in x.args]
@@ -261,25 +273,30 @@ class _FunctionPrinter:
         if not self.adds[k]:
             return converted(value, have, want)
         if self.roots[k].op == CONST or BOOL in (have, want):
-            raise _NoSpelling(f"{have} is added to {want}")
+            raise NoSpelling(f"{have} is added to {want}")
         wide = np.promote_types(have, want)
         return converted(f"({_c(wide)})w{k}[j] + ({_c(wide)}){value}", wide, want)
 
     def _spelled(self, x: Expr, args: list[str], dtype: np.dtype) -> str:
         if x.op == CAST:
             return converted(args[0], typed(x.args[0]), dtype)
-        row = PRIMITIVES.get(x.op)
-        if row is None or not row.c or (row.rule == "float" and not is_float(dtype)) or (row.rule == "same" and dtype == BOOL):
-            raise _NoSpelling(f"{x.op} has no C spelling for {dtype}")
+        return spelled(x.op, args, dtype, self.uses)
 
-        def call(match: re.Match[str]) -> str:
-            name = f"{match[1]}_{dtype}"
-            if name not in FUNCTIONS:
-                raise _NoSpelling(f"{x.op} has no C spelling for {dtype}")
-            self.uses.add(name)
-            return f"{name}("
 
-        return re.sub(r"\b_(\w+)\(", call, row.c).format(*args)
+def spelled(op: str, args: Sequence[str], dtype: np.dtype, uses: set[str]) -> str:
+    """Return the C text of a primitive; add the functions that it calls to uses. Raises NoSpelling."""
+    row = PRIMITIVES.get(op)
+    if row is None or not row.c or (row.rule == "float" and not is_float(dtype)) or (row.rule == "same" and dtype == BOOL):
+        raise NoSpelling(f"{op} has no C spelling for {dtype}")
+
+    def call(match: re.Match[str]) -> str:
+        name = f"{match[1]}_{dtype}"
+        if name not in FUNCTIONS:
+            raise NoSpelling(f"{op} has no C spelling for {dtype}")
+        uses.add(name)
+        return f"{name}("
+
+    return re.sub(r"\b_(\w+)\(", call, row.c).format(*args)
 
 
 def _c(dtype: np.dtype) -> str:
@@ -302,7 +319,7 @@ def converted(value: str, have: np.dtype, want: np.dtype) -> str:
     if want == BOOL:
         return f"{value} != 0"
     if is_float(have) and not is_float(want):
-        raise _NoSpelling(f"{have} becomes {want}, and C leaves open what is out of range")
+        raise NoSpelling(f"{have} becomes {want}, and C leaves open what is out of range")
     return f"({_c(want)})({value})"
 
 
@@ -320,7 +337,7 @@ def constant(value: float, dtype: np.dtype) -> str:
         return str(int(value))
     known = np.iinfo(dtype)
     if not known.min <= value <= known.max:
-        raise _NoSpelling(f"{value} is no {dtype}")
+        raise NoSpelling(f"{value} is no {dtype}")
     if dtype.name == "uint64":
         return f"UINT64_C({value})"
     return f"(-INT64_C({-value - 1}) - 1)" if value == np.iinfo("int64").min else f"(({_c(dtype)}){value}LL)"

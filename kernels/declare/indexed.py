@@ -88,9 +88,11 @@ from numpy.typing import DTypeLike
 
 from ...cache import Cache
 from ...dtype import as_dtype, float32, is_float
-from ...errors import DTypeError, OperatorError, ShapeError, TraceError
+from ...errors import DTypeError, OperatorError, ParameterError, ShapeError, TraceError
 from .. import op as registry
-from ..cpu.indexed_printer import indexed_kernel as numpy_kernel
+from ..cpu.c_printer import program as c_program
+from ..cpu.indexed_c import indexed_function
+from ..cpu.indexed_kernel import cpu_kernel
 from ..cpu.indexed_printer import indexed_source as numpy_source
 from ..cpu.indexed_scatter import scatter_kernel as numpy_scatter
 from ..ir.expr import Expr, as_expr, caller, cast, param, prim
@@ -278,7 +280,7 @@ def _printed(programs: Sequence[tuple[tuple[int, ...], IndexedProgram]], ins: Sp
 
 def _printer(target: str) -> Callable[..., Kernel]:
     if target == "cpu":
-        return numpy_kernel
+        return cpu_kernel
     from ..gpu.indexed import indexed_kernel  # optional dependency
 
     return indexed_kernel
@@ -442,9 +444,23 @@ class IndexedOp(_Formulas):
         return Gradient(IndexedGradient(self, needs, gives), needs, gives)
 
     # ---- generated source ----
-    def cpu_source(self, *shapes: Shape, dtype: DTypeLike | Sequence[DTypeLike] = float32, **params: Any) -> str:
-        """Return the NumPy program of one tile, for inputs of these shapes. dtype: of all inputs, or one for each."""
-        return "\n".join(numpy_source(*sample, name=self.name) for sample in self._samples(shapes, dtype, params))
+    def cpu_source(self, *shapes: Shape, dtype: DTypeLike | Sequence[DTypeLike] = float32, code: str = "numpy", **params: Any
+                   ) -> str:
+        """Return the NumPy program of one tile, for inputs of these shapes, or with code="c" the C file that computes them where
+        that pays. dtype: of all inputs, or one for each.
+
+        Raises: OperatorError with the reason where the operator has no C function.
+        """
+        if code not in ("numpy", "c"):
+            raise ParameterError(f"cpu_source: code {code!r} is neither 'numpy' nor 'c'.")
+        samples = self._samples(shapes, dtype, params)
+        if code == "numpy":
+            return "\n".join(numpy_source(*sample, name=self.name) for sample in samples)
+        found = [indexed_function(*sample) for sample in samples]
+        for f in found:
+            if isinstance(f, str):
+                raise OperatorError(f"{self.name}: has no C kernel: {f}. It is computed with NumPy.")
+        return c_program([f for f in found if not isinstance(f, str)])
 
     def triton_source(self, *shapes: Shape, dtype: DTypeLike | Sequence[DTypeLike] = float32, **params: Any) -> str:
         """Return the Triton kernel for inputs of these shapes. dtype: of all inputs, or one for each."""

@@ -1,0 +1,364 @@
+"""Prints an index formula as a C function: nested loops over the output's axes, one element after the other.
+
+What does not depend on the last axis is computed once for each row, and what depends on no axis once. Sizes are arguments, so
+that one library serves all shapes. A masked element is read only where its mask holds. The arithmetic and its order are those of
+the NumPy program.
+
+A loop of the formula that is as long for all elements of a row goes over a block of them at each step, so that a compiler
+computes many elements at once; one whose length comes from data is a loop of each element.
+
+Half precision, and functions without a C spelling, have no C function.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import math
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from ...dtype import is_float
+from ..ir.expr import BOOL, CAST, CONST, PARAM, Expr, resolve_weak_dtype, topological, typed
+from ..ir.indexed import (
+    ACC,
+    FOLD,
+    GATHER,
+    INDEX,
+    LOOP,
+    SIZE,
+    TRUE,
+    IndexedProgram,
+    Item,
+    Loop,
+    Ranges,
+    Schedule,
+    axes_of,
+    simplify,
+)
+from ..op import Req, Reqs, Specs
+from .c_math import TYPES
+from .c_printer import NoSpelling, constant, spelled
+
+UNKNOWN = 8  # steps that a loop is expected to take if its extent comes from data
+BLOCK = 128  # elements of a row that a loop goes over at each step: a few arrays of them lie in a first-level cache
+
+
+@dataclass(frozen=True, slots=True)
+class IndexedFunction:
+    """One kernel as C, and its arguments in one use.
+
+    name:     of the C function: void name(void *const *arrays, int64_t begin, int64_t end) computes the elements from begin
+              to end. arrays are the inputs and outputs that it uses, then the sizes, then the run-time scalars as doubles.
+    text:     its definition. uses: the functions of `c_math.py` that it calls.
+    inputs, targets:  numbers of the inputs and outputs that it uses.
+    sizes:    the sizes in this use, in the function's order. scalars: how many run-time scalars it takes.
+    size:     the number of elements. calls: of NumPy functions that the NumPy program makes for a tile, about.
+    steps:    primitives that are computed for an element, on average. work: of these, those of data, plain reads apart.
+    """
+
+    name: str
+    text: str
+    uses: frozenset[str]
+    inputs: tuple[int, ...]
+    targets: tuple[int, ...]
+    sizes: tuple[int, ...]
+    scalars: int
+    size: int
+    calls: float
+    steps: float
+    work: float
+
+
+def indexed_function(p: IndexedProgram, ins: Specs, outs: Specs, reqs: Reqs) -> IndexedFunction | str:
+    """Return the kernel as a C function, or the reason why it cannot be one."""
+    targets = [t for t in range(len(p.roots)) if reqs[t] != Req.NULL]
+    if not targets or not math.prod(p.shape):
+        return "nothing is computed"
+    roots = [p.roots[t] if p.roots[t].dtype is not None else resolve_weak_dtype(p.roots[t], outs[t].dtype) for t in targets]
+    small = simplify(IndexedProgram(tuple(roots), p.shape, p.scalars), fixed_sizes=False)
+    try:
+        return _Printer(small, ins, [outs[t] for t in targets], [reqs[t] for t in targets]).function(targets)
+    except NoSpelling as reason:
+        return str(reason)
+
+
+class _Printer:
+    """Turns a program into the text of one function."""
+
+    def __init__(self, p: IndexedProgram, ins: Specs, outs: Specs, reqs: Reqs):
+        self.p, self.ins, self.outs, self.reqs = p, ins, outs, reqs
+        self.dims, self.last = p.shape or (1,), max(0, len(p.shape) - 1)
+        self.order = topological(p.roots)
+        self.axes, self.schedule, self.ranges = _axes_by_loop(self.order), Schedule(p.roots), Ranges(p.roots, p.shape)
+        self.used = sorted({x.value[0] for x in self.order if x.op == GATHER})
+        for s in (*(ins[i] for i in self.used), *outs):
+            _c(s.dtype)
+        self.uses: set[str] = set()
+        self.sizes: dict[object, tuple[str, int]] = {}  # what it is the size of -> its name and value
+        self.number = {id(x): i for i, x in enumerate(self.order)}
+        self.names: dict[int, str] = {}
+        self.of_data = {id(x) for x in self.order if x.op in (GATHER, ACC)}
+        for x in self.order:
+            if any(id(a) in self.of_data for a in x.args):
+                self.of_data.add(id(x))
+        self.far: set[int] = set()  # nodes that are read outside of the run of statements that computes them
+        self.place: dict[int, int] = {}  # the run that computes a node of each element
+        self.run = self.runs = 0
+        self.calls = self.steps = self.work = 0.0
+
+    def function(self, targets: Sequence[int]) -> IndexedFunction:
+        dims = [self._size(("d", a), d) for a, d in enumerate(self.dims)]
+        for _ in range(2):  # the second time knows what is read far away
+            self.place.clear()
+            self.run = self.runs = 0
+            self.calls = self.steps = self.work = 0.0
+            once: list[str] = []
+            row: list[str] = []
+            cell: list[str] = []
+            for x in self.order:
+                self._leaf(x, once)
+            for item in self.schedule.items:
+                axes = self._axes(item)
+                if self.last not in axes:
+                    self._item(item, row if axes else once, 1 / (self.dims[self.last] if axes else math.prod(self.dims)), 1.0)
+            self._block([i for i in self.schedule.items if self.last in self._axes(i)], cell, 1.0, self.p.roots)
+        body = [*self._arguments(), *once, *self._walk(dims, row, cell)]
+        text = "\n".join(["(void *const *arrays, int64_t begin, int64_t end)", "{", *(f"    {t}" for t in body), "}", ""])
+        name = f"indexed_{hashlib.sha256(text.encode()).hexdigest()[:16]}"
+        return IndexedFunction(name, f"void {name}{text}", frozenset(self.uses), tuple(self.used), tuple(targets),
+                               tuple(value for _, value in self.sizes.values()), len(self.p.scalars), math.prod(self.dims),
+                               self.calls, self.steps, self.work)
+
+    # ---- the frame ----
+    def _arguments(self) -> list[str]:
+        n = len(self.used)
+        lines = [f"const {_c(self.ins[i].dtype)} *restrict const x{i} = arrays[{k}];" for k, i in enumerate(self.used)]
+        lines += [f"{_c(s.dtype)} *restrict const o{t} = arrays[{n + t}];" for t, s in enumerate(self.outs)]
+        lines.append(f"const int64_t *const sizes = arrays[{n + len(self.outs)}];")
+        lines += [f"const int64_t {name} = sizes[{k}];" for k, (name, _) in enumerate(self.sizes.values())]
+        if self.p.scalars:
+            lines.append(f"const double *const numbers = arrays[{n + len(self.outs) + 1}];")
+        return lines
+
+    def _walk(self, dims: Sequence[str], row: list[str], cell: list[str]) -> list[str]:
+        """The loops over the elements from begin to end: rows, and the elements of each."""
+        last, lines = self.last, ["int64_t rest = begin;"]
+        for a in range(last, 0, -1):
+            lines += [f"int64_t {'first' if a == last else f'i{a}'} = rest % {dims[a]};", f"rest /= {dims[a]};"]
+        lines.append(f"int64_t {'i0' if last else 'first'} = rest;")
+        inner = [f"const int64_t stop = end - at < {dims[last]} - first ? first + (end - at) : {dims[last]};", *row,
+                 *(f"{_c(s.dtype)} *restrict const to{t} = o{t} + (at - first);" for t, s in enumerate(self.outs)),
+                 *cell, "at += stop - first;", "first = 0;"]
+        carry = ""
+        for a in range(last):
+            carry = f"if (++i{a} == {dims[a]}) {{ i{a} = 0; {carry} }}" if a else "i0++;"
+        inner += [carry] if carry else []
+        return [*lines, "for (int64_t at = begin; at < end;) {", *(f"    {t}" for t in inner), "}"]
+
+    def _size(self, of: object, value: int) -> str:
+        name, _ = self.sizes.setdefault(of, (f"n{len(self.sizes)}", value))
+        return name
+
+    # ---- nodes ----
+    def _leaf(self, x: Expr, once: list[str]) -> None:
+        if x.op == CONST:
+            value = x.value if is_float(typed(x)) else int(x.value)
+            self.names[id(x)] = constant(value, typed(x))
+        elif x.op == INDEX:
+            self.names[id(x)] = f"i{x.value}"
+        elif x.op == LOOP:
+            self.names[id(x)] = f"k{x.value}"
+        elif x.op == SIZE:
+            source, axis, value = x.value
+            self.names[id(x)] = self._size((source, axis), value)
+        elif x.op == PARAM:
+            self.names[id(x)] = f"s{self.number[id(x)]}"
+            number = f"numbers[{self.p.scalars.index(x.value)}]"
+            once.append(f"const {_c(typed(x))} {self.names[id(x)]} = {converted(number, np.dtype('float64'), typed(x))};")
+
+    def _axes(self, item: Item) -> frozenset[int]:
+        if not isinstance(item, Loop):
+            return self.axes[id(item)]
+        ends = (x for pair in item.accumulators.values() for x in pair)
+        return self.axes[id(item.extent)].union(*(self.axes[id(x)] for x in ends))
+
+    # ---- blocks of a row ----
+    def _is_even(self, item: Item) -> bool:
+        """Return whether item is a loop of each element that is as long for all elements of a row."""
+        return isinstance(item, Loop) and self.last not in self.axes[id(item.extent)]
+
+    def _block(self, items: Sequence[Item], lines: list[str], steps: float, roots: Sequence[Expr] = (), step: Loop | None = None
+               ) -> None:
+        """Write items, of which some differ along the row: runs of statements for every element, with even loops between them.
+
+        roots: what is stored at the end; step: the loop whose items these are, so that its accumulators get their new values.
+        """
+        run, arrays, last, outer = list[str](), list[str](), self.last, lines
+        whole = bool(roots) and not any(map(self._is_even, items))  # one run for the row, without blocks
+        self.runs += 1
+        self.run = self.runs
+
+        def flush() -> None:
+            if run:
+                count = f"int64_t i{last} = first; i{last} < stop; i{last}++" if whole else "int64_t j = 0; j < m; j++"
+                head = [] if whole else [f"const int64_t i{last} = from + j;"]
+                lines.extend([*arrays, f"for ({count}) {{", *(f"    {t}" for t in (*head, *run)), "}"])
+            for x in self.order:
+                if id(x) in self.far and self.place.get(id(x)) == self.run:
+                    self.names[id(x)] = f"u{self.number[id(x)]}[j]"
+            run.clear()
+            arrays.clear()
+            self.runs += 1
+            self.run = self.runs
+
+        if roots and not whole:
+            lines = list[str]()
+        for item in items:
+            if last not in self._axes(item):
+                self._item(item, lines, 1 / self.dims[last], steps)
+                continue
+            if not self._is_even(item):
+                self._item(item, run, 1.0, steps)
+                for x in item.results if isinstance(item, Loop) else [item]:
+                    self.place[id(x)] = self.run
+                    if id(x) in self.far:
+                        arrays.append(f"{_c(typed(x))} u{self.number[id(x)]}[{BLOCK}];")
+                        run.append(f"u{self.number[id(x)]}[j] = {self.names[id(x)]};")
+                continue
+            assert isinstance(item, Loop)
+            self._even_loop(item, run, arrays, flush, lines, steps)
+        late: list[str] = []
+        if step is not None:
+            for j, (_, new) in step.accumulators.items():
+                run.append(f"const {_c(typed(new))} b{step.number}_{j} = {self._read(new)};")
+                late.append(f"a{step.number}_{j}[j] = b{step.number}_{j};")
+        run += [*late, *(f"to{t}[i{last}] = {self._end(t, r)};" for t, r in enumerate(roots))]
+        flush()
+        if roots and not whole:
+            outer += [f"for (int64_t from = first; from < stop; from += {BLOCK}) {{",
+                      f"    const int64_t m = stop - from < {BLOCK} ? stop - from : {BLOCK};", *(f"    {t}" for t in lines), "}"]
+
+    def _even_loop(self, loop: Loop, run: list[str], arrays: list[str], flush: Callable[[], None], lines: list[str],
+                   steps: float) -> None:
+        for j, (first, new) in loop.accumulators.items():
+            arrays.append(f"{_c(typed(new))} a{loop.number}_{j}[{BLOCK}];")
+            run.append(f"a{loop.number}_{j}[j] = {self._read(first)};")
+        flush()
+        self._name_accumulators(loop, "[j]")
+        inner: list[str] = []
+        outside = self.run
+        self._block(loop.items, inner, steps * self._trips(loop), step=loop)
+        self.run = max(self.runs, outside) + 1
+        self.runs = self.run
+        k = f"k{loop.level}"
+        lines += [f"for (int64_t {k} = 0; {k} < {self._read(loop.extent)}; {k}++) {{", *(f"    {t}" for t in inner), "}"]
+        for x in loop.results:
+            self.names[id(x)] = f"a{loop.number}_{x.value[2]}[j]"
+            self.place.pop(id(x), None)
+
+    def _read(self, x: Expr) -> str:
+        """Return the text of a node that has been computed."""
+        if self.place.get(id(x), self.run) != self.run:
+            self.far.add(id(x))
+        return self.names[id(x)]
+
+    def _trips(self, loop: Loop) -> float:
+        known = self.ranges.of(loop.extent)
+        return max(1, known[1]) if known is not None and loop.extent.op in (CONST, SIZE) else UNKNOWN
+
+    # ---- statements ----
+    def _item(self, item: Item, lines: list[str], share: float, steps: float) -> None:
+        """Write one node or loop. share: how often the place is reached for each element; steps: of the loops around it."""
+        if isinstance(item, Loop):
+            self._loop(item, lines, share, steps)
+            return
+        args = [self._read(a) for a in item.args]
+        if item.op == GATHER:
+            text = self._gather(item, args)
+        elif item.op == CAST:
+            text = converted(args[0], typed(item.args[0]), typed(item))
+        elif item.value == "plain":
+            text = f"{args[0]} {'/' if item.op == 'quotient' else '%'} {args[1]}"
+        else:
+            text = spelled(item.op, args, typed(item), self.uses)
+        self.names[id(item)] = f"t{self.number[id(item)]}"
+        lines.append(f"const {_c(typed(item))} {self.names[id(item)]} = {text};")
+        self.steps += share * steps
+        plain = item.op == GATHER and item.args[0] is TRUE
+        self.work += share * steps * (id(item) in self.of_data and not plain)
+        self.calls += steps
+
+    def _gather(self, x: Expr, args: list[str]) -> str:
+        source, shape = x.value
+        offset = ""
+        for j, at in enumerate(args[1:]):
+            offset = f"({offset}) * {self._size((source, shape, j), shape[j])} + {at}" if offset else at
+        text = f"x{source}[{offset or 0}]"
+        return text if x.args[0] is TRUE else f"{args[0]} ? {text} : 0"
+
+    def _name_accumulators(self, loop: Loop, element: str = "") -> None:
+        for x in self.order:
+            if x.op == ACC and x.value[0] == loop.level and x.value[1] in loop.accumulators:
+                self.names[id(x)] = f"a{loop.number}_{x.value[1]}{element}"
+
+    def _loop(self, loop: Loop, lines: list[str], share: float, steps: float) -> None:
+        for j, (first, new) in loop.accumulators.items():
+            lines.append(f"{_c(typed(new))} a{loop.number}_{j} = {self._read(first)};")
+        self._name_accumulators(loop)
+        inner: list[str] = []
+        for item in loop.items:
+            self._item(item, inner, share, steps * self._trips(loop))
+            for x in item.results if isinstance(item, Loop) else [item]:
+                self.place.pop(id(x), None)
+        for j, (_, new) in loop.accumulators.items():
+            inner.append(f"const {_c(typed(new))} b{j} = {self._read(new)};")
+        inner += [f"a{loop.number}_{j} = b{j};" for j in loop.accumulators]
+        k = f"k{loop.level}"
+        lines += [f"for (int64_t {k} = 0; {k} < {self._read(loop.extent)}; {k}++) {{", *(f"    {t}" for t in inner), "}"]
+        for x in loop.results:
+            self.names[id(x)] = f"a{loop.number}_{x.value[2]}"
+
+    def _end(self, t: int, root: Expr) -> str:
+        """Return the text of what is stored in output t."""
+        have, want, value = typed(root), self.outs[t].dtype, self._read(root)
+        if self.reqs[t] != Req.ADD:
+            return converted(value, have, want)
+        if BOOL in (have, want):
+            raise NoSpelling(f"{have} is added to {want}")
+        wide = np.promote_types(have, want)
+        return converted(f"({_c(wide)})to{t}[i{self.last}] + ({_c(wide)}){value}", wide, want)
+
+
+def _axes_by_loop(order: Sequence[Expr]) -> dict[int, frozenset[int]]:
+    """Return, by id of each node, the axes along which it may differ; all accumulators of a loop differ along the same."""
+    axes, levels = axes_of(order), dict[int, frozenset[int]]()
+    while True:
+        before = dict(levels)
+        for x in order:
+            found = axes[id(x)].union(*(axes[id(a)] for a in x.args))
+            if x.op == FOLD:
+                levels[x.value[0]] = levels.get(x.value[0], frozenset()) | found
+            axes[id(x)] = found | levels.get(x.value[0], frozenset()) if x.op in (FOLD, ACC) else found
+        if levels == before:
+            return axes
+
+
+def _c(dtype: np.dtype) -> str:
+    if dtype.name not in TYPES:
+        raise NoSpelling(f"{dtype} is not computed in C")
+    return TYPES[dtype.name]
+
+
+def converted(value: str, have: np.dtype, want: np.dtype) -> str:
+    """Return value in another dtype, by the rules of `dtype.cast_into`."""
+    if have == want:
+        return value
+    if want == BOOL:
+        return f"({value}) != 0"
+    if is_float(have) and not is_float(want):
+        if want.name == "uint64":
+            return f"cutu64({value})"
+        return f"({_c(want)})cut{32 if want.itemsize < 4 or want.name == 'int32' else 64}({value})"
+    return f"({_c(want)})({value})"

@@ -1,0 +1,101 @@
+"""The CPU kernel of an index formula: C where that is possible and pays, otherwise NumPy's program.
+
+The choice depends only on the formula, its shapes and the machine.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import math
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from ..ir.expr import topological
+from ..ir.indexed import FOLD, IndexedProgram
+from ..kernel import BoundKernel, Kernel
+from ..op import Reqs, Specs
+from . import c_compile
+from .indexed_c import IndexedFunction, indexed_function
+from .indexed_printer import indexed_kernel as numpy_kernel
+
+#: C pays where a run saves so many nanoseconds: compiling takes 0.1 s, once on a machine.
+SAVED = 50_000
+CALL = 600  # nanoseconds that each call of a NumPy function takes, of any size
+ELEMENT = 0.5  # nanoseconds that one element of one step takes NumPy longer than C; plain reads and copies take as long
+STEP = 0.5  # nanoseconds of one element of one step in C
+SHORT = 20_000  # nanoseconds a function may run while other Python threads wait
+TOO_SMALL = "it is too small to be worth compiling"
+PIECE = 50_000  # nanoseconds of a piece; pieces are cut by size alone
+
+
+def cpu_kernel(p: IndexedProgram, ins: Specs, outs: Specs, reqs: Reqs, *, name: str = "kernel") -> Kernel:
+    """Return a kernel like `indexed_printer.indexed_kernel`, in C where that pays."""
+    f = select_function(p, ins, outs, reqs)
+    found = None if isinstance(f, str) else c_compile.function(f)
+    if isinstance(f, str) or found is None:
+        return numpy_kernel(p, ins, outs, reqs, name=name)
+    return _c_kernel(f, found, p.shape)
+
+
+def select_function(p: IndexedProgram, ins: Specs, outs: Specs, reqs: Reqs) -> IndexedFunction | str:
+    """Return the C function that computes the formula, or the reason why NumPy computes it."""
+    mode = c_compile.mode()
+    if mode == "numpy":
+        return "TRITIUM_CPU_CODE is numpy"
+    size, order = math.prod(p.shape), topological(p.roots)
+    if mode == "auto" and len(order) * (CALL + ELEMENT * size) < SAVED and not any(x.op == FOLD for x in order):
+        return TOO_SMALL
+    f = indexed_function(p, ins, outs, reqs)
+    if isinstance(f, str):
+        return f
+    if mode == "auto" and CALL * f.calls + ELEMENT * f.work * f.size < SAVED:
+        return TOO_SMALL
+    return f if c_compile.available() else "no C compiler is available"
+
+
+def _c_kernel(f: IndexedFunction, code: c_compile.Loaded, shape: tuple[int, ...]) -> Kernel:
+    """Return the kernel that calls f. shape: of the output."""
+    sizes = (ctypes.c_int64 * max(1, len(f.sizes)))(*f.sizes)
+    at_sizes, addresses = ctypes.addressof(sizes), ctypes.c_void_p * (len(f.inputs) + len(f.targets) + 2)
+    size, each = f.size, STEP * max(1.0, f.steps)
+    row = shape[-1] if shape else 1
+    piece = max(1, int(PIECE / each))
+    piece = piece if piece < row else piece // row * row
+    pieces = range(0, size, piece)
+    call = code.short if size * each <= SHORT else code.free
+
+    def compute(run: Any, given: Any, held: Any = sizes) -> None:  # held: an address keeps nothing alive
+        if len(pieces) > 1 and run is not None:
+            run.parallel(lambda i: call(given, pieces[i], min(pieces[i] + piece, size)), len(pieces))
+        else:
+            call(given, 0, size)
+
+    def places(inputs: Sequence[np.ndarray], outputs: Sequence[np.ndarray]) -> list[int]:
+        return [*[_address(inputs[i]) for i in f.inputs], *[_address(outputs[t]) for t in f.targets]]
+
+    def kernel(run: Any, inputs: Sequence[np.ndarray], outputs: Sequence[np.ndarray], scalars: tuple = ()) -> None:
+        numbers = (ctypes.c_double * len(scalars))(*scalars) if scalars else None
+        compute(run, addresses(*places(inputs, outputs), at_sizes, None if numbers is None else ctypes.addressof(numbers)))
+
+    def bind(inputs: Sequence[np.ndarray], outputs: Sequence[np.ndarray]) -> BoundKernel:
+        numbers = (ctypes.c_double * max(1, f.scalars))()
+        given = addresses(*places(inputs, outputs), at_sizes, ctypes.addressof(numbers))
+
+        def bound(run: Any, scalars: Sequence[float] = (), held: Any = (*inputs, *outputs)) -> None:
+            if scalars:
+                numbers[:] = scalars
+            compute(run, given)
+
+        return bound
+
+    return Kernel(kernel, bind)
+
+
+def _address(a: Any) -> int:
+    """Return where the elements of a NumPy array begin."""
+    try:
+        return ctypes.addressof(ctypes.c_char.from_buffer(a))  # four times as fast as a.ctypes.data
+    except (TypeError, ValueError):  # read-only
+        return a.ctypes.data
