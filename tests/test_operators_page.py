@@ -85,7 +85,7 @@ def test_the_table_of_lines_is_true():
     section = TEXT.split("## How many lines", 1)[1]
     rows = dict(re.findall(r"^\| `(\w+)`[^|]*\| (\d+) \|", section, re.M))
     assert rows
-    blocks = {name: code for name, code in re.findall(r"<!-- lines: (\w+) -->\n```python\n(.*?)^```", TEXT, re.M | re.S)}
+    blocks = dict(re.findall(r"<!-- lines: (\w+) -->\n```python\n(.*?)^```", TEXT, re.M | re.S))
     assert {name: int(n) for name, n in rows.items()} == {name: lines_of(code) for name, code in blocks.items()}
 
 

@@ -30,7 +30,7 @@ from ..configs.key import Config, Key
 from ..gpu import copy
 from ..gpu.launch import dtype_of
 from ..gpu.user_kernel import launching, running
-from ..ir.strided import Strided, layout
+from ..ir.strided import Strided
 from ..kernel import DeviceArray, KernelFunction, Run
 from ..op import Dtypes, Formula, Need, NumpyFunction, Op, Product, Req, Reqs, Shape, Shaped, Shapes, Spec, Specs, merge_shapes
 from ..philox import normal, uniform
@@ -169,8 +169,8 @@ def assign(dst: TBlob | np.ndarray, req: Req, value: Any) -> None:
             return
         run = running("assign")
         if hasattr(value, "data_ptr"):
-            seen = Strided(0, dst.shape, tuple(value.expand(dst.shape).stride()))
-            copy.plan(seen, layout(dst.shape), req == Req.ADD)(run, value, dst.array)
+            seen, target = (Strided(0, dst.shape, tuple(a.stride())) for a in (value.expand(dst.shape), dst.array))
+            copy.plan(seen, target, req == Req.ADD)(run, value, dst.array)
         else:
             store(run, dst.array, req, value)
         return
