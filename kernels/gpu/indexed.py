@@ -333,6 +333,8 @@ class _Printer:
             if typed(x) == INT64 and not is_float(source) and self._fits(x):
                 self.narrow.add(id(x))
                 return f"{texts[0]}.to(tl.int32)"
+            if texts[0].isdigit():  # the index along an axis of one element
+                texts[0] = f"tl.full((), {texts[0]}, {tl_type(source)})"
             return convert(texts[0], source, typed(x))
         compares = PRIMITIVES[x.op].rule == "compare"
         if compares and self.kinds[id(x)] == 0:  # the interpreter mistypes scalars
