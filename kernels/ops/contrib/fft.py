@@ -3,7 +3,8 @@
 A complex number is stored as two neighbouring elements, real part first, as in MXNet. So the last axis of a complex array is
 twice as long. On a CPU NumPy computes. On a GPU index formulas do: the transform of d = r · d' elements is made of r of d'
 elements (Stockham's order, which needs no exchange of elements), and that of a length with a great prime factor is a
-convolution, by transforms of a power of two (Bluestein 1970, A linear filtering approach to the computation of the discrete Fourier transform).
+convolution, by transforms of a power of two (Bluestein 1970, A linear filtering approach to the computation of the discrete
+Fourier transform).
 """
 
 from __future__ import annotations
