@@ -108,6 +108,11 @@ def _truncate(values: np.ndarray, dtype: np.dtype) -> np.ndarray:
     return np.where(high, cut ^ np.int64(-(2**63)), cut).astype(dtype) if dtype == _UINT64 else cut.astype(dtype)
 
 
+def is_plain_cast(have: np.dtype, want: np.dtype) -> bool:
+    """Return whether `astype` converts like `cast_into`."""
+    return want.kind not in "iu" or not is_float(have) or _numpy_agrees(have, want)
+
+
 @functools.cache
 def _numpy_agrees(have: np.dtype, want: np.dtype) -> bool:
     """Return True if NumPy's conversion, which beyond the range depends on the processor, agrees with `_truncate`."""

@@ -16,7 +16,7 @@ from typing import Any
 
 import numpy as np
 
-from ...dtype import cast_into, is_float, is_half, to_integer
+from ...dtype import cast_into, is_float, is_half, is_plain_cast, to_integer
 from ..ir.expr import CAST, CONST, PARAM, Expr, const, node, prim, resolve_weak_dtype, topological, typed
 from ..ir.indexed import (
     ACC,
@@ -137,7 +137,7 @@ class _Printer:
         roots = [p.roots[t] if p.roots[t].dtype is not None else resolve_weak_dtype(p.roots[t], s.dtype)
                  for t, s in zip(self.targets, self.specs)]
         p = split_axes(simplify(IndexedProgram(tuple(roots), p.shape, p.scalars), fixed_sizes=True))
-        self.dims, self.scalars, self.n_in = p.shape or (1,), p.scalars, len(ins)
+        self.dims, self.scalars, self.ins, self.n_in = p.shape or (1,), p.scalars, ins, len(ins)
         loops = any(x.op == FOLD for x in topological(p.roots))
         self.tiles, self.cut = _tiles(self.dims, LOOP_TILE if loops else TILE)
         self.parts = [part for t, r in enumerate(self._place(p.roots)) for part in self._parts(t, r)]
@@ -383,13 +383,16 @@ class _Printer:
             if x.op == TAKE and (self._taken_axes(x) != self.axes[id(x)] or len(self.axes[id(x)]) < len(self.dims)):
                 return ""
             return direct[id(x)]
-        if x.op not in PRIMITIVES or not (x.value == "plain" or isinstance(PRIMITIVES[x.op].numpy, np.ufunc)):
+        if x.op not in PRIMITIVES or not (x.value in ("plain", "positive") or isinstance(PRIMITIVES[x.op].numpy, np.ufunc)):
             return ""
         return next(filter(None, (self._overwritten(x, a) for a in x.args)), "")
 
     def _value(self, x: Expr, args: Sequence[str], out: str = "") -> str:
         end = f", out={out})" if out else ")"
         if x.op == CAST:
+            (a,) = x.args
+            if a.op not in (LOOP, CONST, PARAM) and is_plain_cast(typed(a), typed(x)):
+                return f"{args[0]}.astype({self._dtype(typed(x))})"
             return f"to({args[0]}, np.dtype('{typed(x).name}'))"
         if x.op == VIEW:
             return self._view_text(x)
@@ -402,7 +405,7 @@ class _Printer:
             return f"x{source}.reshape({shape}).take({at}, {0 if row else None}, {out or None}, 'clip')"
         if x.op == "where":
             return f"np.where({', '.join(args)})"
-        if x.value == "plain":
+        if x.value in ("plain", "positive"):
             return f"np.{'floor_divide' if x.op == 'quotient' else 'remainder'}({', '.join(args)}{end}"
         function = PRIMITIVES[x.op].numpy
         if isinstance(function, np.ufunc):
@@ -418,11 +421,17 @@ class _Printer:
         terms = [str(offset * unit)] if offset else []
         terms += [f"{s * unit} * b{a}" for a, s in enumerate(by_axis) if s and a in self.cut]
         terms += [f"{s * unit} * k{level}" for level, s in by_loop]
+        if not terms and by_axis == tuple(_strides(self.dims)) and not self.cut and math.prod(self.dims) == self.ins[source].size:
+            return f"x{source}.reshape({', '.join(map(str, self.dims))})"
         start = " + ".join(terms) or "0"
         if not plain:
             return f"view(x{source}, ({shape},), {start}, {by_axis})"
-        self.scope[f"d_{typed(x).name}"] = typed(x)
-        return f"np.ndarray(({shape},), d_{typed(x).name}, x{source}, {start}, {tuple(s * unit for s in by_axis)})"
+        return f"np.ndarray(({shape},), {self._dtype(typed(x))}, x{source}, {start}, {tuple(s * unit for s in by_axis)})"
+
+    def _dtype(self, dtype: np.dtype) -> str:
+        """Return the name of a dtype in the text."""
+        self.scope[f"d_{dtype.name}"] = dtype
+        return f"d_{dtype.name}"
 
     def _loop(self, loop: Loop, lines: list[str]) -> None:
         names = {j: f"a{loop.number}_{j}" for j in loop.accumulators}

@@ -12,34 +12,38 @@ from typing import Any
 
 import numpy as np
 
-from ...dtype import cast_into
-from ..ir.expr import Expr, cast, const, prim, topological
-from ..ir.indexed import INDEX, INT64, TRUE, IndexedProgram, accumulated_in, axes_of, simplify
+from ...dtype import cast_into, is_float, to_integer
+from ..ir.expr import CONST, PARAM, Expr, cast, const, prim, topological
+from ..ir.indexed import GATHER, INDEX, INT64, TRUE, IndexedProgram, accumulated_in, axes_of, simplify
 from ..kernel import Kernel, KernelFunction
-from ..op import Req, Spec, Specs
-from .indexed_printer import indexed_kernel
+from ..op import Req, Shape, Spec, Specs
+from .errstate import no_fp_warnings
+from .indexed_printer import STATIC, indexed_kernel
+from .numpy_printer import scratch_arrays
 
 
-def scatter_kernel(programs: Sequence[IndexedProgram], ins: Specs, out: Spec, req: Req, *, combine: str, distinct: bool,
-                   name: str) -> Kernel:
+def scatter_kernel(programs: Sequence[IndexedProgram], ins: Specs, out: Spec, req: Req, *, combine: str, start: Expr,
+                   distinct: bool, name: str) -> Kernel:
     """Return the kernel of programs that each put elements into the one output: kernel(run, inputs, [output], scalars=()).
 
-    combine:   "add", from 0 or, with the request ADD, from what is there; or "maximum", from -1.
+    combine:   "add", "maximum", or "put": no two elements are put at one place, and one replaces what the output starts with.
+    start:     the number, or the run-time scalar, that the output starts with; with "add" and the request ADD, what is there.
     distinct:  no two elements are put at the same place, of all programs.
     """
-    wide = accumulated_in(out.dtype)
+    wide = out.dtype if combine == "put" else accumulated_in(out.dtype)
     parts = [_Part(p, ins, wide, name) for p in programs if math.prod(p.shape)]
     direct = wide == out.dtype and (combine == "add" or req != Req.ADD)
+    names = programs[0].scalars if programs else ()
 
     def kernel(run: Any, inputs: Sequence[np.ndarray], outputs: Sequence[np.ndarray], scalars: tuple = ()) -> None:
         y = outputs[0]
-        target = y if direct else run.workspace(out.shape, wide)
+        target = y if direct else scratch_arrays(run, [(wide, out.shape)])[0]
         if not direct or req != Req.ADD:
-            target.fill(0 if combine == "add" else -1)
+            first = scalars[names.index(start.value)] if start.op == PARAM else start.value
+            target.fill(first if is_float(wide) else to_integer(first, wide))
         for part in parts:
             at, elements = part.computed(run, inputs, scalars)
-            with np.errstate(all="ignore"):
-                _combine(target.reshape(-1, elements.shape[1]), at, elements, combine, distinct)
+            no_fp_warnings(_combine, target.reshape(-1, elements.shape[1]), at, elements, combine, distinct)
         if not direct:
             with np.errstate(all="ignore"):
                 cast_into(y, np.add(y, target) if req == Req.ADD else target)
@@ -67,38 +71,56 @@ class _Part:
             row = prim("add", prim("mul", row, const(d, INT64)), a) if i else a
         row = row if mask is TRUE else prim("where", mask, row, const(-1, INT64))
         self.rows, self.inner = p.shape[:rank - whole], math.prod(p.shape[rank - whole:])
-        self.spec = Spec(p.shape, wide)
-        self._rows = self._made(row, self.rows, INT64, ins, p, name)
-        self._elements = self._made(cast(element, wide), p.shape, wide, ins, p, name)
+        self.shape, self.wide = p.shape, wide
+        element = cast(element, wide)
+        self._same = np.array([[element.value]], wide) if element.op == CONST and not whole else None  # one number everywhere
+        self._kernels: list[tuple[KernelFunction, slice]] = []
+        if whole:
+            self._add(0, [row], self.rows, [INT64], p, ins, name)
+            self._add(1, [element], p.shape, [wide], p, ins, name)
+        else:
+            self._add(0, [row] if self._same is not None else [row, element], p.shape, [INT64, wide], p, ins, name)
         self.masked = mask is not TRUE
+        self._known: tuple[np.ndarray, np.ndarray] | None = None
+        if math.prod(p.shape) <= STATIC and not any(x.op in (GATHER, PARAM) for x in topological((row, element))):
+            self._known = self.computed(None, (), ())
 
-    @staticmethod
-    def _made(root: Expr, shape: tuple[int, ...], dtype: np.dtype, ins: Specs, p: IndexedProgram, name: str) -> KernelFunction:
-        return indexed_kernel(IndexedProgram((root,), shape, p.scalars), ins, [Spec(shape, dtype)], [Req.WRITE], name=name)
+    def _add(self, first: int, roots: Sequence[Expr], shape: Shape, dtypes: Sequence[np.dtype], p: IndexedProgram, ins: Specs,
+             name: str) -> None:
+        specs = [Spec(shape, d) for d in dtypes[:len(roots)]]
+        kernel = indexed_kernel(IndexedProgram(tuple(roots), shape, p.scalars), ins, specs, [Req.WRITE] * len(roots), name=name)
+        self._kernels.append((kernel, slice(first, first + len(roots))))
 
     def computed(self, run: Any, inputs: Sequence[np.ndarray], scalars: tuple) -> tuple[np.ndarray, np.ndarray]:
-        at, elements = run.workspace(self.rows, INT64), run.workspace(self.spec.shape, self.spec.dtype)
-        self._rows(run, inputs, [at], scalars=scalars)
-        self._elements(run, inputs, [elements], scalars=scalars)
-        at, elements = at.reshape(-1), elements.reshape(-1, self.inner)
+        """Return the places [k] and the elements [k, n] there."""
+        if self._known is not None:
+            return self._known
+        wanted = [(INT64, self.rows)] if self._same is not None else [(INT64, self.rows), (self.wide, self.shape)]
+        arrays = scratch_arrays(run, wanted)
+        for kernel, which in self._kernels:
+            kernel(run, inputs, arrays[which], scalars=scalars)
+        at = arrays[0].reshape(-1)
+        elements = arrays[1].reshape(-1, self.inner) if self._same is None else self._same
         if self.masked:
             there = at >= 0
             if not there.all():
-                return at[there], elements[there]
+                return at[there], elements[there] if self._same is None else elements
         return at, elements
 
 
 def _combine(target: np.ndarray, at: np.ndarray, elements: np.ndarray, combine: str, distinct: bool) -> None:
     """Put elements [k, n] into the rows at [k] of target [rows, n]."""
-    if combine == "maximum":
-        if elements.shape[1] == 1:
-            np.maximum.at(target[:, 0], at, elements[:, 0])
-        else:
-            np.maximum.at(target, at, elements)
+    single = elements.shape[1] == 1
+    if single:
+        target, elements = target[:, 0], elements[:, 0]
+    if combine == "put":
+        target[at] = elements
+    elif combine == "maximum":
+        np.maximum.at(target, at, elements)
     elif distinct:
         target[at] += elements
-    elif elements.shape[1] == 1:
-        np.add.at(target[:, 0], at, elements[:, 0])
+    elif single:
+        np.add.at(target, at, elements)
     elif len(at):  # sums of equal rows, in their order
         order = np.argsort(at, kind="stable")
         placed = at[order]

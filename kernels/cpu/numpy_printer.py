@@ -84,7 +84,7 @@ def numpy_kernel(e: Expression, ins: Specs, outs: Specs, reqs: Reqs, *, name: st
         stores = [(printed.fold_store(t), n_in + t) for t in folds]
 
         def compute(arrays: Sequence[np.ndarray], run: Any, scalars: Sequence[float] = ()) -> None:
-            folded = no_fp_warnings(tile, *arrays, *_registers(run, registers), *scalars)
+            folded = no_fp_warnings(tile, *arrays, *scratch_arrays(run, registers), *scalars)
             for (store, at), part in zip(stores, folded or ()):
                 no_fp_warnings(store, arrays[at], part)
 
@@ -126,7 +126,7 @@ def numpy_kernel(e: Expression, ins: Specs, outs: Specs, reqs: Reqs, *, name: st
             if random is not None:
                 views += [t.numbers(layout, i, d, random) for i, d in draws.items()]
             views += [a[index] for a, index in zip(stored, t.index[n_in:])]
-            scratch = _registers(run, printed.register_shapes(t.shape))
+            scratch = scratch_arrays(run, printed.register_shapes(t.shape))
             with np.errstate(all="ignore"):
                 parts[i] = tile(*views, *scratch, *scalars)
 
@@ -153,7 +153,7 @@ def _places(tiles: Sequence[_Tile], operand: int) -> list[tuple[tuple[slice, ...
     return list(found.values())
 
 
-def _registers(run: Any, wanted: Sequence[tuple[np.dtype, tuple[int, ...]]]) -> list[np.ndarray]:
+def scratch_arrays(run: Any, wanted: Sequence[tuple[np.dtype, tuple[int, ...]]]) -> list[np.ndarray]:
     """Uninitialised scratch arrays. Large ones come from the engine's pool: fresh pages cost more than what fills them."""
     if run is None or not wanted or math.prod(wanted[0][1]) < POOLED:
         return [np.empty(s, d) for d, s in wanted]

@@ -78,7 +78,7 @@ Elements at one place add up; on the CPU in the order of the space, on a GPU in 
 from __future__ import annotations
 
 import inspect
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from typing import Any
@@ -87,7 +87,7 @@ import numpy as np
 from numpy.typing import DTypeLike
 
 from ...cache import Cache
-from ...dtype import as_dtype, float32, is_float
+from ...dtype import as_dtype, float32, is_float, is_half
 from ...errors import DTypeError, OperatorError, ParameterError, ShapeError, TraceError
 from .. import op as registry
 from ..cpu.c_printer import program as c_program
@@ -95,7 +95,7 @@ from ..cpu.indexed_c import indexed_function
 from ..cpu.indexed_kernel import cpu_kernel
 from ..cpu.indexed_printer import indexed_source as numpy_source
 from ..cpu.indexed_scatter import scatter_kernel as numpy_scatter
-from ..ir.expr import Expr, as_expr, caller, cast, param, prim
+from ..ir.expr import Expr, as_expr, caller, cast, const, param, prim
 from ..ir.indexed import TRUE, IndexedProgram, accumulated_in, as_index, check_closed, gather, index, size
 from ..ir.indexed import put as put_node
 from ..ir.indexed_gradient import derived_puts, is_distinct
@@ -173,23 +173,30 @@ class _Formulas(Op):
 
 
 def index_kernel(body: Callable[..., Any], ins: Specs, outs: Specs, reqs: Reqs, target: str, name: str, *,
-                 views: Sequence[Shape] | None = None, results: Sequence[Shape] | None = None) -> Kernel:
-    """Return the kernel of an index formula, body(at, *inputs), for a layer: one body for both devices.
+                 views: Sequence[Shape] | None = None, results: Sequence[Shape] | None = None,
+                 scalars: Mapping[str, float] | None = None) -> Kernel:
+    """Return the kernel of an index formula, body(at, *inputs, **scalars), for a layer: one body for both devices.
 
     views:    the shapes in which the inputs are viewed, each of as many elements as the input; default: their own.
     results:  the same for the outputs. `at` is an index of a result.
+    scalars:  numbers that a GPU gets at run time: the body sees traced ones, and a new value compiles nothing.
     """
     ins = ins if views is None else [Spec(v, s.dtype) for v, s in zip(views, ins)]
     outs = outs if results is None else [Spec(v, s.dtype) for v, s in zip(results, outs)]
     arrays = [IndexedArray(f"x{i}", i, s) for i, s in enumerate(ins)]
-    programs = _programs(name, [s.shape for s in outs], (), lambda at: body(at, *arrays))
+    given = dict(scalars or {})
+    traced = {n: _traced_scalar(n, v, target) for n, v in given.items()}
+    names = tuple(given) if target == "gpu" else ()
+    programs = _programs(name, [s.shape for s in outs], names, lambda at: body(at, *arrays, **traced))
     kernel = _printed(programs, ins, outs, reqs, target, name)
+    if names and kernel is not NOTHING:
+        kernel = kernel.with_scalars(tuple(given.values()))
     if results is None:
         return kernel  # inputs are read by position, in any shape
     shapes = [s.shape for s in outs]
 
     def viewed(run: Any, inputs: Sequence[Any], outputs: Sequence[Any]) -> None:
-        kernel(run, inputs, [o if o is None else o.reshape(s) for o, s in zip(outputs, shapes)])
+        kernel.run(run, inputs, [o if o is None else o.reshape(s) for o, s in zip(outputs, shapes)])
 
     return Kernel(viewed)
 
@@ -209,45 +216,58 @@ def put(element: Any, *place: Any, inside: Any = True) -> Put:
 
 
 def scatter_kernel(body: Callable[..., Any], space: Shape, ins: Specs, outs: Specs, reqs: Reqs, target: str, name: str, *,
-                   views: Sequence[Shape] | None = None, results: Sequence[Shape] | None = None, combine: str = "add",
+                   views: Sequence[Shape] | None = None, results: Sequence[Shape] | None = None,
+                   scalars: Mapping[str, float] | None = None, combine: str = "add", start: Any = 0,
                    distinct: bool = False) -> Kernel:
-    """Return the kernel of outputs into which body(at, *inputs) puts elements, for each index `at` of a space.
+    """Return the kernel of outputs into which body(at, *inputs, **scalars) puts elements, for each index `at` of a space.
 
     body:      returns for each output what `put` returns, or a list of that.
-    views, results:  see index_kernel.
-    combine:   "add": elements at one place add up, from zero; "maximum": the largest stays, and -1 where nothing is put.
+    views, results, scalars:  see index_kernel.
+    combine:   "add": elements at one place add up; "maximum": the largest stays; "put": places are distinct, and an element
+               replaces what was there.
+    start:     the number, or the name of the scalar, that the elements of the outputs start with.
     distinct:  no two elements are put at the same place; then a GPU needs no atomic additions.
     """
+    given = dict(scalars or {})
+    first = _traced_scalar(start, given[start], target) if isinstance(start, str) else const(start)
     ins = ins if views is None else [Spec(v, s.dtype) for v, s in zip(views, ins)]
     outs = outs if results is None else [Spec(v, s.dtype) for v, s in zip(results, outs)]
-    made = body(At.of(space, 0), *(IndexedArray(f"x{i}", i, s) for i, s in enumerate(ins)))
+    traced = {n: _traced_scalar(n, v, target) for n, v in given.items()}
+    made = body(At.of(space, 0), *(IndexedArray(f"x{i}", i, s) for i, s in enumerate(ins)), **traced)
     puts = made if isinstance(made, tuple) else (made,)
     if len(puts) != len(outs):
         raise OperatorError(f"{name}: the body puts elements into {len(puts)} outputs of {len(outs)}.")
     parts = []
-    for i, (given, out) in enumerate(zip(puts, outs)):
+    for i, (stored, out) in enumerate(zip(puts, outs)):
         if reqs[i] == Req.NULL or not out.size:
             continue
-        roots = [_put_root(name, one, out) for one in (given if isinstance(given, list) else [given])]
+        dtype = accumulated_in(out.dtype) if combine != "put" or is_half(out.dtype) else out.dtype
+        roots = [_put_root(name, one, out.shape, dtype) for one in (stored if isinstance(stored, list) else [stored])]
         check_closed(name, roots)
-        programs = [IndexedProgram((root,), space) for root in roots]
-        parts.append((i, out.shape, _scatter_printer(target)(programs, ins, out, reqs[i], combine=combine, distinct=distinct,
-                                                             name=name)))
+        programs = [IndexedProgram((root,), space, tuple(given) if target == "gpu" else ()) for root in roots]
+        parts.append((i, out.shape, _scatter_printer(target)(programs, ins, out, reqs[i], combine=combine, start=first,
+                                                             distinct=distinct, name=name)))
+    values = {"scalars": tuple(given.values())} if given and target == "gpu" else {}
 
     def kernel(run: Any, inputs: Sequence[Any], outputs: Sequence[Any]) -> None:
         for i, shape, part in parts:
-            part(run, inputs, [outputs[i].reshape(shape)])
+            part.run(run, inputs, [outputs[i].reshape(shape)], **values)
 
     return Kernel(kernel) if parts else NOTHING
 
 
-def _put_root(name: str, given: Put, out: Spec) -> Expr:
-    if len(given.place) != len(out.shape):
-        raise TraceError(f"{name}: an element is put at {len(given.place)} indices of an output of {len(out.shape)} axes, "
-                         f"{out.shape}. Give one for each axis.")
+def _traced_scalar(name: str, value: float, target: str) -> Expr:
+    """Return a scalar as a body sees it: only a GPU's kernel holds for all its values."""
+    return param(name) if target == "gpu" else const(value)
+
+
+def _put_root(name: str, given: Put, shape: Shape, dtype: np.dtype) -> Expr:
+    """Return the root that puts an element, in dtype, into an output of this shape."""
+    if len(given.place) != len(shape):
+        raise TraceError(f"{name}: an element is put at {len(given.place)} indices of an output of {len(shape)} axes, "
+                         f"{shape}. Give one for each axis.")
     mask = TRUE if given.inside is True else as_expr(given.inside)
-    element = cast(as_expr(given.element), accumulated_in(out.dtype))
-    return put_node(out.shape, mask, element, [as_index(k, name) for k in given.place])
+    return put_node(shape, mask, cast(as_expr(given.element), dtype), [as_index(k, name) for k in given.place])
 
 
 def _scatter_printer(target: str) -> Callable[..., Kernel]:
@@ -544,8 +564,8 @@ class DerivedGradient(IndexedGradient):
         for k, (i, out) in enumerate(zip(self.gives, outs)):
             if reqs[k] != Req.NULL and out.size:
                 distinct = len(found[i]) == 1 and is_distinct(found[i][0])
-                parts.append((k, _scatter_printer(target)(found[i], order, out, reqs[k], combine="add", distinct=distinct,
-                                                          name=self.name)))
+                parts.append((k, _scatter_printer(target)(found[i], order, out, reqs[k], combine="add", start=const(0),
+                                                          distinct=distinct, name=self.name)))
 
         def kernel(run: Any, inputs: Sequence[Any], outputs: Sequence[Any], scalars: tuple = ()) -> None:
             arrays = [*inputs[m:], *inputs[:m]]

@@ -87,27 +87,26 @@ def _plan(p: IndexedProgram, ins: Specs, outs: Specs, reqs: Reqs, name: str) -> 
     return plan
 
 
-def scatter_kernel(programs: Sequence[IndexedProgram], ins: Specs, out: Spec, req: Req, *, combine: str, distinct: bool,
-                   name: str) -> Kernel:
+def scatter_kernel(programs: Sequence[IndexedProgram], ins: Specs, out: Spec, req: Req, *, combine: str, start: Expr,
+                   distinct: bool, name: str) -> Kernel:
     """Return the kernel of programs that each put elements into the one output: kernel(run, inputs, [output], scalars=()).
 
-    combine:   "add", from 0 or, with the request ADD, from what is there; or "maximum", from -1.
-    distinct:  no two elements are put at the same place, of all programs; then nothing is atomic.
+    combine, start, distinct: as on the CPU (cpu/indexed_scatter.py). Nothing is atomic where places are distinct.
     """
     plan, codegen, name = LaunchPlan(), codegen_target(), kernel_name(name)
-    wide = accumulated_in(out.dtype)
+    wide = out.dtype if combine == "put" else accumulated_in(out.dtype)
     final = StoreTarget(const(0, wide), out, req, ("out", 0))
     target = final
     if wide != out.dtype or (combine != "add" and req == Req.ADD):
         target = plan.temporary(final.root, out.shape, wide)
-    first = const(0 if combine == "add" else -1, wide)
     if target.req != Req.ADD:
-        started = StoreTarget(first, target.spec, Req.WRITE, target.array)
-        plan.launches.append(elementwise_launch(Expression((first,)), [], [started], out.shape, f"{name}_start", codegen))
+        started = StoreTarget(typed_root(start, wide), target.spec, Req.WRITE, target.array)
+        filled = Expression((started.root,), scalars=programs[0].scalars if programs else ())
+        plan.launches.append(elementwise_launch(filled, [], [started], out.shape, f"{name}_start", codegen))
     for p in programs:
         if math.prod(p.shape):
             p = simplify(p, fixed_sizes=False)
-            how = "" if distinct and combine == "add" and target.req != Req.ADD else combine
+            how = "" if combine == "put" or (distinct and combine == "add" and target.req != Req.ADD) else combine
             stored = StoreTarget(p.roots[0], target.spec, target.req, target.array)
             plan.launches.append(_Printer(p, ins, [stored], codegen, how).launch(name))
     if target is not final:
@@ -255,6 +254,7 @@ class _Printer:
         value = self._block(element, BOTH)
         options = f", mask={' & '.join(limits)}" if limits else ""
         if not self.combine:
+            value = convert(value, typed(element), t.spec.dtype)
             return f"tl.store(y{k} + {offset}, {value}{options})"
         return f"tl.atomic_{'add' if self.combine == 'add' else 'max'}(y{k} + {offset}, {value}{options}, sem=\"relaxed\")"
 

@@ -339,7 +339,7 @@ def simplify(p: IndexedProgram, *, fixed_sizes: bool) -> IndexedProgram:
     """Return an equal program with fewer axes and shorter index arithmetic.
 
     Axes that are only read in step with each other become one; divisions of numbers that are never negative become
-    "plain" (value of the node): what `//` and `%` give in every language.
+    "plain" (value of the node): what `//` and `%` give in every language. A "mod" by a number above zero is "positive".
     fixed_sizes: put the sizes in as numbers, and drop what they decide, such as a limit that is never reached.
     """
     p = _merge_axes(_drop_ones(p))
@@ -362,6 +362,8 @@ def _simpler(x: Expr, args: tuple[Expr, ...], ranges: Ranges, fixed: bool) -> Ex
         decided = fixed or all(a.op == CONST for a in args)
         if known is not None and known[0] == known[1] and decided and x.op not in (CONST, LOOP, INDEX, PARAM, ACC):
             return const(known[0], typed(x))
+    if x.op == CAST and args[0].op == CONST:
+        return cast(args[0], typed(x))
     if x.op in ("and", "or"):
         for a, b in (args, args[::-1]):
             if a.op == CONST:
@@ -394,6 +396,8 @@ def _simpler(x: Expr, args: tuple[Expr, ...], ranges: Ranges, fixed: bool) -> Ex
             if low[1] < unit[0] and fixed:
                 return a if x.op == "mod" else const(0, INT64)
             return node(x.op, (a, b), "plain", INT64)
+        if x.op == "mod" and unit is not None and unit[0] > 0:
+            return node(x.op, (a, b), "positive", INT64)
     return made
 
 

@@ -3,17 +3,17 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
-from typing import Any, ClassVar
-
-import numpy as np
+from typing import ClassVar
 
 from ....errors import ParameterError, ShapeError
-from ...declare.operator_property import OperatorProperty, Shapes, assign, gpu_module
+from ...declare.indexed import At, IndexedArray, index_kernel
+from ...declare.operator_property import OperatorProperty, Shapes
 from ...declare.property_op import register_operator
+from ...ir.expr import Expr
+from ...ir.lang import where
 from ...ir.strided import whole
 from ...kernel import KernelFunction
-from ...op import Req, Reqs, Shape, Specs, is_known
+from ...op import Reqs, Shape, Specs, is_known
 from ..tensor.data_movement import Move, move_kernel
 from ..tensor.pick import pick_kernel, put_kernel
 
@@ -64,18 +64,18 @@ class Sequences(OperatorProperty):
         """Return the move from data to the output without lengths."""
         return Move(0, whole, 0, whole)
 
-    def by_length(self, x: Shape, req: Req, target: str, back: bool) -> KernelFunction:
+    def by_length(self, x: Shape, ins: Specs, outs: Specs, reqs: Reqs, target: str, back: bool) -> KernelFunction:
         """Return the kernel for data of shape x with lengths, or its derivative."""
         raise NotImplementedError(self.name)
 
     def forward_kernel(self, ins: Specs, outs: Specs, reqs: Reqs, target: str, train: bool) -> KernelFunction:
         if self.use_sequence_length:
-            return self.by_length(ins[0].shape, reqs[0], target, False)
+            return self.by_length(ins[0].shape, ins, outs, reqs, target, False)
         return move_kernel([self.move()], ins, outs, reqs, target)
 
     def backward_kernel(self, ins: Specs, outs: Specs, reqs: Reqs, target: str, train: bool) -> KernelFunction:
         if self.use_sequence_length:
-            return self.by_length(outs[0].shape, reqs[0], target, True)
+            return self.by_length(outs[0].shape, ins, outs, reqs, target, True)
         move, clear = self.move(), ins[0].size < outs[0].size
         return move_kernel([Move(0, move.put, 0, move.take)], ins, outs, reqs, target, clear=clear)
 
@@ -88,21 +88,15 @@ class SequenceMask(Sequences):
     value: float = 0.0
     axis: int = 0
 
-    def by_length(self, x: Shape, req: Req, target: str, back: bool) -> KernelFunction:
-        lines, value = self.split(x), 0.0 if back else self.value
-        outer, steps, groups, _ = lines
-        if target == "gpu":
-            module = gpu_module("tensor.triton_pick")
-            return lambda run, inputs, outputs: module.mask_steps(run, lines, *inputs, outputs[0], value, add=req == Req.ADD)
+    def by_length(self, x: Shape, ins: Specs, outs: Specs, reqs: Reqs, target: str, back: bool) -> KernelFunction:
+        lines = self.split(x)
 
-        def kernel(run: Any, inputs: Sequence[Any], outputs: Sequence[Any]) -> None:
-            with np.errstate(invalid="ignore"):
-                sizes = inputs[1].reshape(outer, 1, groups, 1).astype(np.int64)
-            keep = (np.arange(steps)[None, :, None, None] < sizes) | (sizes < 0)
-            x = inputs[0].reshape(lines)
-            assign(outputs[0].reshape(lines), req, np.where(keep, x, np.asarray(value).astype(x.dtype)))
+        def element(at: At, x: IndexedArray, lengths: IndexedArray, *, value: Expr) -> Expr:
+            size = lengths[at[0], at[2]].astype("int64")
+            return where((at[1] < size) | (size < 0), x[at], value)
 
-        return kernel
+        return index_kernel(element, ins, outs, reqs, target, self.name, views=[lines, (lines[0], lines[2])], results=[lines],
+                            scalars={"value": 0.0 if back else self.value})
 
 
 @register_operator("SequenceLast")
@@ -123,9 +117,9 @@ class SequenceLast(Sequences):
         last = (slice(None),) * self.axis + (-1,)
         return Move(0, lambda a: a[last], 0, whole)
 
-    def by_length(self, x: Shape, req: Req, target: str, back: bool) -> KernelFunction:
+    def by_length(self, x: Shape, ins: Specs, outs: Specs, reqs: Reqs, target: str, back: bool) -> KernelFunction:
         outer, steps, groups, rest = self.split(x)
-        return (put_kernel if back else pick_kernel)((outer, steps, 1, groups, rest), "last", req, target)
+        return (put_kernel if back else pick_kernel)((outer, steps, 1, groups, rest), "last", ins, outs, reqs, target, self.name)
 
 
 @register_operator("SequenceReverse")
@@ -141,6 +135,7 @@ class SequenceReverse(Sequences):
     def move(self) -> Move:
         return Move(0, lambda a: a[::-1], 0, whole)
 
-    def by_length(self, x: Shape, req: Req, target: str, back: bool) -> KernelFunction:
+    def by_length(self, x: Shape, ins: Specs, outs: Specs, reqs: Reqs, target: str, back: bool) -> KernelFunction:
         outer, steps, groups, rest = self.split(x)
-        return pick_kernel((outer, steps, steps, groups, rest), "reverse", req, target)  # reversing twice changes nothing
+        lines = (outer, steps, steps, groups, rest)
+        return pick_kernel(lines, "reverse", ins, outs, reqs, target, self.name)  # reversing twice changes nothing

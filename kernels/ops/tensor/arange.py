@@ -3,17 +3,20 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
 
-from ....dtype import is_float, to_integer
+from ....dtype import is_float
 from ....errors import ParameterError, ShapeError
-from ...declare.operator_property import Dtypes, KnownShapes, OperatorProperty, Shapes, assign, gpu_module
+from ...declare.indexed import At, IndexedArray, Put, index_kernel, put, scatter_kernel
+from ...declare.operator_property import Dtypes, KnownShapes, OperatorProperty, Shapes
 from ...declare.property_op import register_operator
+from ...ir.expr import Expr
+from ...ir.lang import where
 from ...kernel import DeviceArray, KernelFunction, Run
-from ...op import Req, Reqs, Shape, Specs, merge_shapes
+from ...op import Req, Reqs, Shape, Spec, Specs, merge_shapes
 
 FLOAT32, INT64 = np.dtype(np.float32), np.dtype(np.int64)
 LARGEST = 2**40  # largest number of elements of an array without inputs
@@ -39,15 +42,13 @@ class Ramp(Made):
         raise NotImplementedError(self.name)
 
     def forward_kernel(self, ins: Specs, outs: Specs, reqs: Reqs, target: str, train: bool) -> KernelFunction:
-        (start, step, repeat), n, req = self.line(), outs[0].size, reqs[0]
-        if target == "gpu":
-            module = gpu_module("tensor.triton_init")
-            return lambda run, inputs, outputs: module.ramp(run, outputs[0], start, step, repeat, add=req == Req.ADD)
+        first, slope, repeat = self.line()
 
-        def kernel(run: Any, inputs: Sequence[Any], outputs: Sequence[Any]) -> None:
-            assign(outputs[0], req, start + step * (np.arange(n) // repeat))
+        def element(at: At, *, start: Expr, step: Expr) -> Expr:
+            i = at[0] // repeat
+            return start + step * (i.astype("float64") if isinstance(slope, float) else i)
 
-        return kernel
+        return index_kernel(element, ins, outs, reqs, target, self.name, scalars={"start": first, "step": slope})
 
 
 def indices(n: int, target: str) -> Callable[[Run], DeviceArray]:
@@ -56,9 +57,11 @@ def indices(n: int, target: str) -> Callable[[Run], DeviceArray]:
         found = np.arange(n, dtype=np.int32)
         return lambda run: found
 
+    count = index_kernel(lambda at: at[0], [], [Spec((n,), np.dtype(np.int32))], [Req.WRITE], target, "indices")
+
     def made(run: Run) -> DeviceArray:
         y = run.workspace((n,), np.int32)
-        gpu_module("tensor.triton_init").ramp(run, y, 0, 1, 1, add=False)
+        count(run, [], [y])
         return y
 
     return made
@@ -146,12 +149,10 @@ class Eye(Made):
         return [], [(self.N, self.M or self.N)], []
 
     def forward_kernel(self, ins: Specs, outs: Specs, reqs: Reqs, target: str, train: bool) -> KernelFunction:
-        (n, m), k, req = outs[0].shape, self.k, reqs[0]
-        if target == "gpu":
-            module = gpu_module("tensor.triton_init")
-            return lambda run, inputs, outputs: module.diagonal(run, outputs[0], m, k, add=req == Req.ADD)
-        k = min(max(k, -n), m)
-        return lambda run, inputs, outputs: assign(outputs[0], req, np.eye(n, m, k))
+        (n, m), row, column = outs[0].shape, max(-self.k, 0), max(self.k, 0)
+        count = max(0, min(n - row, m - column))
+        return scatter_kernel(lambda at: put(1, at[0] + row, at[0] + column), (count,), ins, outs, reqs, target, self.name,
+                              combine="put")
 
 
 @register_operator("one_hot")
@@ -184,25 +185,14 @@ class OneHot(OperatorProperty):
         return [x], [y], []
 
     def forward_kernel(self, ins: Specs, outs: Specs, reqs: Reqs, target: str, train: bool) -> KernelFunction:
-        depth, req, on, off = self.depth, reqs[0], self.on_value, self.off_value
-        if not is_float(self.dtype):
-            on, off = float(to_integer(on, self.dtype)), float(to_integer(off, self.dtype))
-        if target == "gpu":
-            module = gpu_module("tensor.triton_init")
-            return lambda run, inputs, outputs: module.one_hot(run, inputs[0], outputs[0], depth, on, off, add=req == Req.ADD)
+        n, depth = ins[0].size, self.depth
 
-        def kernel(run: Any, inputs: Sequence[Any], outputs: Sequence[Any]) -> None:
-            with np.errstate(invalid="ignore"):
-                at = inputs[0].reshape(-1).astype(np.int64)
-            y = outputs[0].reshape(-1, depth)
-            if req == Req.ADD:
-                assign(y, req, np.where(at[:, None] == np.arange(depth), on, off))
-                return
-            y.fill(off)
-            rows = np.flatnonzero((at >= 0) & (at < depth))
-            y[rows, at[rows]] = on
+        def element(at: At, indices: IndexedArray, *, on: Expr, off: Expr) -> Put:
+            i = indices[at].astype("int64")
+            return put(on, *at, i, inside=(i >= 0) & (i < depth))
 
-        return kernel
+        return scatter_kernel(element, (n,), ins, outs, reqs, target, self.name, views=[(n,)], results=[(n, depth)],
+                              scalars={"on": self.on_value, "off": self.off_value}, combine="put", start="off")
 
 
 class Measured(OperatorProperty):
@@ -222,11 +212,15 @@ class Measured(OperatorProperty):
         return [(len(self.numbers(x)),)]
 
     def forward_kernel(self, ins: Specs, outs: Specs, reqs: Reqs, target: str, train: bool) -> KernelFunction:
-        numbers, req = self.numbers(ins[0].shape), reqs[0]
-        if target == "gpu":
-            module = gpu_module("tensor.triton_init")
-            return lambda run, inputs, outputs: module.values(run, outputs[0], numbers, add=req == Req.ADD)
-        return lambda run, inputs, outputs: assign(outputs[0], req, np.array(numbers, np.int64))
+        numbers = {f"number{i}": n for i, n in enumerate(self.numbers(ins[0].shape))}
+
+        def element(at: At, data: IndexedArray, **numbers: Expr) -> Any:
+            found: Any = 0
+            for i, n in enumerate(numbers.values()):
+                found = where(at[0] == i, n, found)
+            return found
+
+        return index_kernel(element, ins, outs, reqs, target, self.name, scalars=numbers)
 
 
 @register_operator("shape_array")

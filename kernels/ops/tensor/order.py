@@ -15,7 +15,7 @@ from ...declare.property_op import register_operator
 from ...gpu import copy
 from ...ir.strided import layout
 from ...kernel import NOTHING, KernelFunction
-from ...op import Req, Reqs, Specs
+from ...op import Req, Reqs, Spec, Specs
 from ...params import Param, parse_value
 from .data_movement import convert
 from .pick import pick_kernel, put_kernel
@@ -126,7 +126,8 @@ class Ordered(OperatorProperty):
                     add(run, chosen, outputs[0])
 
             return choose
-        take = pick_kernel((outer, n, k, inner, 1), "clip", reqs[0], "gpu")
+        read = [Spec((outer, n, inner), outs[0].dtype), Spec((outer, k, inner), INT64)]
+        take = pick_kernel((outer, n, k, inner, 1), "clip", read, outs[:1], reqs[:1], "gpu", self.name)
 
         def kernel(run: Any, inputs: Sequence[Any], outputs: Sequence[Any]) -> None:
             direct = reqs[-1] in (Req.WRITE, Req.INPLACE)
@@ -141,7 +142,7 @@ class Ordered(OperatorProperty):
 
     def backward_kernel(self, ins: Specs, outs: Specs, reqs: Reqs, target: str, train: bool) -> KernelFunction:
         outer, n, inner = lines_of(self.name, self.axis, outs[0].shape)
-        return put_kernel((outer, n, self.count(n), inner, 1), "clip", reqs[0], target)
+        return put_kernel((outer, n, self.count(n), inner, 1), "clip", ins, outs, reqs, target, self.name)
 
 
 @register_operator("sort")

@@ -3,78 +3,68 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
-from typing import Any, ClassVar, Literal
+from typing import ClassVar, Literal
 
 import numpy as np
 
 from ....errors import DTypeError, ShapeError
-from ...declare.operator_property import Dtypes, OperatorProperty, Shapes, assign, gpu_module
+from ...declare.indexed import At, IndexedArray, Put, index_kernel, put, scatter_kernel
+from ...declare.operator_property import Dtypes, OperatorProperty, Shapes
 from ...declare.property_op import register_operator
-from ...kernel import NOTHING, KernelFunction
-from ...op import Req, Reqs, Shape, Specs, is_known, merge_shapes
-from .data_movement import fill
+from ...ir.expr import Expr
+from ...ir.lang import maximum, minimum, where
+from ...kernel import KernelFunction
+from ...op import Reqs, Shape, Specs, is_known, merge_shapes
 from .reshape import check_axis, lines_of
 
 INT32 = np.dtype(np.int32)
 
 
-def places(given: np.ndarray, n: int, m: int, how: str) -> np.ndarray:
-    """Return given [outer, m, groups] as indices below n, int64, truncated.
+Lines = tuple[int, int, int, int, int]  # outer, n, m, groups, rest
 
-    how: "clip" or "wrap" indices out of range; "last": subtract one, then clip; "reverse": given [outer, 1, groups] is the
+
+def _place(index: IndexedArray, at: At, n: Expr, how: str) -> Expr:
+    """Return the index below n that element at = (outer, j, group, rest) is picked at.
+
+    how: "clip" or "wrap" indices out of range; "last": subtract one, then clip; "reverse": index [outer, 1, groups] is the
     number of reversed steps of the m = n.
     """
-    with np.errstate(invalid="ignore"):
-        at = given.astype(np.int64)
+    o, j, g, _ = at
     if how == "reverse":
-        count, step = np.minimum(at, n), np.arange(n)[None, :, None]
-        return np.where(step < count, count - 1 - step, step)
-    return at % n if how == "wrap" else np.clip(at - 1 if how == "last" else at, 0, n - 1)
+        count = minimum(index[o, 0, g].astype("int64"), n)
+        return where(j < count, count - 1 - j, j)
+    i = index[o, j, g].astype("int64")
+    return i % n if how == "wrap" else minimum(maximum(i - 1 if how == "last" else i, 0), n - 1)
 
 
-def pick_kernel(lines: tuple[int, int, int, int, int], how: str, req: Req, target: str) -> KernelFunction:
+def _views(lines: Lines, how: str) -> tuple[Shape, Shape, Shape]:
+    """Return the shapes of what is picked from, of the indices, and of what is picked."""
+    outer, n, m, groups, rest = lines
+    return (outer, n, groups, rest), (outer, 1 if how == "reverse" else m, groups), (outer, m, groups, rest)
+
+
+def pick_kernel(lines: Lines, how: str, ins: Specs, outs: Specs, reqs: Reqs, target: str, name: str) -> KernelFunction:
     """Return the kernel (x, index) -> y: y [outer, m, groups, rest] = x [outer, n, groups, rest] at index."""
-    outer, n, m, groups, rest = lines
-    if req == Req.NULL or not outer * m * groups * rest:
-        return NOTHING
-    if target == "gpu":
-        module = gpu_module("tensor.triton_pick")
-        return lambda run, inputs, outputs: module.pick(run, lines, *inputs, outputs[0], how, add=req == Req.ADD)
+    x, index, y = _views(lines, how)
 
-    def kernel(run: Any, inputs: Sequence[Any], outputs: Sequence[Any]) -> None:
-        at = places(inputs[1].reshape(outer, -1, groups), n, m, how)[..., None]
-        found = np.take_along_axis(inputs[0].reshape(outer, n, groups, rest), at, axis=1)
-        assign(outputs[0].reshape(found.shape), req, found)
+    def element(at: At, x: IndexedArray, index: IndexedArray) -> Expr:
+        return x[at[0], _place(index, at, x.shape[1], how), at[2], at[3]]
 
-    return kernel
+    return index_kernel(element, ins, outs, reqs, target, name, views=[x, index], results=[y])
 
 
-def put_kernel(lines: tuple[int, int, int, int, int], how: str, req: Req, target: str) -> KernelFunction:
-    """Return the kernel (dy, index) -> dx, the derivative of pick_kernel: dy at index, zero elsewhere."""
-    outer, n, m, groups, rest = lines
-    if req == Req.NULL or not outer * n * groups * rest:
-        return NOTHING
-    if target == "gpu":
-        module = gpu_module("tensor.triton_pick")
+def put_kernel(lines: Lines, how: str, ins: Specs, outs: Specs, reqs: Reqs, target: str, name: str) -> KernelFunction:
+    """Return the kernel (dy, index) -> dx, the derivative of pick_kernel: dy at index, zero elsewhere.
 
-        def kernel_gpu(run: Any, inputs: Sequence[Any], outputs: Sequence[Any]) -> None:
-            if req != Req.ADD:
-                fill(run, outputs[0], 0)
-            module.pick(run, lines, *inputs, outputs[0], how, put=True, add=req == Req.ADD)
+    No index appears twice in a line.
+    """
+    x, index, y = _views(lines, how)
 
-        return kernel_gpu
+    def element(at: At, dy: IndexedArray, index: IndexedArray, *, n: Expr) -> Put:
+        return put(dy[at], at[0], _place(index, at, n, how), at[2], at[3])
 
-    def kernel(run: Any, inputs: Sequence[Any], outputs: Sequence[Any]) -> None:
-        dx, dy = outputs[0].reshape(outer, n, groups, rest), inputs[0].reshape(outer, m, groups, rest)
-        at = places(inputs[1].reshape(outer, -1, groups), n, m, how)[..., None]
-        if req == Req.ADD:
-            dy = dy + np.take_along_axis(dx, at, axis=1)
-        else:
-            dx.fill(0)
-        np.put_along_axis(dx, at, dy, axis=1)
-
-    return kernel
+    return scatter_kernel(element, y, ins, outs, reqs, target, name, views=[y, index], results=[x], distinct=True,
+                          scalars={"n": lines[1]})
 
 
 class PickedAlong(OperatorProperty):
@@ -92,10 +82,10 @@ class PickedAlong(OperatorProperty):
         raise NotImplementedError(self.name)
 
     def forward_kernel(self, ins: Specs, outs: Specs, reqs: Reqs, target: str, train: bool) -> KernelFunction:
-        return pick_kernel(self.lines(ins[0].shape), self.mode, reqs[0], target)
+        return pick_kernel(self.lines(ins[0].shape), self.mode, ins, outs, reqs, target, self.name)
 
     def backward_kernel(self, ins: Specs, outs: Specs, reqs: Reqs, target: str, train: bool) -> KernelFunction:
-        return put_kernel(self.lines(outs[0].shape), self.mode, reqs[0], target)
+        return put_kernel(self.lines(outs[0].shape), self.mode, ins, outs, reqs, target, self.name)
 
 
 @register_operator("pick", aliases=("choose_element_0index",))
