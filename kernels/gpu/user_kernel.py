@@ -19,7 +19,6 @@ import math
 import re
 import textwrap
 import threading
-import weakref
 from collections.abc import Callable, Iterator, Sequence
 from types import FunctionType, ModuleType
 from typing import Any
@@ -32,11 +31,21 @@ from .launch import launch as launch_kernel
 from .load import HEADER, INTERPRET
 from .source import KernelSource, Name, tl, triton
 
-_kernels: weakref.WeakKeyDictionary[FunctionType, KernelSource] = weakref.WeakKeyDictionary()
+_KERNEL = "__tritium_kernel__"  # the attribute of a function that holds what jit made of it
+
+
+class UserKernel(KernelSource):
+    """A kernel that `jit` made. defaults: the values of parameters that a launch may leave out."""
+
+    def __init__(self, fn: FunctionType, kinds: dict[str, str]):
+        super().__init__(fn.__name__, lambda: HEADER + "\n\n\n".join(_texts(fn).values()) + "\n", kinds)
+        self.fn = fn
+        declared = inspect.signature(fn).parameters.values()
+        self.defaults = {p.name: p.default for p in declared if p.default is not inspect.Parameter.empty}
 
 
 # ---- from a function to text -----------------------------------------------------------------------------------------
-def jit(fn: Any) -> KernelSource:
+def jit(fn: Any) -> UserKernel:
     """Make a Triton kernel of a Python function, for `launch`: a decorator, instead of triton.jit.
 
     Parameters stand in this order: arrays, numbers, constexprs (annotated tl.constexpr). An int is 32 bits wide, or 64 where it
@@ -47,11 +56,11 @@ def jit(fn: Any) -> KernelSource:
     Raises:  OperatorError for parameters in another order. At the first launch, for a body that uses anything else of its module.
     """
     function = fn if isinstance(fn, FunctionType) else getattr(fn, "fn", None)
-    if isinstance(fn, KernelSource):
+    if isinstance(fn, UserKernel):
         return fn
     if not isinstance(function, FunctionType):
         raise OperatorError(f"jit: got {type(fn).__name__}, not a function. Decorate the function of a kernel with it.")
-    kernel = _kernels.get(function)
+    kernel: UserKernel | None = getattr(function, _KERNEL, None)
     if kernel is None:
         kinds = {p: _kind(function.__annotations__.get(p, "")) for p in inspect.signature(function).parameters}
         order = [kind == "constexpr" for kind in kinds.values()]
@@ -59,9 +68,8 @@ def jit(fn: Any) -> KernelSource:
             late = [p for p in kinds if kinds[p] != "constexpr"][-1]
             raise OperatorError(f"{function.__name__}: {late} stands behind a constexpr. Put arrays first, then numbers, then "
                                 f"constexprs.")
-        kernel = KernelSource(function.__name__, lambda: HEADER + "\n\n\n".join(_texts(function).values()) + "\n", kinds)
-        kernel.fn = function
-        _kernels[function] = kernel
+        kernel = UserKernel(function, kinds)
+        setattr(function, _KERNEL, kernel)
     return kernel
 
 
@@ -248,7 +256,7 @@ def launch(kernel: Any, grid: int | Sequence[int] | Callable[[dict[str, Any]], S
                   workspace=run.workspace, **constexprs)
 
 
-def _bind(source: KernelSource, args: Sequence[Any], named: dict[str, Any]) -> dict[str, Any]:
+def _bind(source: UserKernel, args: Sequence[Any], named: dict[str, Any]) -> dict[str, Any]:
     """Return the values of all parameters, in their order."""
     names = ", ".join(source.arg_names)
     if len(args) > len(source.arg_names):
@@ -260,8 +268,7 @@ def _bind(source: KernelSource, args: Sequence[Any], named: dict[str, Any]) -> d
         if p in values:
             raise ParameterError(f"{source.name}: parameter {p!r} is given twice.")
         values[p] = value
-    declared = inspect.signature(source.fn).parameters.values()
-    defaults = {p.name: p.default for p in declared if p.default is not inspect.Parameter.empty}
+    defaults = source.defaults
     missing = [p for p in source.arg_names if p not in values and p not in defaults]
     if missing:
         raise ParameterError(f"{source.name}: {', '.join(missing)} {'is' if len(missing) == 1 else 'are'} missing. "

@@ -1,10 +1,12 @@
 """jit and launch: a user's own Triton kernel, as text, interpreted and compiled. Oracle: NumPy."""
 
+import gc
 import importlib.util
 import math
 import os
 import subprocess
 import sys
+import weakref
 from pathlib import Path
 
 import numpy as np
@@ -175,6 +177,19 @@ def test_text_does_not_depend_on_how_triton_is_called():
         language.store(y + at, value * factor, at < n)
 
     assert affine.source == globals()["affine"].source
+
+
+def test_a_kernel_that_is_defined_again_and_again_is_forgotten():
+    def define():
+        @jit
+        def local(x):
+            tl.store(x, 1.0)
+
+        return weakref.ref(local.fn)
+
+    made = [define() for _ in range(3)]
+    gc.collect()
+    assert [ref() for ref in made] == [None] * 3
 
 
 @pytest.mark.parametrize("target", [80, 90, 100])
