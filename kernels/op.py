@@ -23,6 +23,7 @@ from .params import Param, Params, parse_params
 if TYPE_CHECKING:
     from .configs.key import Config, Key
     from .ir.body import Body
+    from .ir.combine import Combine
     from .ir.draws import Draw
     from .ir.expr import Expr
 
@@ -91,7 +92,7 @@ class Expression:
 
     outputs:  one root per output of the op.
     kind:     "elementwise", or "row" if there are "reduce" nodes (over the last axis of the full shape).
-    combine:  how outputs smaller than the full shape are folded: "add", "maximum", "minimum" or "mul".
+    combine:  how outputs smaller than the full shape are folded: "add", "maximum", "minimum", "mul", or a user's function.
     states:   pairs (output, input): that root is stored into that input instead of an output array.
     scalars:  names of the run-time scalars, in the order in which `scalars=` hands their values to the kernel.
     draws:    the draws of random numbers, in the order of their sites; the kernel takes `random=` if there are any.
@@ -99,7 +100,7 @@ class Expression:
 
     outputs: tuple[Expr, ...]
     kind: str = "elementwise"
-    combine: str = "add"
+    combine: str | Combine = "add"
     states: tuple[tuple[int, int], ...] = ()
     scalars: tuple[str, ...] = ()
     draws: tuple[Draw, ...] = ()

@@ -22,6 +22,7 @@ from ...dtype import cast_into, is_float, is_half, to_integer
 from ..configs import active as active_configs
 from ..configs.key import Key, key
 from ..ir.coalesce import BroadcastLayout, full_shape, merge
+from ..ir.combine import fold
 from ..ir.draws import PlacedDraw, as_inputs
 from ..ir.expr import BOOL, CAST, CONST, LOAD, PARAM, REDUCE, Expr, cost, identity, resolve_weak_dtype, topological, typed
 from ..ir.primitives import PRIMITIVES
@@ -139,7 +140,7 @@ def numpy_kernel(e: Expression, ins: Specs, outs: Specs, reqs: Reqs, *, name: st
             result = np.empty(shapes[n_in + t], printed.root_dtypes[t])
             with np.errstate(all="ignore"):
                 for place, numbers in places[t]:  # which are fixed, and so are the bits
-                    np.copyto(result[place], combined(_COMBINE[e.combine], [parts[i][k] for i in numbers]), casting="unsafe")
+                    np.copyto(result[place], combined(printed.combining(t), [parts[i][k] for i in numbers]), casting="unsafe")
                 printed.fold_store(t)(stored[t], result)
 
     return Kernel(tiled)
@@ -251,6 +252,9 @@ class _TilePrinter:
 
     def compile(self) -> Callable[..., Any]:
         scope: dict[str, Any] = _SCOPE | {f"d_{d.name}": d for d in self.root_dtypes if d.kind in "iub"}
+        if not isinstance(self.combine, str) and any(self.folded):
+            functions = {d: self.combine.on_arrays(d) for d in self.root_dtypes}
+            scope["fold"] = lambda values, axes: fold(functions[values.dtype], values, axes)
         with np.errstate(all="ignore"):  # a constant may round to infinity
             scope |= {name: np.array(float.fromhex(value), d) for (value, d), name in self.constants.items()}
             exec(compile(self.text, f"<tritium {self.name}>", "exec"), scope)  # our own text, printed from the graph
@@ -261,6 +265,10 @@ class _TilePrinter:
         """Return the text of the function, preceded by the constant arrays that it reads."""
         return "".join(f"{name} = np.array({float.fromhex(value)!r}, '{d.name}')\n"
                        for (value, d), name in self.constants.items()) + self.text
+
+    def combining(self, t: int) -> Callable[[np.ndarray, np.ndarray], np.ndarray]:
+        """Return the function that combines two parts of target t."""
+        return _COMBINE[self.combine] if isinstance(self.combine, str) else self.combine.on_arrays(self.root_dtypes[t])
 
     def fold_store(self, t: int) -> Callable[[np.ndarray, np.ndarray], None]:
         """Stores the folded value of target t by its request."""
@@ -345,6 +353,9 @@ class _TilePrinter:
                 if lacks or (by_row[at] and axes[-1] == len(self.layout.dims) - 1):
                     value = f"np.broadcast_to({value}, np.broadcast_shapes({whole}))"  # else too few elements would be folded
                 arguments = f"{value}, axis={axes}, keepdims=True{self._wide(root)}"
+                if not isinstance(self.combine, str):
+                    folded.append(f"fold(np.asarray({value}), {axes})")
+                    continue
                 folded.append(f"total({value}, {axes})" if self.combine == "add" and root.dtype != BOOL else
                               f"np.{_COMBINE[self.combine].__name__}.reduce({arguments})")
             elif self.reqs[self.targets[t]] == Req.ADD:

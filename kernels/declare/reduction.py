@@ -116,6 +116,8 @@ class ReductionOp(SimpleOp):
         if kept == x.shape and x.size:  # one element each: nothing to fold, but the last step is still to do
             root = e.outputs[0] if self.finish is None else as_expr(self.finish(e.outputs[0], count))
             return Body((root,), (x.shape,), (kept,), x.shape)
+        if not isinstance(self.combine, str):
+            return Refusal(f"{self.name} folds by a function of its own")
         kind = _ROW_KINDS.get(self.combine)
         if kind is not None and len(kept) > 1 and kept == by_row(x.shape) and x.shape[-1] <= LONGEST_ROW \
                 and is_float(x.dtype) and x.size:
@@ -263,6 +265,9 @@ def _derived_spread(op: ReductionOp, p: Params) -> Gradient | None:
 
     Of equal extremes each gets the whole derivative. A product without one factor is that of the others, also at zero.
     """
+    if not isinstance(op.combine, str):
+        raise OperatorError(f"{op.name}: the derivative of a fold by a function of its own is not derived. Declare it with "
+                            f"@{op.name}.gradient, or say differentiable=False.")
     product = op.combine == "mul"
     folds = [FoldOp(op, "mul", lambda b: where(b == 0, 1, b)), FoldOp(op, "add", lambda b: where(b == 0, 1, 0))] if product \
         else [FoldOp(op, op.combine, lambda b: b)]
@@ -305,10 +310,11 @@ def _derived_spread(op: ReductionOp, p: Params) -> Gradient | None:
     return Gradient(ReductionGradOp(op, needs, body, keywords, [folds[i] for kind, i in read if kind == "fold"]), needs, (0,))
 
 
-def reduction(body: Callable[..., Any] | None = None, *, combine: str, **options: Any) -> Any:
+def reduction(body: Callable[..., Any] | None = None, *, combine: Any, **options: Any) -> Any:
     """Declare a reduction: the body gives what each element contributes, combine folds them.
 
-    combine:  "add", "mul", "maximum" or "minimum".
+    combine:  "add", "mul", "maximum", "minimum", or an associative and commutative function of two traced values, with
+    identity: the value that changes no other. Its derivative is not derived.
     finish:   finish(folded, count) -> the result from the folded value; count is how many elements were folded.
     Other options as in simple_op. A gradient body gets dy (and y) spread along the folded axes, x as it is, and may ask
     for the keyword `count`.

@@ -27,6 +27,7 @@ from ...dtype import as_dtype, float32, float64
 from ...errors import DTypeError, OperatorError
 from .. import op as registry
 from ..ir.coalesce import full_shape
+from ..ir.combine import combine_of
 from ..ir.draws import recording, total
 from ..ir.expr import LOAD, PARAM, Expr, Operand, as_expr, caller, load, param
 from ..ir.primitives import PRIMITIVES
@@ -42,7 +43,6 @@ Array = typing.Annotated[Any, "array"]
 Scalar = typing.Annotated[float, "scalar"]
 Ints = typing.Annotated[tuple[int, ...], "shape"]
 Axes = typing.Annotated[tuple[int, ...] | None, "shape"]
-COMBINES = ("add", "mul", "maximum", "minimum")
 _RULE = "The result's shape, which the shape rule answered, has 1 on the axes that are folded."
 
 
@@ -53,7 +53,7 @@ class SimpleOp(TracedOp):
                  broadcast: bool = False, states: Sequence[str] = (), free: Sequence[str] = (),
                  differentiable: bool = True, doc: str = "", params: Sequence[Param] = (),
                  shape: Callable[..., Any] | None = None, dtype: Any = None, outputs: Sequence[str] = (),
-                 combine: str = "add", inplace: bool | None = None):
+                 combine: Any = "add", identity: float | None = None, inplace: bool | None = None):
         super().__init__()
         self.body, self.name, self.aliases = body, name or body.__name__, tuple(aliases)
         self.doc = inspect.cleandoc(doc or body.__doc__ or "")
@@ -63,9 +63,7 @@ class SimpleOp(TracedOp):
         self.input_names, declared = signature(self.name, body)
         self.params = tuple(params) or declared
         self.__doc__ = "\n".join([self.doc or f"The operator {self.name}.", "", *map(describe, self.params)]).rstrip()
-        if combine not in COMBINES:
-            raise OperatorError(f"{self.name}: combine={combine!r} is none of {', '.join(COMBINES)}.")
-        self.combine, self.folds = combine, shape is not None
+        self.combine, self.folds = combine_of(self.name, combine, identity), shape is not None
         if isinstance(outputs, str) or len(set(outputs)) != len(outputs) or not all(str(o).isidentifier() for o in outputs):
             raise OperatorError(f"{self.name}: outputs={outputs!r} is not a tuple of different names.")
         self._shown = tuple(outputs)
@@ -366,7 +364,8 @@ def simple_op(body: Callable[..., Any] | None = None, **options: Any) -> Any:
                      result (rules.py). Where that is smaller than what the inputs broadcast to, combine folds the elements.
     dtype:           the same for dtypes; or the result's dtype, or one for each result, None for that of the inputs.
     outputs:         the names of the results, if the body returns several; otherwise output0, output1, …
-    combine:         "add", "mul", "maximum" or "minimum".
+    combine:         "add", "mul", "maximum", "minimum", or an associative and commutative function of two traced values.
+    identity:        of such a function: the value that changes no other.
     inplace:         False: the result never takes the memory of an input. True: it may though there is a shape rule.
     replace:         take a name even from one of the framework's operators, or one declared in another module. An operator
                      declared in the same module is replaced without (a notebook cell run again). Nothing the framework calls

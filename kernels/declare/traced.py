@@ -17,6 +17,7 @@ from ..cpu.c_printer import program as c_program
 from ..cpu.numpy_printer import numpy_kernel, numpy_source
 from ..ir.body import Body, expression_body, formula_body
 from ..ir.coalesce import full_shape
+from ..ir.combine import Combine
 from ..ir.differentiate import derive, in_terms_of_output
 from ..ir.draws import recording
 from ..ir.expr import (
@@ -51,7 +52,7 @@ class TracedOp(Op):
     nonblocking = capturable = True
     drops_hidden_at_inference = True  # what only backward reads: draws
     broadcast = False  # False: all inputs have one shape. True: they broadcast, NumPy's rule
-    combine = "add"
+    combine: str | Combine = "add"
     folds = False  # True if an output may be smaller than what its inputs broadcast to, and is folded by combine
 
     def __init__(self) -> None:
@@ -257,9 +258,10 @@ def derived_gradient(op: TracedOp, p: Params) -> Gradient | None:
     """Gradient of op worked out from its expression: needs the fewest arrays that will do; None if nothing depends."""
     n, m = len(op.arguments(p)), op.visible_outputs(p)
     folds = op.folds and op.combine != "add"
-    if op.folds and op.combine == "mul":
-        raise OperatorError(f"{op.name}: the derivative of a product of all elements is not derived. Declare it with "
-                            f"@{op.name}.gradient, or say differentiable=False.")
+    if op.folds and op.combine not in ("add", "maximum", "minimum"):
+        what = "a product of all elements" if op.combine == "mul" else "a fold by a function of its own"
+        raise OperatorError(f"{op.name}: the derivative of {what} is not derived. Declare it with @{op.name}.gradient, or say "
+                            f"differentiable=False.")
 
     def work(q: Params, dtypes: Sequence[np.dtype], by_output: bool) -> list[Expr | None]:
         """Derivatives by all inputs, over loads numbered: inputs 0..n-1, dy n..n+m-1, y n+m..n+2m-1, draws n+2m..

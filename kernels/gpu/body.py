@@ -135,6 +135,7 @@ class KernelBody:
         self.number = {id(x): i for i, x in enumerate(order)}
         self.used_scalars: dict[tuple[str, str], str] = {}  # (name, kind) -> parameter
         self.leaves: dict[int, str] = {}
+        self.functions = ""  # the text of device functions that the kernel calls, beside the helpers
         self.prologue: list[str] = []
         for x in order:
             if x.op == PARAM:
@@ -187,7 +188,7 @@ class KernelBody:
         if self.draws:
             lines = ["if HELD:  # a captured launch: its arguments are fixed, but device memory may change",
                      "    seed = tl.load(held)", "    offset += tl.load(held + 1)", *lines]
-        kernel = kernel_of(kernel_text(name, parameters, [*self.prologue, *lines], list(sizes), codegen), name)
+        kernel = kernel_of(kernel_text(name, parameters, [*self.prologue, *lines], list(sizes), codegen, self.functions), name)
         scalars = [(self.scalar_names.index(scalar), kind) for scalar, kind in self.used_scalars]
         return KernelLaunch(kernel, list(arrays.values()), sizes, scalars, grid, blocks, num_warps, bool(self.draws))
 
@@ -297,11 +298,11 @@ def typed_root(root: Expr, dtype: np.dtype) -> Expr:
 
 
 def kernel_text(name: str, parameters: Sequence[str], lines: Sequence[str], unspecialised: Sequence[str],
-                codegen: CodegenTarget) -> str:
-    """Return a complete file: header, the device functions it needs, and the kernel."""
+                codegen: CodegenTarget, functions: str = "") -> str:
+    """Return a complete file: header, the device functions it needs, and the kernel. functions: the text of others."""
     decorator = f"@triton.jit(do_not_specialize={list(unspecialised)!r})" if unspecialised else "@triton.jit"
     body = "\n".join("    " + line for line in lines)
-    text = f"{decorator}\ndef {name}({', '.join(parameters)}):\n{body}\n"
+    text = f"{functions}{decorator}\ndef {name}({', '.join(parameters)}):\n{body}\n"
     return HEADER + helpers_for(text, interpreted=codegen.interpreted) + text
 
 

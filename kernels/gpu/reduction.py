@@ -16,6 +16,7 @@ from ...integers import cdiv, next_power_of_2
 from ..configs import active as active_configs
 from ..configs.key import Key, key
 from ..ir.coalesce import BroadcastLayout, merge
+from ..ir.combine import Combine
 from ..ir.draws import PlacedDraw
 from ..ir.expr import BOOL, Expr, identity, load, loads, topological, typed
 from ..op import Expression, Shape, Spec, Specs
@@ -65,7 +66,7 @@ def reduction_launches(plan: LaunchPlan, e: Expression, ins: Specs, t: StoreTarg
     m = math.prod(layout.dims[a] for a in kept)
     r = math.prod(layout.dims[a] for a in reduced)
     inner = bool(reduced) and reduced[-1] == len(layout.dims) - 1
-    block_m, block_r = _tile(m, r, inner, codegen)
+    block_m, block_r = _tile(m, r, inner, codegen, 2048 if isinstance(e.combine, str) else 512)
     warps = 4
     if split is None and not codegen.interpreted and active_configs.active():
         widest = max((ins[i].dtype for i in used), key=lambda d: d.itemsize, default=t.spec.dtype)
@@ -104,9 +105,9 @@ def _accumulator(root: Expr) -> np.dtype:
     return _INT32 if dtype == BOOL or (dtype.kind in "iu" and dtype.itemsize < 4) else dtype
 
 
-def _tile(m: int, r: int, inner: bool, codegen: CodegenTarget) -> tuple[int, int]:
-    """Block sizes along m and r: wide along the contiguous one."""
-    total = max(16, codegen.block(max(1, m) * max(1, r), 2048))
+def _tile(m: int, r: int, inner: bool, codegen: CodegenTarget, most: int) -> tuple[int, int]:
+    """Block sizes along m and r: wide along the contiguous one; of at most so many elements, compiled."""
+    total = max(16, codegen.block(max(1, m) * max(1, r), most))
     if inner:
         block_r = min(next_power_of_2(r), total)
         return min(next_power_of_2(m), max(1, total // block_r)), block_r
@@ -147,7 +148,10 @@ class _Reduction:
             mask = ", mask=m_inside" if self._has(i, self.kept) and not self.inner else ""
             lines.append(f"v{i} = {self.body.read(i, self._offset(i), mask)}")
         lines += ["for r0 in range(start, whole, BLOCK_R):", *indent(self._block("r0", False, fixed))]
-        lines += ["if whole < stop:", *indent(self._block("whole", True, fixed)), *self._finish()]
+        lines += ["if whole < stop:", *indent(self._block("whole", True, fixed))]
+        lines += [*self._finish(blocks["BLOCK_R"], codegen.interpreted)]
+        if not isinstance(self.e.combine, str):
+            self.body.functions = self._combine_function(self.e.combine)
         return self.body.launch(name, lines, self.used, [self.t], sizes, grid, blocks, warps, codegen,
                                 wide=sizes if self.wide else (), source=source)
 
@@ -184,9 +188,36 @@ class _Reduction:
         value = convert(names[id(self.t.root)], self.t.dtype, self.accumulator)
         if partial:
             value = f"tl.where(r_inside, {value}, {self.zero})"
-        return [*lines, f"acc = {_COMBINE[self.e.combine].format(v=value)}"]
+        combine = self.e.combine
+        text = _COMBINE[combine].format(v=value) if isinstance(combine, str) else f"_combine(acc, {value})"
+        return [*lines, f"acc = {text}"]
 
-    def _finish(self) -> list[str]:
+    def _combine_function(self, combine: Combine) -> str:
+        """Return the text of the device function _combine(a, b)."""
+        root = combine.root(self.accumulator)
+        body = KernelBody([root], topological([root]), [self.accumulator] * 2, ())
+        names: dict[int, str] = {}
+        lines = [*body.prologue, *body.lines([root], names, lambda i: "ab"[i]), f"return {names[id(root)]}"]
+        return "\n".join(["@triton.jit", "def _combine(a, b):", *indent(lines)]) + "\n\n\n"
+
+    def _folded_block(self, block_r: int, interpreted: bool) -> list[str]:
+        """Return the lines that fold a block by the user's function.
+
+        The interpreter calls the function of tl.reduce once per element: there halves of the block are combined instead.
+        """
+        if not interpreted:
+            return [f"result = tl.reduce(acc, {1 if self.inner else 0}, _combine, keep_dims=True)"]
+        lines = [] if self.inner else ["acc = tl.trans(acc)"]
+        while block_r > 1:
+            block_r //= 2
+            lines += [f"left, right = tl.split(tl.reshape(acc, (BLOCK_M, {block_r}, 2)))", "acc = _combine(left, right)"]
+        return [*lines, "result = acc" if self.inner else "result = tl.trans(acc)"]
+
+    def _finish(self, block_r: int, interpreted: bool) -> list[str]:
+        pointer = "y0 + tl.program_id(1).to(tl.int64) * M + m"  # one row of results per part
+        stored = store("result", self.accumulator, self.t.spec, self.t.req, pointer, ", mask=m_inside")
+        if not isinstance(self.e.combine, str):
+            return [*self._folded_block(block_r, interpreted), stored]
         axis = "1" if self.inner else "0"
         reduce = {
             "add": f"_block_sum(acc, {axis}, BLOCK_R, BLOCK_M)",
@@ -194,5 +225,4 @@ class _Reduction:
             "maximum": f"_row_max(acc, m_inside | (lane >= 0), {self.zero}, {axis})",
             "minimum": f"_row_min(acc, m_inside | (lane >= 0), {self.zero}, {axis})",
         }[self.e.combine]
-        pointer = "y0 + tl.program_id(1).to(tl.int64) * M + m"  # one row of results per part
-        return [f"result = {reduce}", store("result", self.accumulator, self.t.spec, self.t.req, pointer, ", mask=m_inside")]
+        return [f"result = {reduce}", stored]

@@ -50,6 +50,8 @@ def expression_body(name: str, p: Params, e: Expression, views: Sequence[Shape],
     except AssertionError:
         return Refusal(f"{name}'s inputs do not broadcast")
     rows = e.kind == "row"
+    if not isinstance(e.combine, str):
+        return Refusal(f"{name} folds by a function of its own")
     if rows and full[-1:] > (LONGEST_ROW,):
         return Refusal(f"{name}'s rows are longer than {LONGEST_ROW}")
     roots = bind_scalars(e.outputs, p)

@@ -267,8 +267,10 @@ def typed(x: Expr) -> np.dtype:
     return x.dtype
 
 
-def identity(combine: str, dtype: np.dtype) -> float:
-    """Return the identity of a reduction: combining it with a value gives that value."""
+def identity(combine: Any, dtype: np.dtype) -> float:
+    """Return the identity of a reduction: combining it with a value gives that value. combine: a name, or a Combine."""
+    if not isinstance(combine, str):
+        return combine.identity if is_float(dtype) else to_integer(combine.identity, dtype)
     if combine in ("add", "mul"):
         return int(combine == "mul")
     if is_float(dtype):

@@ -101,6 +101,12 @@ def cast_like(value: Operand, x: Operand) -> Operand:
     return cast(as_expr(value), x.dtype) if isinstance(x, Expr) and x.dtype is not None else value
 
 
+def logaddexp(a: Operand, b: Operand) -> Any:
+    """ln(eᵃ + eᵇ), without overflow; -inf beside -inf gives -inf. Inside bodies only."""
+    high, low = maximum(a, b), minimum(a, b)
+    return high + log1p(exp(where(high == low, 0, low - high)))
+
+
 def is_whole(*xs: Operand) -> bool:
     """Return whether the traced values among xs that have a dtype are integers. At least one has."""
     kinds = [x.dtype.kind for x in xs if isinstance(x, Expr) and x.dtype is not None]
