@@ -4,6 +4,9 @@ What does not depend on the last axis is computed once for each row, and what de
 that one library serves all shapes. A masked element is read only where its mask holds. The arithmetic and its order are those of
 the NumPy program.
 
+Elements that are put into an output are put there in the order of the index space, by one function for a part of the axis along
+which no two of them meet, or for all of them.
+
 A loop of the formula that is as long for all elements of a row goes over a block of them at each step, so that a compiler
 computes many elements at once; one whose length comes from data is a loop of each element.
 
@@ -37,7 +40,7 @@ from ..ir.indexed import (
     axes_of,
     simplify,
 )
-from ..op import Req, Reqs, Specs
+from ..op import Req, Reqs, Spec, Specs
 from .c_math import TYPES
 from .c_printer import NoSpelling, constant, spelled
 
@@ -50,11 +53,13 @@ class IndexedFunction:
     """One kernel as C, and its arguments in one use.
 
     name:     of the C function: void name(void *const *arrays, int64_t begin, int64_t end) computes the elements from begin
-              to end. arrays are the inputs and outputs that it uses, then the sizes, then the run-time scalars as doubles.
+              to end, or puts those of a part of one axis. arrays are the inputs and outputs that it uses, then the sizes, then
+              the run-time scalars as doubles.
     text:     its definition. uses: the functions of `c_math.py` that it calls.
     inputs, targets:  numbers of the inputs and outputs that it uses.
     sizes:    the sizes in this use, in the function's order. scalars: how many run-time scalars it takes.
-    size:     the number of elements. calls: of NumPy functions that the NumPy program makes for a tile, about.
+    size:     the number of elements. span: the largest end; whole: whether it must be called for all of it at once.
+    calls:    of NumPy functions that the NumPy program makes for a tile, about.
     steps:    primitives that are computed for an element, on average. work: of these, those of data, plain reads apart.
     """
 
@@ -66,6 +71,8 @@ class IndexedFunction:
     sizes: tuple[int, ...]
     scalars: int
     size: int
+    span: int
+    whole: bool
     calls: float
     steps: float
     work: float
@@ -84,14 +91,26 @@ def indexed_function(p: IndexedProgram, ins: Specs, outs: Specs, reqs: Reqs) -> 
         return str(reason)
 
 
+def scatter_function(p: IndexedProgram, ins: Specs, out: Spec, combine: str) -> IndexedFunction | str:
+    """Return the C function that puts the elements of a program into its output, or the reason why there is none.
+
+    combine: "add" or "maximum", in which what the output holds takes part; or "put", which replaces it.
+    """
+    try:
+        return _ScatterPrinter(simplify(p, fixed_sizes=False), ins, out, combine).function([0])
+    except NoSpelling as reason:
+        return str(reason)
+
+
 class _Printer:
     """Turns a program into the text of one function."""
 
     def __init__(self, p: IndexedProgram, ins: Specs, outs: Specs, reqs: Reqs):
         self.p, self.ins, self.outs, self.reqs = p, ins, outs, reqs
         self.dims, self.last = p.shape or (1,), max(0, len(p.shape) - 1)
-        self.order = topological(p.roots)
-        self.axes, self.schedule, self.ranges = _axes_by_loop(self.order), Schedule(p.roots), Ranges(p.roots, p.shape)
+        self.results = self._results()
+        self.order = topological(self.results)
+        self.axes, self.schedule, self.ranges = _axes_by_loop(self.order), Schedule(self.results), Ranges(p.roots, p.shape)
         self.used = sorted({x.value[0] for x in self.order if x.op == GATHER})
         for s in (*(ins[i] for i in self.used), *outs):
             _c(s.dtype)
@@ -123,13 +142,25 @@ class _Printer:
                 axes = self._axes(item)
                 if self.last not in axes:
                     self._item(item, row if axes else once, 1 / (self.dims[self.last] if axes else math.prod(self.dims)), 1.0)
-            self._block([i for i in self.schedule.items if self.last in self._axes(i)], cell, 1.0, self.p.roots)
+            self._block([i for i in self.schedule.items if self.last in self._axes(i)], cell, 1.0, outermost=True)
         body = [*self._arguments(), *once, *self._walk(dims, row, cell)]
         text = "\n".join(["(void *const *arrays, int64_t begin, int64_t end)", "{", *(f"    {t}" for t in body), "}", ""])
         name = f"indexed_{hashlib.sha256(text.encode()).hexdigest()[:16]}"
         return IndexedFunction(name, f"void {name}{text}", frozenset(self.uses), tuple(self.used), tuple(targets),
                                tuple(value for _, value in self.sizes.values()), len(self.p.scalars), math.prod(self.dims),
-                               self.calls, self.steps, self.work)
+                               *self._span(), self.calls, self.steps, self.work)
+
+    # ---- what a printer of puts does otherwise ----
+    def _results(self) -> Sequence[Expr]:
+        """Return the nodes that are stored."""
+        return self.p.roots
+
+    def _span(self) -> tuple[int, bool]:
+        return math.prod(self.dims), False
+
+    def _ends(self) -> list[str]:
+        """The statements that store an element."""
+        return [f"to{t}[i{self.last}] = {self._end(t, r)};" for t, r in enumerate(self.p.roots)]
 
     # ---- the frame ----
     def _arguments(self) -> list[str]:
@@ -189,14 +220,14 @@ class _Printer:
         """Return whether item is a loop of each element that is as long for all elements of a row."""
         return isinstance(item, Loop) and self.last not in self.axes[id(item.extent)]
 
-    def _block(self, items: Sequence[Item], lines: list[str], steps: float, roots: Sequence[Expr] = (), step: Loop | None = None
+    def _block(self, items: Sequence[Item], lines: list[str], steps: float, *, outermost: bool = False, step: Loop | None = None
                ) -> None:
         """Write items, of which some differ along the row: runs of statements for every element, with even loops between them.
 
-        roots: what is stored at the end; step: the loop whose items these are, so that its accumulators get their new values.
+        outermost: results are stored at the end; step: the loop whose items these are, whose accumulators get their new values.
         """
         run, arrays, last, outer = list[str](), list[str](), self.last, lines
-        whole = bool(roots) and not any(map(self._is_even, items))  # one run for the row, without blocks
+        whole = outermost and not any(map(self._is_even, items))  # one run for the row, without blocks
         self.runs += 1
         self.run = self.runs
 
@@ -213,7 +244,7 @@ class _Printer:
             self.runs += 1
             self.run = self.runs
 
-        if roots and not whole:
+        if outermost and not whole:
             lines = list[str]()
         for item in items:
             if last not in self._axes(item):
@@ -234,9 +265,9 @@ class _Printer:
             for j, (_, new) in step.accumulators.items():
                 run.append(f"const {_c(typed(new))} b{step.number}_{j} = {self._read(new)};")
                 late.append(f"a{step.number}_{j}[j] = b{step.number}_{j};")
-        run += [*late, *(f"to{t}[i{last}] = {self._end(t, r)};" for t, r in enumerate(roots))]
+        run += [*late, *(self._ends() if outermost else ())]
         flush()
-        if roots and not whole:
+        if outermost and not whole:
             outer += [f"for (int64_t from = first; from < stop; from += {BLOCK}) {{",
                       f"    const int64_t m = stop - from < {BLOCK} ? stop - from : {BLOCK};", *(f"    {t}" for t in lines), "}"]
 
@@ -291,12 +322,15 @@ class _Printer:
         self.calls += steps
 
     def _gather(self, x: Expr, args: list[str]) -> str:
+        text = f"x{x.value[0]}[{self._offset(x, args[1:])}]"
+        return text if x.args[0] is TRUE else f"{args[0]} ? {text} : 0"
+
+    def _offset(self, x: Expr, places: Sequence[str]) -> str:
         source, shape = x.value
         offset = ""
-        for j, at in enumerate(args[1:]):
-            offset = f"({offset}) * {self._size((source, shape, j), shape[j])} + {at}" if offset else at
-        text = f"x{source}[{offset or 0}]"
-        return text if x.args[0] is TRUE else f"{args[0]} ? {text} : 0"
+        for j, at in enumerate(places):
+            offset = f"({offset}) * {self._size((x.op, source, shape, j), shape[j])} + {at}" if offset else at
+        return offset or "0"
 
     def _name_accumulators(self, loop: Loop, element: str = "") -> None:
         for x in self.order:
@@ -329,6 +363,40 @@ class _Printer:
             raise NoSpelling(f"{have} is added to {want}")
         wide = np.promote_types(have, want)
         return converted(f"({_c(wide)})to{t}[i{self.last}] + ({_c(wide)}){value}", wide, want)
+
+
+class _ScatterPrinter(_Printer):
+    """Turns a program whose root puts elements into the text of one function over a part of one axis."""
+
+    def __init__(self, p: IndexedProgram, ins: Specs, out: Spec, combine: str):
+        super().__init__(p, ins, [out], [Req.ADD])
+        self.combine = combine
+        places = self.results[2:]
+        apart = [x.value for x in places if x.op == INDEX]  # no two elements meet that differ along one of these axes
+        self.axis, self.together = (min(apart), False) if apart else (0, True)
+
+    def _results(self) -> Sequence[Expr]:
+        return self.p.roots[0].args
+
+    def _span(self) -> tuple[int, bool]:
+        return self.dims[self.axis], self.together
+
+    def _ends(self) -> list[str]:
+        mask, element, *places = self.results
+        offset = self._offset(self.p.roots[0], [self._read(a) for a in places])
+        value = converted(self._read(element), typed(element), self.outs[0].dtype)
+        if self.combine == "maximum":
+            value = spelled("maximum", [f"o0[{offset}]", value], self.outs[0].dtype, self.uses)
+        text = f"o0[{offset}] {'+=' if self.combine == 'add' else '='} {value};"
+        return [text if mask is TRUE else f"if ({self._read(mask)}) {text}"]
+
+    def _walk(self, dims: Sequence[str], row: list[str], cell: list[str]) -> list[str]:
+        ends = [("begin", "end") if a == self.axis else ("0", d) for a, d in enumerate(dims)]
+        lines = [f"const int64_t first = {ends[-1][0]}, stop = {ends[-1][1]};", *row, *cell]
+        for a in reversed(range(self.last)):
+            low, high = ends[a]
+            lines = [f"for (int64_t i{a} = {low}; i{a} < {high}; i{a}++) {{", *(f"    {t}" for t in lines), "}"]
+        return lines
 
 
 def _axes_by_loop(order: Sequence[Expr]) -> dict[int, frozenset[int]]:

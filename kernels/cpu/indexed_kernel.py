@@ -14,10 +14,10 @@ import numpy as np
 
 from ..ir.expr import topological
 from ..ir.indexed import FOLD, IndexedProgram
-from ..kernel import BoundKernel, Kernel
-from ..op import Reqs, Specs
+from ..kernel import BoundKernel, Kernel, KernelFunction
+from ..op import Reqs, Spec, Specs
 from . import c_compile
-from .indexed_c import IndexedFunction, indexed_function
+from .indexed_c import IndexedFunction, indexed_function, scatter_function
 from .indexed_printer import indexed_kernel as numpy_kernel
 
 #: C pays where a run saves so many nanoseconds: compiling takes 0.1 s, once on a machine.
@@ -27,6 +27,7 @@ ELEMENT = 0.5  # nanoseconds that one element of one step takes NumPy longer tha
 STEP = 0.5  # nanoseconds of one element of one step in C
 SHORT = 20_000  # nanoseconds a function may run while other Python threads wait
 TOO_SMALL = "it is too small to be worth compiling"
+PUT_ELEMENT = 5.0  # nanoseconds that NumPy takes longer to put one element where it belongs
 PIECE = 50_000  # nanoseconds of a piece; pieces are cut by size alone
 
 
@@ -55,22 +56,36 @@ def select_function(p: IndexedProgram, ins: Specs, outs: Specs, reqs: Reqs) -> I
     return f if c_compile.available() else "no C compiler is available"
 
 
+def c_scatter(p: IndexedProgram, ins: Specs, out: Spec, combine: str) -> KernelFunction | None:
+    """Return scatter(run, inputs, [output], scalars=()), which puts the elements of a program into what the output holds, in C;
+    None where NumPy does that."""
+    mode = c_compile.mode()
+    f = "" if mode == "numpy" else scatter_function(p, ins, out, combine)
+    if isinstance(f, str) or not f.size:
+        return None
+    saved = CALL * f.calls + (ELEMENT * f.work + PUT_ELEMENT) * f.size
+    if (mode == "auto" and saved < SAVED) or not c_compile.available():
+        return None
+    found = c_compile.function(f)
+    return None if found is None else _c_kernel(f, found, p.shape).run
+
+
 def _c_kernel(f: IndexedFunction, code: c_compile.Loaded, shape: tuple[int, ...]) -> Kernel:
-    """Return the kernel that calls f. shape: of the output."""
+    """Return the kernel that calls f. shape: of the output, or of the index space."""
     sizes = (ctypes.c_int64 * max(1, len(f.sizes)))(*f.sizes)
     at_sizes, addresses = ctypes.addressof(sizes), ctypes.c_void_p * (len(f.inputs) + len(f.targets) + 2)
-    size, each = f.size, STEP * max(1.0, f.steps)
-    row = shape[-1] if shape else 1
-    piece = max(1, int(PIECE / each))
+    span, nanoseconds = f.span, STEP * max(1.0, f.steps) * f.size
+    row = shape[-1] if shape and span == f.size else 1
+    piece = span if f.whole else max(1, int(PIECE * span / nanoseconds))
     piece = piece if piece < row else piece // row * row
-    pieces = range(0, size, piece)
-    call = code.short if size * each <= SHORT else code.free
+    pieces = range(0, span, piece)
+    call = code.short if nanoseconds <= SHORT else code.free
 
     def compute(run: Any, given: Any, held: Any = sizes) -> None:  # held: an address keeps nothing alive
         if len(pieces) > 1 and run is not None:
-            run.parallel(lambda i: call(given, pieces[i], min(pieces[i] + piece, size)), len(pieces))
+            run.parallel(lambda i: call(given, pieces[i], min(pieces[i] + piece, span)), len(pieces))
         else:
-            call(given, 0, size)
+            call(given, 0, span)
 
     def places(inputs: Sequence[np.ndarray], outputs: Sequence[np.ndarray]) -> list[int]:
         return [*[_address(inputs[i]) for i in f.inputs], *[_address(outputs[t]) for t in f.targets]]

@@ -18,7 +18,9 @@ from ..ir.indexed import GATHER, INDEX, INT64, TRUE, IndexedProgram, accumulated
 from ..kernel import Kernel, KernelFunction
 from ..op import Req, Shape, Spec, Specs
 from .errstate import no_fp_warnings
-from .indexed_printer import STATIC, indexed_kernel
+from .indexed_kernel import c_scatter
+from .indexed_kernel import cpu_kernel as indexed_kernel
+from .indexed_printer import STATIC
 from .numpy_printer import scratch_arrays
 
 
@@ -31,7 +33,8 @@ def scatter_kernel(programs: Sequence[IndexedProgram], ins: Specs, out: Spec, re
     distinct:  no two elements are put at the same place, of all programs.
     """
     wide = out.dtype if combine == "put" else accumulated_in(out.dtype)
-    parts = [_Part(p, ins, wide, name) for p in programs if math.prod(p.shape)]
+    parts = [c_scatter(p, ins, Spec(out.shape, wide), combine) or _Part(p, ins, wide, name, combine, distinct).put
+             for p in programs if math.prod(p.shape)]
     direct = wide == out.dtype and (combine == "add" or req != Req.ADD)
     names = programs[0].scalars if programs else ()
 
@@ -42,8 +45,7 @@ def scatter_kernel(programs: Sequence[IndexedProgram], ins: Specs, out: Spec, re
             first = scalars[names.index(start.value)] if start.op == PARAM else start.value
             target.fill(first if is_float(wide) else to_integer(first, wide))
         for part in parts:
-            at, elements = part.computed(run, inputs, scalars)
-            no_fp_warnings(_combine, target.reshape(-1, elements.shape[1]), at, elements, combine, distinct)
+            part(run, inputs, [target], scalars=scalars)
         if not direct:
             with np.errstate(all="ignore"):
                 cast_into(y, np.add(y, target) if req == Req.ADD else target)
@@ -54,7 +56,8 @@ def scatter_kernel(programs: Sequence[IndexedProgram], ins: Specs, out: Spec, re
 class _Part:
     """The elements of one program, [places, elements of a place], and the places: numbers of rows of the output."""
 
-    def __init__(self, p: IndexedProgram, ins: Specs, wide: np.dtype, name: str):
+    def __init__(self, p: IndexedProgram, ins: Specs, wide: np.dtype, name: str, combine: str, distinct: bool):
+        self.combine, self.distinct = combine, distinct
         p = simplify(p, fixed_sizes=True)
         mask, element, *places = p.roots[0].args
         shape, rank, axes = p.roots[0].value[1], len(p.shape), axes_of(topological(p.roots))
@@ -90,6 +93,11 @@ class _Part:
         specs = [Spec(shape, d) for d in dtypes[:len(roots)]]
         kernel = indexed_kernel(IndexedProgram(tuple(roots), shape, p.scalars), ins, specs, [Req.WRITE] * len(roots), name=name)
         self._kernels.append((kernel, slice(first, first + len(roots))))
+
+    def put(self, run: Any, inputs: Sequence[np.ndarray], outputs: Sequence[np.ndarray], scalars: tuple = ()) -> None:
+        """Put the elements into the output."""
+        at, elements = self.computed(run, inputs, scalars)
+        no_fp_warnings(_combine, outputs[0].reshape(-1, elements.shape[1]), at, elements, self.combine, self.distinct)
 
     def computed(self, run: Any, inputs: Sequence[np.ndarray], scalars: tuple) -> tuple[np.ndarray, np.ndarray]:
         """Return the places [k] and the elements [k, n] there."""

@@ -10,6 +10,7 @@ from tritium.errors import OperatorError, ParameterError
 from tritium.kernels.cpu import c_compile, indexed_kernel
 from tritium.kernels.cpu.indexed_c import BLOCK, indexed_function
 from tritium.kernels.cpu.indexed_printer import indexed_kernel as numpy_kernel
+from tritium.kernels.declare.indexed import put, scatter_kernel
 from tritium.kernels.kernel import HostRun
 from tritium.kernels.op import Req, Spec, registered
 from tritium.kernels.tolerance import differs
@@ -257,3 +258,52 @@ def test_it_reaches_users(monkeypatch, rng):
     dot = a.astype("float64") @ b.T.astype("float64")
     want = dot + (np.abs(a[:, None] - b[None]).max(axis=2) - dot)
     assert np.allclose(got, want, rtol=1e-4, atol=1e-4)
+
+
+# ---- elements put at computed indices -----------------------------------------------------------------------------------
+def rows(at, x, index):
+    """Row i of x goes to row index[i]: a part of the last axis is apart from the others."""
+    return put(x[at], index[at[0]].astype("int64"), at[1])
+
+
+def windows_of(at, x, index):
+    """Elements where a mask holds, twice, at places from data along both axes: no axis is apart."""
+    i = (index[at[0]].astype("int64") + at[1]) % 5
+    return [put(x[at] * total(3, lambda k: x[at[0], (at[1] + k) % x.shape[1]]), i, i // 2, inside=x[at] > 0),
+            put(x[at], i, at[1] % 3)]
+
+
+def per_image(at, x, index):
+    """The first axis is apart; the element does not depend on the last."""
+    return put(x[at[0], 0] + 1, at[0], index[at[1] % index.shape[0]].astype("int64"))
+
+
+@pytest.mark.parametrize("body, out", [(rows, (5, 9)), (windows_of, (5, 3)), (per_image, (8, 5))])
+@pytest.mark.parametrize("dtype", ["float32", "float64", "int8", "float16"])
+@pytest.mark.parametrize("req", [Req.WRITE, Req.ADD])
+@pytest.mark.parametrize("combine", ["add", "maximum"])
+def test_elements_are_put_as_numpy_puts_them(body, out, dtype, req, combine, rng, monkeypatch):
+    x = rng.integers(-3, 4, size=(8, 9)).astype(dtype)  # whose sums are exact in any order
+    index = rng.integers(0, 5, size=8).astype("int32")
+    ins, outs = [Spec(a.shape, a.dtype) for a in (x, index)], [Spec(out, x.dtype)]
+    results = []
+    for mode in ("numpy", "c"):
+        monkeypatch.setenv("TRITIUM_CPU_CODE", mode)
+        for piece in (indexed_kernel.PIECE, 1):
+            monkeypatch.setattr(indexed_kernel, "PIECE", piece)
+            y = np.full(out, 2, dtype)
+            scatter_kernel(body, x.shape, ins, outs, [req], "cpu", "put", combine=combine)(HostRun(), [x, index], [y])
+            results.append(y)
+    assert all(np.array_equal(results[0], r) for r in results[1:]) and (results[0] != 2).any()
+
+
+def test_sums_are_made_in_the_order_of_the_index_space(rng):
+    """Float sums depend on their order: they must be those of one loop, whatever the pieces."""
+    x, index = rng.normal(size=(400, 70)).astype("float32"), rng.integers(0, 5, size=400).astype("int32")
+    want = np.zeros((5, 70), "float32")
+    for i in range(400):
+        want[index[i]] += x[i]
+    y = np.empty_like(want)
+    scatter_kernel(rows, x.shape, [Spec(a.shape, a.dtype) for a in (x, index)], [Spec(y.shape, y.dtype)], [Req.WRITE], "cpu",
+                   "put")(HostRun(), [x, index], [y])
+    assert np.array_equal(y, want)
