@@ -38,15 +38,16 @@ class Moved(MoveProperty):
 
 
 class Twice(OperatorProperty):
-    """Its index, or 0: by a Triton kernel and by NumPy."""
+    """Running sums of all elements: by a Triton kernel and by NumPy."""
 
     name = "twice"
     gradient_arguments = ()
 
     def forward_kernel(self, ins, outs, reqs, target, train):
         if target == "gpu":
-            return lambda run, inputs, outputs: gpu_module("tensor.triton_init").ramp(run, outputs[0], 0, 1, 1, add=False)
-        return lambda run, inputs, outputs: assign(outputs[0], Req.WRITE, 0)
+            return lambda run, inputs, outputs: gpu_module("tensor.triton_cumsum").cumsum(
+                run, (1, ins[0].size, 1), inputs[0], outputs[0], back=False, add=False)
+        return lambda run, inputs, outputs: assign(outputs[0], Req.WRITE, inputs[0].cumsum().reshape(ins[0].shape))
 
 
 class Aside(Once):
@@ -95,7 +96,7 @@ def test_a_layer_is_of_its_kind(cls, kind):
 
 
 def test_a_template_is_charged_with_its_triton_module_and_its_lone_functions():
-    assert kind_of(PropertyOp("twice", Twice)).modules == {"tensor.triton_init"}
+    assert kind_of(PropertyOp("twice", Twice)).modules == {"tensor.triton_cumsum"}
     lone = kind_of(PropertyOp("aside", Aside)).lone
     assert "cpu: test_census.py:Aside._by_numpy" in lone
     assert any("gpu: test_census.py:Once.forward_kernel" in f for f in lone)

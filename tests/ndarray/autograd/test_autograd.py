@@ -65,7 +65,7 @@ class SplitBackward(Op):
         return ("dx", "dunused")
 
 
-SPLIT = register(Split(), replace=True)
+SPLIT = register(Split(), module=__name__)
 
 
 def test_product_rule_and_broadcast(ctx):

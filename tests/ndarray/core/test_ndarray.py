@@ -30,7 +30,7 @@ class Failing(Op):
         return kernel
 
 
-FAILING = register(Failing(), replace=True)
+FAILING = register(Failing(), module=__name__)
 
 
 def test_properties_of_an_array(ctx):

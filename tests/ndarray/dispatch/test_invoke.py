@@ -68,7 +68,7 @@ class Draw(Op):
         return kernel
 
 
-COUNT, DRAW = register(Count(), replace=True), register(Draw(), replace=True)
+COUNT, DRAW = register(Count(), module=__name__), register(Draw(), module=__name__)
 
 
 def test_inference_and_compilation_run_once_per_plan():

@@ -33,7 +33,7 @@ class Scale(Op):
         return kernel
 
 
-SCALE = register(Scale(), replace=True)
+SCALE = register(Scale(), module=__name__)
 X = nd.array([1, 2])
 
 
@@ -100,7 +100,7 @@ def test_an_operator_declared_later_is_available_at_once():
     class Later(Scale):
         name, aliases = "_test_born_later", ()
 
-    register(Later())
+    register(Later(), module=__name__)
     assert nd._test_born_later(X, by=5, no_bias=True).tolist() == [5, 10]
 
 
