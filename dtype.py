@@ -25,6 +25,7 @@ DTYPE_TO_FLAG: dict[np.dtype, int] = {v: k for k, v in FLAG_TO_DTYPE.items()}
 
 #: Every dtype an array may have: MXNet's, and the unsigned ones it lacks.
 DTYPES = {d.name: d for d in (*FLAG_TO_DTYPE.values(), *map(np.dtype, ("int16", "uint16", "uint32", "uint64")))}
+_NATIVE = {d: d for d in DTYPES.values()}
 
 
 def as_dtype(spelling: Any) -> np.dtype:
@@ -35,7 +36,8 @@ def as_dtype(spelling: Any) -> np.dtype:
     if spelling is None:
         return float32
     if isinstance(spelling, np.dtype):
-        dtype = DTYPES.get(spelling.name)
+        dtype = _NATIVE.get(spelling)  # the name of a dtype is made anew each time
+        dtype = DTYPES.get(spelling.name) if dtype is None else dtype
     elif isinstance(spelling, str):
         dtype = DTYPES.get(spelling)
     else:

@@ -56,7 +56,7 @@ OWN = {
     "kernels/ops/contrib/test_contrib_ops.py": ("values shapes", ["_contrib_allclose", "amp_multicast"]),
     "kernels/ops/nn/test_batch_norm.py": ("values shapes", ["_contrib_SyncBatchNorm"]),
     "ndarray/autograd/test_higher_order.py": ("values shapes", ["_norm_gradient"]),
-    "kernels/ops/contrib/test_quantize.py": ("values shapes", _WHOLE),
+    "kernels/ops/contrib/test_quantize.py": ("values shapes gpu requests compiled", _WHOLE),
     "kernels/ops/contrib/test_count_sketch.py": ("values shapes", ["_contrib_count_sketch"]),
 }
 #: (operator, respect) -> why it does not apply.
@@ -69,8 +69,10 @@ REASONS = {
        for r in ("values", "shapes")},
     **{(n, "gradient"): "another dtype than its input's; that of Cast, which it calls"
        for n in ("_image_to_tensor", "amp_multicast")},
-    **{(n, "compiled"): "NumPy computes it wherever its arrays live: kernels/declare/host_op.py" for n in (*_MATRICES, *_WHOLE)},
-    **{(n, "requests"): "kernels/declare/host_op.py stores all results alike" for n in (*_MATRICES, *_WHOLE)},
+    **{(n, "compiled"): "NumPy computes it wherever its arrays live: kernels/declare/host_op.py" for n in _MATRICES},
+    **{(n, "requests"): "kernels/declare/host_op.py stores all results alike" for n in _MATRICES},
+    **{(n, r): "a part of quantize_v2 or requantize: tests/kernels/ops/contrib/test_quantize.py" for r in RESPECTS
+       for n in ("_quantize_given", "_quantize_largest", "_quantize_by", "_requantize_largest", "_requantize_by", "_requantize_given")},
     **{(n, "dtypes"): "float32 or 8-bit integers, as in MXNet: tests/kernels/ops/contrib/test_quantize.py" for n in _WHOLE},
     **{(n, "dtypes"): "float32 and float64 alone, as in MXNet: tests/kernels/ops/linalg/test_products.py" for n in _MATRICES},
 }

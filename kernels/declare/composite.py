@@ -409,6 +409,10 @@ class CompositeGradient(Composite):
 class DeclaredComposite(Composite):
     """The operator that `@composite` returns."""
 
+    @property
+    def nonblocking(self) -> bool:  # type: ignore[override]
+        return not self.is_users  # the framework's own composites call no user
+
     def __init__(self, body: Callable[..., Any], name: str, *, aliases: Sequence[str] = (),
                  outputs: tuple[str, ...] | Callable[[Params], tuple[str, ...]] = ("output",),
                  arguments: Callable[[Params], Sequence[str]] | None = None, gives: Sequence[str] | None = None,

@@ -1,167 +1,201 @@
 """quantize, quantize_v2, dequantize, requantize: float32 to eight-bit integers with a range, and back.
 
-Values are scaled, rounded (halves to even) and clipped to the range of the integer type. For int8 the range is made symmetric,
-so zero stays zero. For uint8 the range begins at zero and its given lower end is ignored, as on MXNet's CPU.
+Values are scaled, rounded (halves to even) and clipped to the range of the integer type; NaN becomes zero. For int8 the range is
+made symmetric, so zero stays zero. For uint8 the range begins at zero and its given lower end is ignored, as on MXNet's CPU.
 These operators have no derivative.
 """
 
 from __future__ import annotations
 
+import math
 from typing import Any, Literal
 
 import numpy as np
 
 from ....dtype import float32
 from ....errors import DTypeError, ParameterError
-from ...declare.host_op import HostOp
-from ...declare.operator_property import Dtypes, Shapes
-from ...declare.property_op import register_operator
+from ...declare.composite import TracedValue, composite, ops
+from ...declare.indexed import indexed
+from ...ir.lang import maximum, minimum
+from ...op import Dtypes, Shape
+from ...params import Params
 
+Bits = Literal["int8", "uint8"]
 _INT8, _UINT8, _INT32 = np.dtype("int8"), np.dtype("uint8"), np.dtype("int32")
-_STEPS = {_INT8: 127.0, _UINT8: 255.0}
-_FINE = {_INT8: 127.5, _UINT8: 255.5}  # the integer that MXNet's newer operators map the end of the range to
+_STEPS = {"int8": 127.0, "uint8": 255.0}
+_FINE = {"int8": 127.5, "uint8": 255.5}  # the integer that MXNet's newer operators map the end of the range to
+_OUTPUTS = ("output0", "output1", "output2")  # the integers, and the ends of their range, [1] each
+_WHOLE = 1.5 * 2**23  # added to a float32 below 2²² and subtracted again, it rounds halves to even
 
 
-def _quantized(x: np.ndarray, largest: Any, dtype: np.dtype, steps: float) -> np.ndarray:
-    """Scale x so that `largest` becomes `steps`, then round and clip to dtype."""
-    known = np.iinfo(dtype)
-    with np.errstate(divide="ignore", invalid="ignore", over="ignore"):
-        scaled = x.astype(np.float32) * (np.float32(steps) / np.float32(largest))
-    return np.clip(np.rint(np.nan_to_num(scaled, nan=0.0)), known.min, known.max).astype(dtype)
+def _numbers(x: Any, largest: Any, out_type: str, steps: float) -> Any:
+    """Scale x, float32, so that `largest` becomes `steps`; clip and round it. NaN stays, and becomes zero as an integer."""
+    known = np.iinfo(out_type)
+    clipped = maximum(minimum(x * _scale(steps, largest), float(known.max)), float(known.min))
+    return (clipped + _WHOLE) - _WHOLE
 
 
-def _span(low: Any, high: Any, dtype: np.dtype) -> tuple[np.ndarray, np.ndarray]:
-    """Return the ends of the range that integers of dtype represent, [1] each."""
-    largest = max(abs(np.float32(low)), abs(np.float32(high)))
-    ends = (-largest, largest) if dtype == _INT8 else (low, high)
-    return np.array([ends[0]], np.float32), np.array([ends[1]], np.float32)
+def _scale(steps: float, largest: Any) -> Any:
+    return math.inf if isinstance(largest, float) and not largest else steps / largest
 
 
-class _Quantizer(HostOp):
-    """Base class. Outputs: the integers, and the ends of their range, [1] each."""
-
-    gradient_arguments = ()
-    output_names = ("output0", "output1", "output2")
-
-    def infer_shape(self, in_shape: Shapes, out_shape: Shapes) -> tuple[Shapes, Shapes, Shapes]:
-        shape = out_shape[0] if in_shape[0] is None else in_shape[0]
-        return [shape, *[(1,)] * (len(in_shape) - 1)], [shape, (1,), (1,)], []
-
-    def _takes(self, given: np.dtype | None, *allowed: np.dtype) -> None:
-        if given is not None and given not in allowed:
-            raise DTypeError(f"{self.name}: data is {given}. It must be {' or '.join(d.name for d in allowed)}. Convert it with "
-                             f"astype.")
+def _larger(low: Any, high: Any) -> Any:
+    return maximum(abs(low), abs(high))
 
 
-class _Calibrated(_Quantizer):
-    """Base class of operators whose range is a parameter, or computed from the data."""
-
-    out_type: Literal["auto", "int8", "uint8"] = "int8"
-    min_calib_range: float | None = None
-    max_calib_range: float | None = None
-
-    def validate(self) -> None:
-        low, high = self.min_calib_range, self.max_calib_range
-        if (low is None) != (high is None) or (low is not None and high is not None and low > high):
-            raise ParameterError(f"{self.name}: min_calib_range={low} and max_calib_range={high} must be given both, in order, "
-                                 f"or neither.")
-
-    @property
-    def dtype(self) -> np.dtype:
-        """The integer type of the output."""
-        if self.out_type == "auto":
-            return _UINT8 if self.min_calib_range is not None and self.min_calib_range >= 0 else _INT8
-        return np.dtype(self.out_type)
-
-    def range_of(self, x: np.ndarray, scale: float = 1.0) -> tuple[Any, Any]:
-        """Return min_calib_range and max_calib_range if given, else the smallest and largest of x · scale."""
-        if self.min_calib_range is not None:
-            return self.min_calib_range, self.max_calib_range
-        low, high = (x.min(), x.max()) if x.size else (0, 0)
-        return np.float32(float(low) * scale), np.float32(float(high) * scale)
+def _number_of(values: tuple[Any, Any], at: Any) -> Any:
+    """Return the end of a range that output 1 or 2 holds."""
+    return values[at.output - 1]
 
 
-@register_operator("_contrib_quantize")
-class Quantize(_Quantizer):
+def _shapes(data: Shape, *others: Shape, **_: Any) -> tuple[Shape, Shape, Shape]:
+    return data, (1,), (1,)
+
+
+def _takes(name: str, given: np.dtype | None, *allowed: np.dtype) -> None:
+    if given is not None and given not in allowed:
+        raise DTypeError(f"{name}: data is {given}. It must be {' or '.join(d.name for d in allowed)}. Convert it with astype.")
+
+
+def _quantize_dtypes(data: np.dtype, *_: Any, out_type: str) -> tuple[Any, Any, Any]:
+    _takes("_contrib_quantize", data, float32)
+    return np.dtype(out_type), float32, float32
+
+
+@indexed("_contrib_quantize", shape=_shapes, dtype=_quantize_dtypes, outputs=_OUTPUTS, differentiable=False)
+def quantize(at: Any, data: Any, min_range: Any, max_range: Any, *, out_type: Bits = "uint8") -> Any:
     """data as eight-bit integers; min_range and max_range, [1] each, are the range they represent.
 
-    data: float32, any shape. Returns: [integers of out_type, min_range, max_range]. Computed on the host.
+    data: float32, any shape. Returns: [integers of out_type, min_range, max_range].
     """
-
-    out_type: Literal["int8", "uint8"] = "uint8"
-    argument_names = ("data", "min_range", "max_range")
-
-    def infer_type(self, in_type: Dtypes, out_type: Dtypes) -> tuple[Dtypes, Dtypes, Dtypes]:
-        self._takes(in_type[0], float32)
-        return [float32] * 3, [np.dtype(self.out_type), float32, float32], []
-
-    def compute(self, *arrays: np.ndarray) -> tuple[np.ndarray, ...]:
-        x, low, high = arrays
-        dtype = np.dtype(self.out_type)
-        return (_quantized(x, max(abs(low[0]), abs(high[0])), dtype, _STEPS[dtype]), *_span(low[0], high[0], dtype))
+    low, high = min_range[0], max_range[0]
+    largest = _larger(low, high)
+    if at.output:
+        return _number_of((-largest, largest) if out_type == "int8" else (low, high), at)
+    return _numbers(data[at], largest, out_type, _STEPS[out_type])
 
 
-@register_operator("_contrib_quantize_v2")
-class QuantizeV2(_Calibrated):
+# ---- a range that is a parameter, or computed from the data -------------------------------------------------------------
+def _check_range(name: str, p: Params) -> None:
+    low, high = p.min_calib_range, p.max_calib_range
+    if (low is None) != (high is None) or (low is not None and low > high):
+        raise ParameterError(f"{name}: min_calib_range={low} and max_calib_range={high} must be given both, in order, or neither.")
+
+
+def _chosen_type(out_type: str, least: float | None) -> str:
+    return ("uint8" if least is not None and least >= 0 else "int8") if out_type == "auto" else out_type
+
+
+@indexed("_quantize_given", shape=_shapes, dtype=lambda *_, out_type, **p: (out_type, float32, float32), outputs=_OUTPUTS,
+         differentiable=False)
+def _quantize_given(at: Any, data: Any, *, out_type: Bits, low: float, high: float) -> Any:
+    """data as integers of the range low to high; a part of quantize_v2. Integers are copied."""
+    copied, largest = data.dtype.name in _STEPS, max(abs(low), abs(high))
+    if at.output:
+        return _number_of((-largest, largest) if out_type == "int8" and not copied else (low, high), at)
+    return data[at] if copied else _numbers(data[at], largest, out_type, _FINE[out_type])
+
+
+@indexed("_quantize_largest", shape=lambda *_: (1,), differentiable=False)
+def _quantize_largest(at: Any, low: Any, high: Any) -> Any:
+    """The larger magnitude of two numbers, [1] each."""
+    return _larger(low[at], high[at])
+
+
+@indexed("_quantize_by", dtype=lambda *_, out_type, **p: out_type, differentiable=False)
+def _quantize_by(at: Any, data: Any, largest: Any, *, out_type: Bits) -> Any:
+    """data as integers, whose range ends at largest, [1]; a part of quantize_v2."""
+    return _numbers(data[at], largest[0], out_type, _FINE[out_type])
+
+
+def _v2_dtypes(p: Params, given: Dtypes) -> tuple[Dtypes, Dtypes]:
+    _takes("_contrib_quantize_v2", given[0], float32, _INT8, _UINT8)
+    return list(given), [np.dtype(_chosen_type(p.out_type, p.min_calib_range)), float32, float32]
+
+
+@composite("_contrib_quantize_v2", outputs=_OUTPUTS, gives=(), dtypes=_v2_dtypes,
+           check=lambda p: _check_range("_contrib_quantize_v2", p))
+def quantize_v2(data: TracedValue, *, out_type: Literal["auto", "int8", "uint8"] = "int8", min_calib_range: float | None = None,
+                max_calib_range: float | None = None) -> list[TracedValue]:
     """data as eight-bit integers, in the range min_calib_range to max_calib_range, or in the range of data.
 
     data: float32, or quantized integers, which are copied. out_type "auto": uint8 where the given range is not negative.
-    Returns: [integers, lower end, upper end]. Computed on the host.
+    Returns: [integers, lower end, upper end].
     """
-
-    def infer_type(self, in_type: Dtypes, out_type: Dtypes) -> tuple[Dtypes, Dtypes, Dtypes]:
-        self._takes(in_type[0], float32, _INT8, _UINT8)
-        return [in_type[0]], [self.dtype, float32, float32], []
-
-    def compute(self, *arrays: np.ndarray) -> tuple[np.ndarray, ...]:
-        x = arrays[0]
-        if x.dtype in _FINE:
-            largest = _FINE[x.dtype]
-            return x.astype(self.dtype), np.array([-largest if x.dtype == _INT8 else 0], "f"), np.array([largest], "f")
-        low, high = self.range_of(x)
-        return (_quantized(x, max(abs(low), abs(high)), self.dtype, _FINE[self.dtype]), *_span(low, high, self.dtype))
+    kind, low, high = _chosen_type(out_type, min_calib_range), min_calib_range, max_calib_range
+    if data.dtype.name in _FINE:
+        low, high = -_FINE["int8"] if data.dtype == _INT8 else 0.0, _FINE[data.dtype.name]
+    if low is not None or not math.prod(data.shape):
+        return ops._quantize_given(data, out_type=kind, low=low or 0.0, high=high or 0.0)
+    least, most = ops.min(data), ops.max(data)
+    largest = ops._quantize_largest(least, most)
+    numbers = ops._quantize_by(data, largest, out_type=kind)
+    return [numbers, -largest, largest] if kind == "int8" else [numbers, least, most]
 
 
-@register_operator("_contrib_dequantize")
-class Dequantize(_Quantizer):
+def _dequantize_dtypes(data: np.dtype, *_: Any) -> np.dtype:
+    _takes("_contrib_dequantize", data, _INT8, _UINT8)
+    return float32
+
+
+@indexed("_contrib_dequantize", dtype=_dequantize_dtypes, free=("min_range", "max_range"), differentiable=False)
+def dequantize(at: Any, data: Any, min_range: Any, max_range: Any, *, out_type: Literal["float32"] = "float32") -> Any:
     """The floats that eight-bit integers represent: data · max(|min_range|, |max_range|) / 127.5, or / 255.5 for uint8.
 
-    data: int8 or uint8. Returns: float32, the shape of data. Computed on the host.
+    data: int8 or uint8. Returns: float32, the shape of data.
     """
-
-    out_type: Literal["float32"] = "float32"
-    argument_names = ("data", "min_range", "max_range")
-    output_names = ("output",)
-
-    def infer_shape(self, in_shape: Shapes, out_shape: Shapes) -> tuple[Shapes, Shapes, Shapes]:
-        ins, outs, _ = super().infer_shape(in_shape, out_shape)
-        return ins, outs[:1], []
-
-    def infer_type(self, in_type: Dtypes, out_type: Dtypes) -> tuple[Dtypes, Dtypes, Dtypes]:
-        self._takes(in_type[0], _INT8, _UINT8)
-        return [in_type[0], float32, float32], [float32], []
-
-    def compute(self, *arrays: np.ndarray) -> np.ndarray:
-        x, low, high = arrays
-        return x.astype(np.float32) * (max(abs(low[0]), abs(high[0])) / np.float32(_FINE[x.dtype]))
+    return data[at].astype("float32") * (_larger(min_range[0], max_range[0]) / _FINE[data.dtype.name])
 
 
-@register_operator("_contrib_requantize")
-class Requantize(_Calibrated):
+def _unit(min_range: Any, max_range: Any) -> Any:
+    """Return the number that an int32 one stands for."""
+    return _larger(min_range[0], max_range[0]).astype("float64") / (2.0**31 - 1)
+
+
+@indexed("_requantize_largest", shape=lambda *_: (1,), dtype=float32, free=("min_range", "max_range"), differentiable=False)
+def _requantize_largest(at: Any, low: Any, high: Any, min_range: Any, max_range: Any) -> Any:
+    """The larger magnitude that int32 low and high stand for, [1] each."""
+    unit = _unit(min_range, max_range)
+    return _larger(*((v[at].astype("float64") * unit).astype("float32") for v in (low, high)))
+
+
+@indexed("_requantize_by", shape=lambda data, *_, **p: data, dtype=lambda *_, out_type, **p: out_type,
+         free=("largest", "min_range", "max_range"), differentiable=False)
+def _requantize_by(at: Any, data: Any, largest: Any, min_range: Any, max_range: Any, *, out_type: Bits) -> Any:
+    """int32 data of the range min_range to max_range as integers whose range ends at largest, [1]; a part of requantize."""
+    x = (data[at].astype("float64") * _unit(min_range, max_range)).astype("float32")
+    return _numbers(x, largest[0], out_type, _STEPS[out_type])
+
+
+@indexed("_requantize_given", shape=_shapes, dtype=lambda *_, out_type, **p: (out_type, float32, float32), outputs=_OUTPUTS,
+         free=("min_range", "max_range"), differentiable=False)
+def _requantize_given(at: Any, data: Any, min_range: Any, max_range: Any, *, out_type: Bits, largest: float) -> Any:
+    """The same for a range that is known, and its ends."""
+    if at.output:
+        return _number_of((-largest if out_type == "int8" else 0.0, largest), at)
+    x = (data[at].astype("float64") * _unit(min_range, max_range)).astype("float32")
+    return _numbers(x, largest, out_type, _STEPS[out_type])
+
+
+def _requantize_dtypes(p: Params, given: Dtypes) -> tuple[Dtypes, Dtypes]:
+    _takes("_contrib_requantize", given[0], _INT32)
+    return [_INT32, float32, float32], [np.dtype(_chosen_type(p.out_type, p.min_calib_range)), float32, float32]
+
+
+@composite("_contrib_requantize", outputs=_OUTPUTS, gives=(), dtypes=_requantize_dtypes,
+           check=lambda p: _check_range("_contrib_requantize", p),
+           complete=lambda p, shapes: [shapes[0], (1,), (1,)])
+def requantize(data: TracedValue, min_range: TracedValue, max_range: TracedValue, *,
+               out_type: Literal["auto", "int8", "uint8"] = "int8", min_calib_range: float | None = None,
+               max_calib_range: float | None = None) -> list[TracedValue]:
     """Sums of products of eight-bit integers (int32 in the range min_range to max_range) as eight-bit integers.
 
-    Returns: [integers, lower end, upper end], in the range min_calib_range to max_calib_range or that of data. On the host.
+    Returns: [integers, lower end, upper end], in the range min_calib_range to max_calib_range or that of data.
     """
-
-    argument_names = ("data", "min_range", "max_range")
-
-    def infer_type(self, in_type: Dtypes, out_type: Dtypes) -> tuple[Dtypes, Dtypes, Dtypes]:
-        self._takes(in_type[0], _INT32)
-        return [_INT32, float32, float32], [self.dtype, float32, float32], []
-
-    def compute(self, *arrays: np.ndarray) -> tuple[np.ndarray, ...]:
-        x, low, high = arrays
-        unit = float(max(abs(low[0]), abs(high[0]))) / (2**31 - 1)
-        largest = max(map(abs, self.range_of(x, unit)))
-        numbers = _quantized(x.astype(np.float64) * unit, largest, self.dtype, _STEPS[self.dtype])
-        return (numbers, *_span(0, largest, self.dtype))
+    kind = _chosen_type(out_type, min_calib_range)
+    if min_calib_range is not None or not math.prod(data.shape):
+        largest = max(abs(min_calib_range or 0.0), abs(max_calib_range or 0.0))
+        return ops._requantize_given(data, min_range, max_range, out_type=kind, largest=largest)
+    end = ops._requantize_largest(ops.min(data), ops.max(data), min_range, max_range)
+    numbers = ops._requantize_by(data, end, min_range, max_range, out_type=kind)
+    return [numbers, -end if kind == "int8" else ops.zeros_like(end), end]

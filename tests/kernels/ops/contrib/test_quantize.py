@@ -1,10 +1,17 @@
 """Eight-bit numbers and their ranges. Oracle: Python's own rounding, number by number. Values of MXNet:
 tests/test_golden_operators.py."""
 
+import importlib.util
+
 import numpy as np
 import pytest
 import tritium as mx
 from tritium.errors import DTypeError, ParameterError
+from tritium.kernels.gpu.codegen_checks import wrong_with
+from tritium.kernels.gpu.compile import build
+from tritium.kernels.gpu.record import FakeArray, FakeRun, record
+from tritium.kernels.kernel import HostRun
+from tritium.kernels.op import Req, Spec, compiled, get
 
 C = mx.nd.contrib
 
@@ -53,6 +60,79 @@ def test_sums_of_products_become_eight_bits(ctx):
 
 def test_zeros_stay_zeros(ctx):
     assert C.quantize_v2(mx.nd.zeros((3,), ctx=ctx))[0].asnumpy().tolist() == [0, 0, 0]
+
+
+USES = [("quantize", [((5,), "float32"), ((1,), "float32"), ((1,), "float32")], {"out_type": "int8"}),
+        ("quantize_v2", [((5,), "float32")], {}), ("quantize_v2", [((5,), "uint8")], {}),
+        ("quantize_v2", [((5,), "float32")], {"min_calib_range": -1.0, "max_calib_range": 2.0}),
+        ("dequantize", [((5,), "int8"), ((1,), "float32"), ((1,), "float32")], {}),
+        ("requantize", [((5,), "int32"), ((1,), "float32"), ((1,), "float32")], {}),
+        ("requantize", [((5,), "int32"), ((1,), "float32"), ((1,), "float32")], {"min_calib_range": -1.0, "max_calib_range": 2.0})]
+
+
+def specs(op, p, inputs):
+    ins = [Spec(s, np.dtype(d)) for s, d in inputs]
+    shapes, dtypes = op.infer_shape(p, [s.shape for s in ins])[1], op.infer_dtype(p, [s.dtype for s in ins])[1]
+    return ins, [Spec(tuple(s), np.dtype(d)) for s, d in zip(shapes, dtypes)]
+
+
+@pytest.mark.parametrize("target", ["cpu", "gpu"])
+@pytest.mark.parametrize("name, inputs, params", USES)
+def test_results_are_added_and_left_out_as_requested(name, inputs, params, target, rng):
+    torch = pytest.importorskip("torch")
+    if target == "gpu" and mx.context.GPU_MODE != "interpret":
+        pytest.skip("reads the memory of an interpreted GPU")
+
+    class Run(HostRun):
+        def workspace(self, shape, dtype):
+            made = np.empty(shape, dtype)
+            return torch.from_numpy(made) if target == "gpu" else made
+
+    op = get(f"_contrib_{name}")
+    p = op.parse(params)
+    ins, outs = specs(op, p, inputs)
+    x = [rng.integers(-9, 9, s.shape).astype(s.dtype) for s in ins]
+
+    def run(reqs):
+        made = [None if r == Req.NULL else np.full(s.shape, 1, s.dtype) for s, r in zip(outs, reqs)]
+        given = [[a if a is None or target == "cpu" else torch.from_numpy(a) for a in group] for group in (x, made)]
+        compiled(op, p, tuple(ins), tuple(outs), tuple(reqs), target, False)(Run(), *given)
+        return made
+
+    plain = run([Req.WRITE] * len(outs))
+    for i in range(len(outs)):
+        found = run([Req.ADD if k == i else Req.NULL for k in range(len(outs))])
+        np.testing.assert_array_equal(found[i], plain[i] + np.ones(1, plain[i].dtype))
+
+
+def faults(name, inputs, params, target):
+    op = get(f"_contrib_{name}")
+    p = op.parse(params)
+    ins, outs = specs(op, p, inputs)
+    with record(target) as recorder:
+        arrays = [[FakeArray(s.shape, s.dtype) for s in group] for group in (ins, outs)]
+        op.kernel(p, ins, outs, (Req.WRITE,) * len(outs), "gpu", False)(FakeRun(), *arrays)
+    assert recorder.jobs
+    return [w for job, (_, made) in zip(recorder.jobs, sorted(build(recorder.jobs, timeout=120), key=lambda pair: pair[0]))
+            for w in ([made] if isinstance(made, Exception) else wrong_with(job, made))]
+
+
+@pytest.mark.skipif(importlib.util.find_spec("triton") is None, reason="triton is not installed")
+def test_kernels_compile_without_faults():
+    assert not faults(*USES[-1], 90)
+
+
+@pytest.mark.nightly
+@pytest.mark.skipif(importlib.util.find_spec("triton") is None, reason="triton is not installed")
+@pytest.mark.parametrize("target", [80, 90, 100])
+@pytest.mark.parametrize("name, inputs, params", USES)
+def test_all_kernels_compile_for_every_target(name, inputs, params, target):
+    assert not faults(name, inputs, params, target)
+
+
+def test_not_a_number_becomes_zero(ctx):
+    x = mx.nd.array([np.nan, 1, np.inf, -np.inf], ctx=ctx)
+    assert C.quantize(x, one(-1, ctx), one(1, ctx), out_type="int8")[0].asnumpy().tolist() == [0, 127, 127, -128]
 
 
 @pytest.mark.parametrize(("call", "error", "text"), [
