@@ -79,7 +79,8 @@ def quantize(at: Any, data: Any, min_range: Any, max_range: Any, *, out_type: Bi
 def _check_range(name: str, p: Params) -> None:
     low, high = p.min_calib_range, p.max_calib_range
     if (low is None) != (high is None) or (low is not None and low > high):
-        raise ParameterError(f"{name}: min_calib_range={low} and max_calib_range={high} must be given both, in order, or neither.")
+        raise ParameterError(f"{name}: min_calib_range={low} and max_calib_range={high} must be given both, in order, or "
+                             f"neither.")
 
 
 def _chosen_type(out_type: str, least: float | None) -> str:

@@ -62,12 +62,11 @@ def test_zeros_stay_zeros(ctx):
     assert C.quantize_v2(mx.nd.zeros((3,), ctx=ctx))[0].asnumpy().tolist() == [0, 0, 0]
 
 
-USES = [("quantize", [((5,), "float32"), ((1,), "float32"), ((1,), "float32")], {"out_type": "int8"}),
-        ("quantize_v2", [((5,), "float32")], {}), ("quantize_v2", [((5,), "uint8")], {}),
-        ("quantize_v2", [((5,), "float32")], {"min_calib_range": -1.0, "max_calib_range": 2.0}),
-        ("dequantize", [((5,), "int8"), ((1,), "float32"), ((1,), "float32")], {}),
-        ("requantize", [((5,), "int32"), ((1,), "float32"), ((1,), "float32")], {}),
-        ("requantize", [((5,), "int32"), ((1,), "float32"), ((1,), "float32")], {"min_calib_range": -1.0, "max_calib_range": 2.0})]
+ENDS, RANGE = [((1,), "float32")] * 2, {"min_calib_range": -1.0, "max_calib_range": 2.0}
+USES = [("quantize", [((5,), "float32"), *ENDS], {"out_type": "int8"}), ("quantize_v2", [((5,), "float32")], {}),
+        ("quantize_v2", [((5,), "uint8")], {}), ("quantize_v2", [((5,), "float32")], RANGE),
+        ("dequantize", [((5,), "int8"), *ENDS], {}), ("requantize", [((5,), "int32"), *ENDS], {}),
+        ("requantize", [((5,), "int32"), *ENDS], RANGE)]
 
 
 def specs(op, p, inputs):
