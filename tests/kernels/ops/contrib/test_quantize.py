@@ -2,6 +2,7 @@
 tests/test_golden_operators.py."""
 
 import importlib.util
+from typing import Any
 
 import numpy as np
 import pytest
@@ -93,7 +94,7 @@ def test_results_are_added_and_left_out_as_requested(name, inputs, params, targe
     x = [rng.integers(-9, 9, s.shape).astype(s.dtype) for s in ins]
 
     def run(reqs):
-        made = [None if r == Req.NULL else np.full(s.shape, 1, s.dtype) for s, r in zip(outs, reqs)]
+        made: list[Any] = [None if r == Req.NULL else np.full(s.shape, 1, s.dtype) for s, r in zip(outs, reqs)]
         given = [[a if a is None or target == "cpu" else torch.from_numpy(a) for a in group] for group in (x, made)]
         compiled(op, p, tuple(ins), tuple(outs), tuple(reqs), target, False)(Run(), *given)
         return made
@@ -101,10 +102,10 @@ def test_results_are_added_and_left_out_as_requested(name, inputs, params, targe
     plain = run([Req.WRITE] * len(outs))
     for i in range(len(outs)):
         found = run([Req.ADD if k == i else Req.NULL for k in range(len(outs))])
-        np.testing.assert_array_equal(found[i], plain[i] + np.ones(1, plain[i].dtype))
+        np.testing.assert_array_equal(found[i], plain[i] + 1)
 
 
-def faults(name, inputs, params, target):
+def faults(target, name, inputs, params):
     op = get(f"_contrib_{name}")
     p = op.parse(params)
     ins, outs = specs(op, p, inputs)
@@ -118,7 +119,7 @@ def faults(name, inputs, params, target):
 
 @pytest.mark.skipif(importlib.util.find_spec("triton") is None, reason="triton is not installed")
 def test_kernels_compile_without_faults():
-    assert not faults(*USES[-1], 90)
+    assert not faults(90, *USES[-1])
 
 
 @pytest.mark.nightly
@@ -126,7 +127,7 @@ def test_kernels_compile_without_faults():
 @pytest.mark.parametrize("target", [80, 90, 100])
 @pytest.mark.parametrize("name, inputs, params", USES)
 def test_all_kernels_compile_for_every_target(name, inputs, params, target):
-    assert not faults(name, inputs, params, target)
+    assert not faults(target, name, inputs, params)
 
 
 def test_not_a_number_becomes_zero(ctx):
