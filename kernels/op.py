@@ -91,7 +91,8 @@ class Expression:
     more is folded over those axes with `combine` (the gradient of broadcasting, and reductions).
 
     outputs:  one root per output of the op.
-    kind:     "elementwise", or "row" if there are "reduce" nodes (over the last axis of the full shape).
+    kind:     "elementwise", or "row" if there are "reduce" or "row_index" nodes.
+    axis:     the axis of the full shape that rows go along: -1 or -2.
     combine:  how outputs smaller than the full shape are folded: "add", "maximum", "minimum", "mul", or a user's function.
     states:   pairs (output, input): that root is stored into that input instead of an output array.
     scalars:  names of the run-time scalars, in the order in which `scalars=` hands their values to the kernel.
@@ -104,6 +105,7 @@ class Expression:
     states: tuple[tuple[int, int], ...] = ()
     scalars: tuple[str, ...] = ()
     draws: tuple[Draw, ...] = ()
+    axis: int = -1
 
 
 @dataclass(frozen=True, slots=True)

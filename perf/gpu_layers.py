@@ -15,7 +15,7 @@ from tritium.kernels.ir import lang as L
 from tritium.kernels.ir.expr import load
 from tritium.kernels.op import Req, Spec
 from tritium.kernels.ops.linalg.triton_gemm import POINTER, SPECIALISED, TMA, Blocks, gemm
-from tritium.kernels.ops.nn import triton_conv, triton_norm, triton_softmax
+from tritium.kernels.ops.nn import triton_conv, triton_norm
 from tritium.kernels.ops.nn.convolution_cpu import ConvolutionGeometry
 from tritium.kernels.ops.optimizer import triton_multi
 from tritium.kernels.ops.tensor import triton_take
@@ -122,12 +122,19 @@ def layers(m: Machine, dtype: str = "bfloat16") -> Iterator[Case]:
         y, g, dx = m.torch.empty_like(x), m.randn(*x.shape, dtype=dtype), m.torch.empty_like(x)
         moved, asked = x.numel() * x.element_size(), {"copy": 0.85} if n != 1000 else {}
 
-        def softmax(x=x, y=y) -> Any:
-            triton_softmax.forward(m.run, (*x.shape, 1), x, y)
+        op, spec = ops.get("softmax"), Spec(tuple(x.shape), np.dtype(dtype))
+        p = op.parse({})
+        derivative = op.gradient_of(p)
+        assert derivative is not None
+        forward = ops.compiled(op, p, (spec,), (spec,), (Req.WRITE,), "gpu")
+        backward = ops.compiled(derivative.op, p, (spec, spec), (spec,), (Req.WRITE,), "gpu")
+
+        def softmax(x=x, y=y, forward=forward) -> Any:
+            forward(m.run, [x], [y])
             return y
 
-        def gradient(g=g, y=y, dx=dx) -> Any:
-            triton_softmax.backward(m.run, (*y.shape, 1), g, y, dx, scale=1.0, log=False, add=False)
+        def gradient(g=g, y=y, dx=dx, backward=backward) -> Any:
+            backward(m.run, [g, y], [dx])
             return dx
 
         yield Case(f"softmax {n}", softmax, {"torch": lambda x=x: x.softmax(-1)}, lambda x=x: x.double().softmax(-1), 2.0 * moved,

@@ -24,25 +24,43 @@ from ..configs.key import Key, key
 from ..ir.coalesce import BroadcastLayout, full_shape, merge
 from ..ir.combine import fold
 from ..ir.draws import PlacedDraw, as_inputs
-from ..ir.expr import BOOL, CAST, CONST, LOAD, PARAM, REDUCE, Expr, cost, identity, resolve_weak_dtype, topological, typed
+from ..ir.expr import (
+    BOOL,
+    CAST,
+    CONST,
+    LOAD,
+    PARAM,
+    REDUCE,
+    ROW_INDEX,
+    Expr,
+    cost,
+    identity,
+    resolve_weak_dtype,
+    topological,
+    typed,
+)
 from ..ir.primitives import PRIMITIVES
 from ..ir.rows import padded, whole_rows
 from ..ir.special import mask_dtype
 from ..kernel import BoundKernel, Kernel
 from ..op import Expression, Req, Reqs, Specs
 from .errstate import no_fp_warnings
+from .few_elements import AT_INDEX, FILL_ROWS, at_index, few_elements, fill_rows
 from .sum_tree import combined, total
 
 TILE = 256 * 1024  # elements of one register: 1 MiB in float32; what is smaller than two is not cut
 POOLED = 1 << 14  # elements from which on a register is worth asking the pool for
 DRAWN = 1 << 16  # elements of a tile that draws random numbers: each takes some forty operations
+KEPT = 1 << 11  # elements up to which a bound kernel keeps its registers
 SMALL = 1 << 13  # elements up to which there is nothing to choose
 
 _SCOPE: dict[str, Any] = {"np": np, "inf": math.inf, "nan": math.nan, "to_integer": to_integer, "cast_into": cast_into,
-                          "total": total,
+                          "total": total, "at_index": at_index, "fill_rows": fill_rows,
                           **{f"p_{n}": p.numpy for n, p in PRIMITIVES.items() if not isinstance(p.numpy, np.ufunc)}}
 _COMBINE: dict[str, np.ufunc] = {"add": np.add, "mul": np.multiply, "maximum": np.maximum, "minimum": np.minimum}
 _REDUCE = {"sum": np.add, "max": np.maximum}
+_OVER = (AT_INDEX, FILL_ROWS)  # nodes that may write where their first argument lies
+BESIDE = 1024  # elements that a tile takes at least of the axis behind the rows: with fewer, NumPy's inner loops are short
 
 
 def numpy_source(e: Expression, ins: Specs, outs: Specs, reqs: Reqs, *, name: str = "kernel") -> str:
@@ -71,7 +89,7 @@ def numpy_kernel(e: Expression, ins: Specs, outs: Specs, reqs: Reqs, *, name: st
     size, threads = chosen.get("tile", TILE), chosen.get("threads", 0)
     if draws:
         size = min(size, DRAWN)
-    sliced = None if layout.size <= size else _tiles(layout, size, keep_last=printed.whole_rows)
+    sliced = None if layout.size <= size else _tiles(layout, size, printed.row)
     folds = [t for t in range(n_targets) if printed.folded[t]]
     targets, states = printed.targets, printed.states
 
@@ -96,7 +114,10 @@ def numpy_kernel(e: Expression, ins: Specs, outs: Specs, reqs: Reqs, *, name: st
 
         def bind(inputs: Sequence[np.ndarray], outputs: Sequence[np.ndarray]) -> BoundKernel:
             arrays = [a if a.shape == s else a.reshape(s) for a, s in zip([*inputs, *results(inputs, outputs)], seen)]
-            if not registers and not stores:
+            if not stores and layout.size <= KEPT:
+                arrays += scratch_arrays(None, registers)
+                return lambda run, scalars=(): no_fp_warnings(tile, *arrays, *scalars)
+            if not stores and not registers:
                 return lambda run, scalars=(): no_fp_warnings(tile, *arrays, *scalars)
             return partial(compute, arrays)
 
@@ -196,28 +217,34 @@ def _numbers(d: PlacedDraw, random: tuple[int, int], first: int, shape: tuple[in
 def tile_key(printed: _TilePrinter, n_in: int, work: int) -> Key:
     """Return the tuning key of a tile size: the layout and number of the operands, and the cost of an element."""
     layout = printed.layout
-    lies = "row" if printed.whole_rows else "fold" if any(printed.folded) else "flat" if layout.is_flat else "broadcast"
+    lies = "row" if printed.row is not None else "fold" if any(printed.folded) else "flat" if layout.is_flat else "broadcast"
     sizes = {"elements": layout.size, "arrays": n_in + len(printed.targets), "cost": work // layout.size}
     return key("cpu tile", printed.root_dtypes[0].name if printed.root_dtypes else "", lies, **sizes,
-               **({} if lies == "flat" else {"last": layout.dims[-1]}))
+               **({} if lies == "flat" else {"last": layout.dims[-1 if printed.row is None else printed.row]}))
 
 
-def _tiles(layout: BroadcastLayout, size: int = TILE, *, keep_last: bool = False) -> list[_Tile]:
-    """Tiles of about size elements, in row-major order. keep_last: never cut the last axis (rows)."""
+def _tiles(layout: BroadcastLayout, size: int = TILE, row: int | None = None) -> list[_Tile]:
+    """Tiles of about size elements, in row-major order. row: the axis that is never cut."""
     dims = layout.dims
-    axis, inner = len(dims) - 1, 1
-    while axis > 0 and (inner * dims[axis] <= size or (keep_last and axis == len(dims) - 1)):
-        inner *= dims[axis]
-        axis -= 1
-    step = max(1, size // inner)
-    if keep_last and len(dims) == 1:
-        step = dims[0]
-    rest = [slice(0, d) for d in dims[axis + 1:]]
-    return [
-        _Tile(layout, [*(slice(i, i + 1) for i in outer), slice(a, min(a + step, dims[axis])), *rest])
-        for outer in product(*map(range, dims[:axis]))
-        for a in range(0, dims[axis], step)
-    ]
+    order = [a for a in range(len(dims)) if a != row]  # the axes that may be cut
+    inner = 1 if row is None else dims[row]
+    at = len(order) - 1
+    while at > 0 and inner * dims[order[at]] <= size:
+        inner *= dims[order[at]]
+        at -= 1
+    cut, step = order[at], max(1, size // inner)
+    if row is not None and cut > row:
+        step = max(step, BESIDE)
+    whole = [slice(0, d) for d in dims]
+    tiles = []
+    for outer in product(*(range(dims[a]) for a in order[:at])):
+        for first in range(0, dims[cut], step):
+            slices = whole.copy()
+            for a, i in zip(order, outer):
+                slices[a] = slice(i, i + 1)
+            slices[cut] = slice(first, min(first + step, dims[cut]))
+            tiles.append(_Tile(layout, slices))
+    return tiles
 
 
 class _TilePrinter:
@@ -233,14 +260,16 @@ class _TilePrinter:
         self.reqs = dict(enumerate(reqs)) | dict.fromkeys(self.states, Req.WRITE)
         self.targets = [i for i in range(len(e.outputs)) if self.reqs[i] != Req.NULL]
         self.specs = [ins[self.states[t]] if t in self.states else outs[t] for t in self.targets]
-        self.whole_rows = e.kind == "row"
-        self.layout = (_row_layout if self.whole_rows else merge)([s.shape for s in (*ins, *self.specs)])
+        shapes = [s.shape for s in (*ins, *self.specs)]
+        self.layout = _row_layout(shapes, e.axis) if e.kind == "row" else merge(shapes)
+        self.row = len(self.layout.dims) + e.axis if e.kind == "row" else None  # the axis that rows go along
         n = len(ins)
         self.folded = [bool(self.layout.folded(n + i)) and math.prod(self.layout.dims) != 1 for i in range(len(self.specs))]
         self.roots = [e.outputs[t] if e.outputs[t].dtype is not None else resolve_weak_dtype(e.outputs[t], s.dtype)
                       for t, s in zip(self.targets, self.specs)]
-        if self.whole_rows:
-            self.roots = whole_rows(self.roots, [p[-1] for p in self.layout.present], self.layout.dims[-1])
+        if self.row is not None:
+            along, last = [p[self.row] for p in self.layout.present], self.layout.dims[self.row]
+            self.roots = few_elements(whole_rows(self.roots, along, last), along)
         self.root_dtypes = [typed(r) for r in self.roots]
         self.registers: list[tuple[np.dtype, bool]] = []  # (dtype, one per row?)
         self.scalar_names = e.scalars
@@ -248,7 +277,8 @@ class _TilePrinter:
         self.text = self._print(n)
 
     def register_shapes(self, shape: tuple[int, ...]) -> list[tuple[np.dtype, tuple[int, ...]]]:
-        return [(d, (*shape[:-1], 1) if row else shape) for d, row in self.registers]
+        by_row = tuple(1 if i == self.row else n for i, n in enumerate(shape))
+        return [(d, by_row if row else shape) for d, row in self.registers]
 
     def compile(self) -> Callable[..., Any]:
         scope: dict[str, Any] = _SCOPE | {f"d_{d.name}": d for d in self.root_dtypes if d.kind in "iub"}
@@ -257,14 +287,27 @@ class _TilePrinter:
             scope["fold"] = lambda values, axes: fold(functions[values.dtype], values, axes)
         with np.errstate(all="ignore"):  # a constant may round to infinity
             scope |= {name: np.array(float.fromhex(value), d) for (value, d), name in self.constants.items()}
+            if "row_index" in self.text:
+                scope["row_index"] = np.arange(self.layout.dims[self._row], dtype=np.int32).reshape(self._along_row())
             exec(compile(self.text, f"<tritium {self.name}>", "exec"), scope)  # our own text, printed from the graph
         return scope[self.name]
 
     @property
     def source(self) -> str:
         """Return the text of the function, preceded by the constant arrays that it reads."""
-        return "".join(f"{name} = np.array({float.fromhex(value)!r}, '{d.name}')\n"
-                       for (value, d), name in self.constants.items()) + self.text
+        lines = [f"{name} = np.array({float.fromhex(value)!r}, '{d.name}')\n" for (value, d), name in self.constants.items()]
+        if "row_index" in self.text:
+            lines.append(f"row_index = np.arange({self.layout.dims[self._row]}, dtype='int32').reshape({self._along_row()})\n")
+        return "".join(lines) + self.text
+
+    @property
+    def _row(self) -> int:
+        assert self.row is not None, "a row's index outside of a row kernel"
+        return self.row
+
+    def _along_row(self) -> tuple[int, ...]:
+        """The shape of one number for each element of a row."""
+        return tuple(n if i == self.row else 1 for i, n in enumerate(self.layout.dims))
 
     def combining(self, t: int) -> Callable[[np.ndarray, np.ndarray], np.ndarray]:
         """Return the function that combines two parts of target t."""
@@ -291,13 +334,14 @@ class _TilePrinter:
                 if varies[a]:
                     big = True
                     alike = alike and by_row[a]
-            varies[i] = big or x.op == LOAD
-            by_row[i] = x.op == REDUCE or (big and alike) or (x.op == LOAD and self.whole_rows and not present[x.value][-1])
+            varies[i] = big or x.op in (LOAD, ROW_INDEX)
+            by_row[i] = (x.op == REDUCE or (big and alike)
+                         or (x.op == LOAD and self.row is not None and not present[x.value][self.row]))
         for r in self.roots:
             last_use[place[id(r)]] = len(order)
         # a root that is an input itself is read when it is stored, after everything; beside a shared target it is read first
         early = any(map(self._shares, range(len(self.roots)))) and len(self.roots) > 1
-        direct = self._direct(order, place, by_row)
+        direct = self._direct(order, place, [v and not r for v, r in zip(varies, by_row)], uses, last_use)
         lines: list[str] = []
         names: list[str] = []
         free: dict[tuple[np.dtype, bool], list[int]] = {}
@@ -308,7 +352,7 @@ class _TilePrinter:
             self.registers.append((typed(x), False))
             lines.append(f"np.copyto({kept[id(x)]}, {self._leaf(x)})")
         for i, x in enumerate(order):
-            if x.op in (LOAD, PARAM, CONST):
+            if x.op in (LOAD, PARAM, CONST, ROW_INDEX):
                 names.append(self._leaf(x))
                 continue
             if not varies[i]:
@@ -318,7 +362,7 @@ class _TilePrinter:
             ufunc = isinstance(self._function(x), np.ufunc)
             args = [self._constant(order[a]) if ufunc and order[a].op == CONST else names[a] for a in uses[i]]
             dying = [a for a in dict.fromkeys(uses[i]) if last_use[a] == i and a in held]
-            if ufunc:  # a register may be read and written by one, but `where` writes before it has read everything
+            if ufunc or x.op in _OVER:  # such may read and write one register, but `where` writes before it has read everything
                 for a in dying:
                     if by_row[a] == by_row[i]:
                         self._release(a, held, free)
@@ -346,11 +390,11 @@ class _TilePrinter:
             value = kept.get(id(root), names[at])
             if self.folded[t]:
                 axes = self.layout.folded(n_in + t)
-                if self.whole_rows and axes == (len(self.layout.dims) - 1,) and (by_row[at] or not varies[at]):
+                if axes == (self.row,) and (by_row[at] or not varies[at]):
                     folded.append(f"np.reshape({value}, np.shape({value}) or {(1,) * len(self.layout.dims)})")
                     continue  # one value for each row is what this output has
                 lacks = not all(present[root.value]) if root.op == LOAD else not varies[at]
-                if lacks or (by_row[at] and axes[-1] == len(self.layout.dims) - 1):
+                if lacks or (by_row[at] and self.row in axes) or root.op == ROW_INDEX:
                     value = f"np.broadcast_to({value}, np.broadcast_shapes({whole}))"  # else too few elements would be folded
                 arguments = f"{value}, axis={axes}, keepdims=True{self._wide(root)}"
                 if not isinstance(self.combine, str):
@@ -370,8 +414,10 @@ class _TilePrinter:
         body = "\n".join("    " + line for line in lines) or "    pass"
         return f"def {self.name}({', '.join(parameters)}):\n{body}\n"
 
-    def _direct(self, order: list[Expr], place: dict[int, int], by_row: list[bool]) -> dict[int, int]:
-        """Nodes that may write straight into an output: {place in order: target}.
+    def _direct(self, order: list[Expr], place: dict[int, int], spans: list[bool], uses: list[list[int]],
+                last_use: list[int]) -> dict[int, int]:
+        """Nodes that may write straight into an output: {place in order: target}. These are roots, and what a ufunc reads
+        last and may overwrite, so that a chain of ufuncs needs no register. spans: which nodes fill a tile.
 
         A target that shares memory with an input is written only where nothing reads it any more: a state's own input is
         known, else it may be any.
@@ -381,12 +427,28 @@ class _TilePrinter:
         for t, root in enumerate(self.roots):
             at = place[id(root)]
             plain = (root.dtype == self.specs[t].dtype and self.reqs[self.targets[t]] in (Req.WRITE, Req.INPLACE)
-                     and not self.folded[t] and root.op not in (LOAD, PARAM, CONST) and at not in direct)
-            writes_early = not isinstance(self._function(root), np.ufunc) and any(a.op == LOAD for a in root.args)
+                     and not self.folded[t] and root.op not in (LOAD, PARAM, CONST, ROW_INDEX) and at not in direct)
             state = self.states.get(self.targets[t])
             read_until = max(last_read.values(), default=-1) if state is None else last_read.get(state, -1)
-            safe = not self._shares(t) or (read_until <= at and not writes_early)
-            if plain and not by_row[at] and safe:
+            if not self._shares(t):
+                read_until = -1
+            kept_as = typed(root)
+
+            def may_write(i: int, until: int = read_until, dtype: np.dtype = kept_as) -> bool:
+                x = order[i]
+                early = not isinstance(self._function(x), np.ufunc) and x.op not in _OVER and any(a.op == LOAD for a in x.args)
+                return (x.dtype == dtype and bool(x.args) and spans[i] and i not in direct
+                        and (until < 0 or (until <= i and not early)))
+
+            if not plain or not may_write(at):
+                continue
+            direct[at] = t
+            while isinstance(self._function(order[at]), np.ufunc) or order[at].op in _OVER:
+                over = uses[at][:1] if order[at].op in _OVER else uses[at]
+                before = [a for a in over if last_use[a] == at and may_write(a)]
+                if not before:
+                    break
+                at = before[0]
                 direct[at] = t
         return direct
 
@@ -413,6 +475,8 @@ class _TilePrinter:
     def _leaf(self, x: Expr) -> str:
         if x.op == LOAD:
             return f"x{x.value}"
+        if x.op == ROW_INDEX:
+            return "row_index"
         if x.op == PARAM:
             if x.dtype is not None and x.dtype.kind in "iu":
                 return f"to_integer(s_{x.value}, np.dtype('{x.dtype.name}'))"
@@ -444,9 +508,17 @@ class _TilePrinter:
         if x.op == CAST:
             return _converted(args[0], x.args[0].dtype, typed(x), out)
         if x.op == REDUCE:
-            folded = f"np.{_REDUCE[x.value].__name__}.reduce({args[0]}, axis=-1, keepdims=True"
-            lacks = x.args[0].op == LOAD and not all(self.layout.present[x.args[0].value])  # then NumPy does not fill all of out
+            folded = f"np.{_REDUCE[x.value].__name__}.reduce({args[0]}, axis={self._row}, keepdims=True"
+            if x.value == "sum" and self._row < len(self.layout.dims) - 1 and self.layout.dims[self._row] > 64:
+                return f"np.copyto({out}, total({args[0]}, ({self._row},)), casting='unsafe')"  # neighbours are no terms of a sum
+            (a,) = x.args  # where it has fewer elements than the tile, NumPy does not fill all of out
+            lacks = a.op == ROW_INDEX or (a.op == LOAD and not all(self.layout.present[a.value]))
             return f"np.copyto({out}, {folded}), casting='unsafe')" if lacks else f"{folded}, out={out})"
+        if x.op == AT_INDEX:
+            name, number = x.value
+            return f"at_index(np.{PRIMITIVES[name].numpy.__name__}, {', '.join(args)}, {number!r}, {out}, {self._row}, row_index)"
+        if x.op == FILL_ROWS:
+            return f"fill_rows({', '.join(args)}, {x.value!r}, {out})"
         function = PRIMITIVES[x.op].numpy
         if isinstance(function, np.ufunc):
             return f"np.{function.__name__}({', '.join(args)}, out={out})"
@@ -463,10 +535,11 @@ def _converted(value: str, have: np.dtype | None, want: np.dtype, out: str) -> s
     return f"np.copyto({out}, {value}, casting='unsafe')"
 
 
-def _row_layout(shapes: Sequence[tuple[int, ...]]) -> BroadcastLayout:
-    """Two merged axes, (rows, last): reductions run over the second."""
-    rank = max(1, *(len(s) for s in shapes))  # one element is a row of one
+def _row_layout(shapes: Sequence[tuple[int, ...]], axis: int) -> BroadcastLayout:
+    """The axes before axis merged, then axis, along which reductions run, and what follows it. axis: -1 or -2."""
+    rank = max(-axis, *(len(s) for s in shapes))  # one element is a row of one
     views = [padded(s, rank) for s in shapes]
-    last = max(v[-1] for v in views)
-    lead = merge([v[:-1] for v in views])
-    return BroadcastLayout((*lead.dims, last), tuple((*p, v[-1] == last) for p, v in zip(lead.present, views)))
+    behind = tuple(max(v[a] for v in views) for a in range(axis, 0))
+    lead = merge([v[:axis] for v in views])
+    return BroadcastLayout((*lead.dims, *behind),
+                           tuple((*p, *(m == n for m, n in zip(v[axis:], behind))) for p, v in zip(lead.present, views)))

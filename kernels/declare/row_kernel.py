@@ -1,11 +1,12 @@
 """Kernels of bodies with sums inside (`row_sum`, `row_max`), over any axes: one body, both devices.
 
-Over the last axis the printers compute whole rows in one kernel. Over other axes the body is cut at its sums: each becomes
-a fold of its own into scratch, and what is left is elementwise.
+Over the last axis, or the one before it, the printers compute whole rows in one kernel. Over other axes the body is cut at its
+sums: each becomes a fold of its own into scratch, and what is left is elementwise.
 """
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -15,16 +16,30 @@ from ...dtype import float32, float64
 from ..cpu.numpy_printer import numpy_kernel
 from ..ir.coalesce import full_shape
 from ..ir.draws import recording
-from ..ir.expr import LOAD, REDUCE, Expr, as_expr, load, loads, node, substitute, topological, typed
-from ..kernel import KernelFunction
+from ..ir.expr import (
+    LOAD,
+    REDUCE,
+    ROW_INDEX,
+    Expr,
+    as_expr,
+    goes_by_rows,
+    load,
+    loads,
+    node,
+    substitute,
+    topological,
+    typed,
+)
+from ..kernel import Kernel, KernelFunction
 from ..op import Expression, Req, Reqs, Shape, Spec, Specs
 
 Pass = tuple[KernelFunction, Sequence[int], Sequence[int]]  # a kernel, which arrays it reads, which outputs it fills
 _COMBINE = {"sum": "add", "max": "maximum"}
+_LONG, _FEW = 4096, 1024  # rows beside each other of more than _LONG elements, and fewer than _FEW of them, are cut
 
 
 def row_kernel(body: Callable[..., Any], views: Sequence[Shape], results: Sequence[Shape], kept: Shape,
-               ins: Specs, outs: Specs, reqs: Reqs, target: str, name: str) -> KernelFunction:
+               ins: Specs, outs: Specs, reqs: Reqs, target: str, name: str) -> Kernel:
     """Return the kernel of body over its arrays, each viewed in another shape.
 
     body:     takes one traced value per input, returns one (or a tuple) per output.
@@ -39,32 +54,60 @@ def row_kernel(body: Callable[..., Any], views: Sequence[Shape], results: Sequen
     draws = tuple(recorder.draws)
     roots = tuple(as_expr(r) for r in (roots if isinstance(roots, tuple) else (roots,)))
     full = full_shape([*views, kept])
+    by_rows = goes_by_rows(roots)
+    if by_rows and kept == (*full[:-2], 1, 1) != (*full[:-1], 1) and full[-1] == 1:  # the axis behind the rows is none
+        views, results, kept, full = [v[:-1] for v in views], [v[:-1] for v in results], kept[:-1], full[:-1]
     sources = [Spec(v, s.dtype) for v, s in zip(views, ins)]
     targets = [Spec(v, s.dtype) for v, s in zip(results, outs)]
     make = _printer(target)
-    sums = any(x.op == REDUCE for x in topological(roots))
-    if not sums or kept == (*full[:-1], 1):
-        e = Expression(roots, "row" if sums else "elementwise", draws=draws)
-        folds, passes = [], [(make(e, sources, targets, reqs, name=name), range(len(sources)), range(len(targets)))]
-    else:
-        assert not draws, "a body that is cut at its sums would draw in each of its parts"
-        folds, rest, sources = _cut(roots, sources, kept, name, make)
-        passes = _passes(rest, sources, targets, reqs, name, make)
+    axis = _row_axis(roots, full, kept) if by_rows else -1
+    assert not draws or axis == -1, "a body that is cut at its sums would draw in each of its parts, and the numbers of a tile " \
+        "are to follow one another"
+    if axis is not None:
+        e = Expression(roots, "row" if by_rows else "elementwise", draws=draws, axis=axis)
+        return _viewed(make(e, sources, targets, reqs, name=name), views, results, bool(draws))
+    folds, rest, sources = _cut(roots, sources, kept, name, make)
+    passes = _passes(rest, sources, targets, reqs, name, make)
 
     def kernel(run: Any, inputs: Sequence[Any], outputs: Sequence[Any], random: tuple[int, int] | None = None) -> None:
-        arrays = [a.reshape(v) for a, v in zip(inputs, views)]
+        arrays = _seen(inputs, views)
         for fold, reads, dtypes in folds:
             spaces = [run.workspace(kept, d) for d in dtypes]
             fold(run, [arrays[i] for i in reads], spaces)
             arrays += spaces
-        given = [None if a is None else a.reshape(v) for a, v in zip(outputs, results)]
+        given = _seen(outputs, results)
         for last, reads, writes in passes:
-            last(run, [arrays[i] for i in reads], [given[i] for i in writes], **({"random": random} if draws else {}))
+            last(run, [arrays[i] for i in reads], [given[i] for i in writes])
 
-    return kernel
+    return Kernel(kernel)
 
 
-def _printer(target: str) -> Callable[..., KernelFunction]:
+def _viewed(inner: Kernel, views: Sequence[Shape], results: Sequence[Shape], draws: bool) -> Kernel:
+    """Return the kernel that calls inner with its arrays seen in these shapes, and with random numbers if it draws."""
+
+    def kernel(run: Any, inputs: Sequence[Any], outputs: Sequence[Any], random: tuple[int, int] | None = None) -> None:
+        inner(run, _seen(inputs, views), _seen(outputs, results), **({"random": random} if draws else {}))
+
+    return Kernel(kernel, None if draws else lambda inputs, outputs: inner.bind(_seen(inputs, views), _seen(outputs, results)))
+
+
+def _seen(arrays: Sequence[Any], views: Sequence[Shape]) -> list[Any]:
+    return [a if a is None or tuple(a.shape) == v else a.reshape(v) for a, v in zip(arrays, views)]
+
+
+def _row_axis(roots: Sequence[Expr], full: Shape, kept: Shape) -> int | None:
+    """Return the axis that the rows go along, -1 or -2; None where the body is to be cut at its sums."""
+    if kept == (*full[:-1], 1):
+        return -1
+    indexed = any(x.op == ROW_INDEX for x in topological(roots))
+    if kept == (*full[:-2], 1, full[-1]):
+        some = full[-2] <= _LONG or math.prod(full) // full[-2] >= _FEW
+        return -2 if some or indexed else None
+    assert not indexed, (full, kept, "rows of several axes have no index")
+    return None
+
+
+def _printer(target: str) -> Callable[..., Kernel]:
     if target == "gpu":
         from ..gpu.printer import triton_kernel  # optional dependency
 

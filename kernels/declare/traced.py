@@ -23,11 +23,11 @@ from ..ir.draws import recording
 from ..ir.expr import (
     BOOL,
     LOAD,
-    REDUCE,
     Expr,
     as_expr,
     cast,
     const,
+    goes_by_rows,
     load,
     loads,
     node,
@@ -345,7 +345,7 @@ def _raw(x: Expr) -> Expr:
 
 
 def _kind(roots: Sequence[Expr]) -> str:
-    return "row" if any(x.op == REDUCE for x in topological(roots)) else "elementwise"
+    return "row" if goes_by_rows(roots) else "elementwise"
 
 
 def _listed(named: Sequence[tuple[str, Any]]) -> str:

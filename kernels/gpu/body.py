@@ -16,7 +16,7 @@ import numpy as np
 
 from ...dtype import bfloat16, float32, is_float, is_half, to_integer
 from ..ir.draws import PlacedDraw
-from ..ir.expr import BOOL, CAST, CONST, LOAD, PARAM, REDUCE, Expr, loads, resolve_weak_dtype, typed
+from ..ir.expr import BOOL, CAST, CONST, LOAD, PARAM, REDUCE, ROW_INDEX, Expr, loads, resolve_weak_dtype, typed
 from ..ir.primitives import PRIMITIVES
 from ..kernel import DeviceArray, Run, Stream
 from ..op import Req, Spec
@@ -228,6 +228,8 @@ class KernelBody:
                 continue
             if x.op == LOAD:
                 text = fetch(x.value)
+            elif x.op == ROW_INDEX:
+                text = "column.to(tl.int32)"
             elif x.op == REDUCE:
                 assert reduce is not None, "a reduction in an elementwise kernel"
                 text = reduce(x, names[id(x.args[0])])

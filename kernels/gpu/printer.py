@@ -83,13 +83,15 @@ def _plan_rows(plan: LaunchPlan, e: Expression, ins: Specs, targets: Sequence[St
     """Plan the kernel of rows, and a reduction for each output that does not have all the rows."""
     if math.prod(full) == 0:
         return plan
-    roots = whole_rows([t.root for t in targets], lies_along([s.shape for s in ins], full), full[-1])
+    roots = whole_rows([t.root for t in targets], lies_along([s.shape for s in ins], full, e.axis), full[e.axis] if full else 1)
     targets = [replace(t, root=root) for t, root in zip(targets, roots)]
-    spans = [bool(s.shape) and s.shape[-1] != 1 for s in ins]
+    spans = [len(s.shape) >= -e.axis and s.shape[e.axis] != 1 for s in ins]
     direct, reductions = [], []
     for t in targets:
         shape = padded(t.spec.shape, len(full))
-        if shape[:-1] == full[:-1] and (shape[-1] == full[-1] or not varies(t.root, spans)):
+        others = [i for i in range(len(full)) if i != len(full) + e.axis]
+        whole = all(shape[i] == full[i] for i in others)
+        if whole and (shape == full or not varies(t.root, spans)):
             direct.append(t)
         else:
             wide = float64 if t.dtype == np.float64 else float32 if t.dtype.kind not in "iub" else t.dtype

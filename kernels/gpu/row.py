@@ -1,7 +1,8 @@
-"""Row kernels: expressions that also reduce over the last axis (softmax, layer norm, losses).
+"""Row kernels: expressions that also reduce over one axis (softmax, layer norm, losses), the last one or the one before it.
 
 A program takes some rows. A row that fits one block is read once. A longer one is read in blocks: once for each level of
-reductions that depend on each other, and once more for the results.
+reductions that depend on each other, and once more for the results. Rows along the last axis but one lie beside each other:
+a program takes many of them, whose elements are read together.
 """
 
 from __future__ import annotations
@@ -37,11 +38,13 @@ from .target import CodegenTarget
 
 LONGEST_BLOCK = 16384  # elements of a row held at once; above it, registers spill
 LOOP_BLOCK = 8192  # elements of a longer row taken at a time
+BESIDE = 32  # rows beside each other that one program takes at least: their elements fill whole sectors of memory
+BESIDE_ELEMENTS = 8192  # elements of such rows held at once
 _COMBINE = {"sum": "add", "max": "maximum"}
 
 
 class RowKernel:
-    """Prints the kernel that stores targets, each [rows, last] or [rows, 1] of the full shape.
+    """Prints the kernel that stores targets, each of the full shape, or with one value for each row.
 
     No reduction in it is over values that are the same along a row (ir/rows.py: whole_rows).
     """
@@ -53,11 +56,13 @@ class RowKernel:
         self.used = loads(self.roots)
         self.body = KernelBody(self.roots, topological(self.roots), [s.dtype for s in ins], e.scalars, draws)
         specs = [*(ins[i] for i in self.used), *(t.spec for t in targets)]
-        shapes = [padded(s, max(len(full), 1)) for s in (full, *(s.shape for s in specs))]
-        self.last = shapes[0][-1]
-        self.lead: BroadcastLayout = merge([s[:-1] for s in shapes])
-        self.rows = self.lead.size
-        self.along = [s[-1] != 1 for s in shapes]  # per operand: it has the last axis
+        shapes = [padded(s, max(len(full), -e.axis)) for s in (full, *(s.shape for s in specs))]
+        self.last = shapes[0][e.axis]
+        self.lead: BroadcastLayout = merge([s[:e.axis] for s in shapes])
+        self.inner = shapes[0][-1] if e.axis == -2 else 1  # rows beside each other
+        self.rows = self.lead.size * self.inner
+        self.along = [s[e.axis] != 1 for s in shapes]  # per operand: it has the axis of the rows
+        self.across = [self.inner > 1 and s[-1] != 1 for s in shapes]  # per operand: it has the axis behind that
         self.varies = varying(self.roots, dict(zip(self.used, self.along[1:])))
         self.wide = self.rows * self.last > INT32_ELEMENTS
         self.widest = max((s.dtype for s in specs), key=lambda d: d.itemsize)
@@ -68,10 +73,22 @@ class RowKernel:
         self.block = min(longest, LOOP_BLOCK >> self.crowded) if self.looped else next_power_of_2(self.last)
         budget = 1 << 16 if codegen.interpreted else 2048
         self.block_rows = min(next_power_of_2(self.rows), max(1, budget // self.block))
+        if self.inner > 1:
+            self._lay_beside(double, len(specs))
         self.sizes: dict[str, int] = {}
         self.level: dict[int, int] = {}  # the depth of nested reductions below each node
         for x in self.body.order:
             self.level[id(x)] = max((self.level[id(a)] for a in x.args), default=0) + (x.op == REDUCE)
+
+    def _lay_beside(self, double: bool, operands: int) -> None:
+        """Choose the blocks of rows that lie beside each other."""
+        if self.codegen.interpreted:
+            return
+        held = (BESIDE_ELEMENTS >> double) >> (operands > 3)
+        whole = next_power_of_2(self.last)
+        self.crowded, self.looped = 0, whole * BESIDE > held
+        self.block = held // 4 // 128 if self.looped else whole
+        self.block_rows = min(next_power_of_2(self.rows), 128 if self.looped else min(128, max(BESIDE, 2048 // whole)))
 
     def launch(self, name: str) -> KernelLaunch:
         lines = self._row_offsets()
@@ -84,7 +101,7 @@ class RowKernel:
             lines += self._stores(names, True) + self._stores(names, False)
         fewest = 16 if self.crowded else 4 if self.block * self.block_rows <= 2048 else 8
         blocks = {"BLOCK_ROWS": self.block_rows, "num_warps": fewest if self.block <= 8192 else 16}
-        if not self.codegen.interpreted and active_configs.active():
+        if not self.codegen.interpreted and active_configs.active() and self.inner == 1:
             row_key = key("gpu row", self.widest.name, "", alignment(self.last * self.widest.itemsize), rows=self.rows,
                           last=self.last, arrays=len(self.used) + len(self.targets))
             blocks = active_configs.choice(row_key, blocks)
@@ -98,12 +115,16 @@ class RowKernel:
         """Return the lines of the row's index and of the row part of every operand's offset."""
         parameter, value, lines = size_parameter("last", self.last)
         self.sizes[parameter] = value
-        self.sizes["rows"] = self.rows
         start = "tl.program_id(0)" + (".to(tl.int64)" if self.wide else "")
-        lines += [f"row = {start} * BLOCK_ROWS + tl.arange(0, BLOCK_ROWS)[:, None]",
-                  "row_inside = row < rows",
-                  "at = tl.minimum(row, rows - 1)",
-                  "lane = tl.arange(0, BLOCK)[None, :]"]
+        first = [f"row = {start} * BLOCK_ROWS + tl.arange(0, BLOCK_ROWS)[:, None]", "row_inside = row < rows"]
+        if self.inner > 1:  # the text states what divides the number of rows, so that neighbours are read together
+            parameter, value, more = size_parameter("inner", self.inner)
+            self.sizes |= {parameter: value, "outer": self.lead.size}
+            lines += [*more, "rows = outer * inner", *first, "beside = row % inner", "at = row // inner"]
+        else:
+            self.sizes["rows"] = self.rows
+            lines += [*first, "at = tl.minimum(row, rows - 1)"]
+        lines.append("lane = tl.arange(0, BLOCK)[None, :]")
         flags = {p for p in self.lead.present if any(p) and not all(p)}
         if flags:
             dims = self.lead.dims
@@ -116,15 +137,32 @@ class RowKernel:
 
     def _offset(self, operand: int, row: str) -> str:
         present, along = self.lead.present[operand], self.along[operand]
+        if self.inner > 1:
+            return self._offset_beside(present, along, self.across[operand])
         several = self.rows > 1 and any(present)
         index = row if all(present) else _row_name(present)
         if along:
             return f"({index} * last + column)" if several else "column"
         return index if several else ""
 
+    def _offset_beside(self, present: tuple[bool, ...], along: bool, across: bool) -> str:
+        """Return the offset of an operand where rows lie beside each other."""
+        if all(present) and across and not along:
+            return "row"
+        index = "at" if all(present) else _row_name(present) if any(present) else ""
+        if along:
+            index = f"({index} * last + column)" if index else "column"
+        if across:
+            index = f"({index} * inner + beside)" if index else "beside"
+        return index
+
     def _fetch(self, i: int) -> str:
         operand = 1 + self.used.index(i)
-        return self.body.read(i, self._offset(operand, "at"), ", mask=inside" if self.along[operand] else "")
+        offset = self._offset(operand, "at")
+        if self.inner > 1:
+            mask = ", mask=row_inside & inside" if self.along[operand] else ", mask=row_inside"
+            return self.body.read(i, offset, mask if offset else "")
+        return self.body.read(i, offset, ", mask=inside" if self.along[operand] else "")
 
     def _stores(self, names: dict[int, str], along: bool) -> list[str]:
         lines = []
@@ -135,7 +173,7 @@ class RowKernel:
             mask = "row_inside & inside" if along else "row_inside"
             offset = self._offset(operand, "row")
             pointer = f"y{k} + {offset}" if offset else f"y{k}"
-            if self.rows == 1:
+            if self.rows == 1 and self.inner == 1:
                 pointer += " + row" if not along else " + row * last"
             lines.append(store(names[id(t.root)], t.dtype, t.spec, t.req, pointer, f", mask={mask}"))
         return lines

@@ -9,7 +9,7 @@ from ...dtype import is_float
 from ..op import Expression, Formula, Refusal, Shape, Specs
 from ..params import Params
 from .coalesce import full_shape
-from .expr import PARAM, REDUCE, Expr, const, substitute, topological
+from .expr import PARAM, Expr, const, goes_by_rows, substitute, topological
 from .rows import by_row, lies_along, padded, row_total
 
 LONGEST_ROW = 16384  # elements of a row that one fused kernel holds
@@ -24,7 +24,7 @@ class Body:
     outs:     the same for the outputs; where an output has 1 and the full shape more, the root is folded by combine.
     shape:    the full shape.
     combine:  how roots are folded; "" where none is.
-    rows:     whether the roots hold sums or maxima over the last axis of the full shape.
+    rows:     whether the roots hold sums, maxima or indices along the last axis of the full shape.
     finish:   an expression of load 0 that makes the result from the fold, where the fold is not the result itself.
     """
 
@@ -72,7 +72,7 @@ def expression_body(name: str, p: Params, e: Expression, views: Sequence[Shape],
 def formula_body(name: str, p: Params, formula: Formula) -> Body | Refusal:
     """Return the body of a formula."""
     full = full_shape(formula.ins)
-    rows = any(x.op == REDUCE for x in topological(formula.roots))
+    rows = goes_by_rows(formula.roots)
     outs = tuple(padded(s, len(full)) for s in formula.outs)
     if any(a not in (1, b) for s in outs for a, b in zip(s, full)):
         return Refusal(f"{name}'s outputs have another shape than its inputs")

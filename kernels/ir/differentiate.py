@@ -6,7 +6,23 @@ from collections.abc import Sequence
 
 from ...dtype import is_float
 from . import lang
-from .expr import CAST, CONST, DRAW, LOAD, PARAM, REDUCE, Expr, as_expr, cast, cost, loads, prim, substitute, topological
+from .expr import (
+    CAST,
+    CONST,
+    DRAW,
+    LOAD,
+    PARAM,
+    REDUCE,
+    ROW_INDEX,
+    Expr,
+    as_expr,
+    cast,
+    cost,
+    loads,
+    prim,
+    substitute,
+    topological,
+)
 from .indexed import ACC, FOLD, GATHER, INDEX, LOOP, SIZE
 from .primitives import PRIMITIVES
 
@@ -33,7 +49,7 @@ def derive(outputs: Sequence[Expr], dys: Sequence[Expr], wrt: Sequence[Expr]) ->
         add(y, dy)
     for x in reversed(topological(outputs)):
         dx = adjoint.get(id(x))
-        if dx is None or x.op in (LOAD, PARAM, CONST, DRAW, *LEAVES):
+        if dx is None or x.op in (LOAD, PARAM, CONST, DRAW, ROW_INDEX, *LEAVES):
             continue
         if x.op == CAST:
             if x.dtype is None or is_float(x.dtype) or (x.args[0].dtype is not None and not is_float(x.args[0].dtype)):

@@ -24,7 +24,7 @@ BOOL = np.dtype("bool")
 INT32 = np.dtype("int32")
 
 #: What may stand in `Expr.op` besides the primitives.
-LOAD, PARAM, CONST, CAST, REDUCE, DRAW = "load", "param", "const", "cast", "reduce", "draw"
+LOAD, PARAM, CONST, CAST, REDUCE, DRAW, ROW_INDEX = "load", "param", "const", "cast", "reduce", "draw", "row_index"
 
 
 class _Reference(weakref.ref):
@@ -50,6 +50,7 @@ class Expr:
     op:     a primitive's name | "load" (value: input number) | "param" (value: name of a run-time scalar)
             | "const" (value: a number) | "cast" | "reduce" (value: "sum" or "max"; over the row, see rows.py)
             | "draw" (value: a Draw; a random number per element, see draws.py)
+            | "row_index" (the index of the element in its row)
     args:   the nodes it is computed from.
     dtype:  None while weak.
     """
@@ -183,6 +184,14 @@ def const(value: Any, dtype: np.dtype | None = None) -> Expr:
     elif isinstance(value, (np.generic, np.ndarray)):
         value = value.item()
     return node(CONST, (), value, dtype)
+
+
+def row_index() -> Expr:
+    """The index of the element in its row, from 0: int32. Inside bodies only.
+
+    So a body picks an element of the row, `row_sum(where(row_index() == label, x, 0))`, or ends rows early.
+    """
+    return node(ROW_INDEX, (), None, INT32)
 
 
 def as_expr(x: object) -> Expr:
@@ -379,6 +388,11 @@ def loads(roots: Iterable[Expr]) -> list[int]:
     return sorted({x.value for x in topological(roots) if x.op == LOAD})
 
 
+def goes_by_rows(roots: Iterable[Expr]) -> bool:
+    """Return whether roots hold sums or maxima over the row, or the index in it."""
+    return any(x.op in (REDUCE, ROW_INDEX) for x in topological(roots))
+
+
 def scalars(roots: Iterable[Expr]) -> list[str]:
     """Return the names of the run-time scalars in roots, in order of first use."""
     return list(dict.fromkeys(x.value for x in topological(roots) if x.op == PARAM))
@@ -410,6 +424,8 @@ def formulas(roots: Sequence[Expr], names: Sequence[str] = ()) -> tuple[list[str
             t = names[x.value] if names else f"x{x.value}"
         elif x.op in (PARAM, CONST):
             t = str(x.value)
+        elif x.op == ROW_INDEX:
+            t = "row_index()"
         elif x.op == CAST:
             halves = any(d is not None and is_half(d) for d in (x.args[0].dtype, x.dtype))
             t = args[0] if halves else f"{x.dtype}({args[0]})"

@@ -13,6 +13,7 @@ from ...errors import ParameterError
 from .. import op as _op
 from .draws import recorder
 from .expr import Expr, Operand, _evaluate, as_expr, cast, const, prim, reduce, typed
+from .expr import row_index as row_index
 from .loops import argmax as argmax
 from .loops import argmin as argmin
 from .loops import fold as fold

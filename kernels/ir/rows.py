@@ -1,8 +1,9 @@
 """Rows: what sums and maxima inside a formula go over, and what is the same all along a row.
 
 A formula says what one element of the full shape is. `row_sum` and `row_max` go over that element's row: all elements of the
-full shape that differ in the last axis alone. So the sum of what is the same along a row is so many times that, whether it
-is a number or an array that is broadcast along the row; and the derivative of a sum is the row's sum of derivatives.
+full shape that differ in one axis alone, the last one or, where a kernel is told so (`Expression.axis`), the one before it.
+So the sum of what is the same along a row is so many times that, whether it is a number or an array that is broadcast along
+the row; and the derivative of a sum is the row's sum of derivatives.
 """
 
 from __future__ import annotations
@@ -10,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 
 from ..op import Shape
-from .expr import DRAW, LOAD, REDUCE, Expr, node, reduce, topological
+from .expr import DRAW, LOAD, REDUCE, ROW_INDEX, Expr, node, reduce, topological
 
 
 def by_row(shape: Shape) -> Shape:
@@ -23,9 +24,9 @@ def padded(view: Shape, rank: int) -> Shape:
     return (1,) * (rank - len(view)) + tuple(view)
 
 
-def lies_along(views: Sequence[Shape], full: Shape) -> list[bool]:
-    """Return which arrays, seen under views, have the full shape's last axis."""
-    return [not full or (bool(v) and v[-1] == full[-1]) for v in views]
+def lies_along(views: Sequence[Shape], full: Shape, axis: int = -1) -> list[bool]:
+    """Return which arrays, seen under views, have the full shape's axis (from the end), the one that rows go along."""
+    return [not full or (len(v) >= -axis and v[axis] == full[axis]) for v in views]
 
 
 def varies(root: Expr, along: Sequence[bool]) -> bool:
@@ -37,7 +38,7 @@ def varying(roots: Sequence[Expr], along: Sequence[bool] | Mapping[int, bool]) -
     """Return `varies` of every node below roots, by id. along: whether a load has the last axis, by its number."""
     found: dict[int, bool] = {}
     for x in topological(roots):
-        found[id(x)] = along[x.value] if x.op == LOAD else x.op == DRAW or (
+        found[id(x)] = along[x.value] if x.op == LOAD else x.op in (DRAW, ROW_INDEX) or (
             x.op != REDUCE and any(found[id(a)] for a in x.args))
     return found
 

@@ -13,7 +13,7 @@ from tritium.kernels.ir.expr import load
 from tritium.kernels.op import Req
 from tritium.kernels.ops.linalg import triton_factor
 from tritium.kernels.ops.linalg.triton_gemm import POINTER, SPECIALISED, TMA, Blocks, gemm
-from tritium.kernels.ops.nn import triton_conv, triton_norm, triton_softmax
+from tritium.kernels.ops.nn import triton_conv, triton_norm
 from tritium.kernels.ops.nn.batch_norm_fused import NormaliseMoving
 from tritium.kernels.ops.nn.convolution_cpu import ConvolutionGeometry
 from tritium.kernels.ops.optimizer import triton_multi
@@ -97,16 +97,6 @@ def norm(rows, dtype=bfloat16):
     def work():
         triton_norm.forward(RUN, rows, P, True, [x, c, c, c, c], [x, c, c], WRITE, other=x, relu=True)
         triton_norm.backward(RUN, rows, P, True, [x, x, c, c, c], [x, c, c], WRITE, y=x, d_other=x)
-
-    return work
-
-
-def softmax(rows, n, dtype):
-    x = FakeArray((rows, n), dtype)
-
-    def work():
-        triton_softmax.forward(RUN, (rows, n, 1), x, x)
-        triton_softmax.backward(RUN, (rows, n, 1), x, x, x, scale=1.0, log=False, add=False)
 
     return work
 
@@ -212,9 +202,13 @@ def cases():
                                           last=False))
     add("norm last", norm((128 * 56 * 56, 64, 1)))
     add("norm first", norm((128, 64, 3136)))
-    for n in (1000, 1024, 10_000):
-        add(f"softmax {n}", softmax(4096, n, bfloat16))
-        add(f"softmax {n} float32", softmax(4096, n, F32), (90,))
+    rows = [*((f"{n}", (4096, n), -1) for n in (1000, 1024, 10_000)), ("axis 1", (32, 21, 4096), 1),
+            ("axis 1 long", (8, 1000, 64), 1)]
+    for n, shape, axis in rows:
+        for dtype, targets in ((bfloat16, TARGETS), (F32, (90,))):
+            for target in targets:  # the derivative is written
+                made = operator_jobs.jobs_of(ops.get("softmax"), [shape], {"axis": axis}, dtype, target, gradient=Req.WRITE)
+                found[f"softmax {n}{'' if dtype == bfloat16 else ' float32'} sm_{target}"] = target, made, {}
     add("embedding", embedding)
     add("factor", factor(F32))
     add("factor float64", factor(np.dtype("float64")), (80,))
@@ -230,4 +224,5 @@ def cases():
 #: What every change is checked against, some of every family; the rest is nightly.
 SAMPLE = ("gemm bfloat16 sm_90", "gemm bfloat16 specialised sm_90", "gemm bfloat16 split sm_90", "gemm float32 sm_90",
           "gemv bfloat16 sm_90", "conv 3x3 64 sm_90", "epilogue conv 1x1 sm_90", "norm last sm_90", "softmax 1000 sm_90",
-          "embedding sm_90", "factor sm_90", "update adam sm_90", *(f"{name} sm_90" for name in OPERATORS))
+          "softmax axis 1 sm_90", "embedding sm_90", "factor sm_90", "update adam sm_90",
+          *(f"{name} sm_90" for name in OPERATORS))

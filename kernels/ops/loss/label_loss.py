@@ -3,19 +3,16 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import Any
-
-import numpy as np
 
 from ....errors import ParameterError, ShapeError
 from ...declare.operator_property import OperatorProperty, Shapes, math_dtype
 from ...declare.property_op import register_operator
 from ...declare.row_kernel import row_kernel
-from ...ir.lang import exp, log, row_max, row_sum, trunc, where
+from ...ir.lang import exp, log, row_index, row_max, row_sum, trunc, where
 from ...kernel import KernelFunction
 from ...op import Req, Reqs, Shape, Spec, Specs, merge_shapes
-from ..tensor.arange import indices
 from .regression_output import Unchanged
 
 
@@ -33,15 +30,6 @@ class LabelLoss(OperatorProperty):
         if len(x) < 2:
             raise ShapeError(f"{self.name}: data {x} needs a batch and a class axis.")
         return merge_shapes(self.name, "label", label, x[:-1])
-
-    def label_kernel(self, body: Callable[..., Any], views: Sequence[Shape], result: Shape, kept: Shape, ins: Specs,
-                     outs: Specs, reqs: Reqs, target: str) -> KernelFunction:
-        """Build the row kernel of a body whose last argument is the class index of each column."""
-        classes = max(v[-1] for v in views)
-        column = Spec((1, classes), np.dtype(np.int32))
-        inner = row_kernel(body, [*views, column.shape], [result], kept, [*ins, column], outs, reqs, target, self.name)
-        numbers = indices(classes, target)
-        return lambda run, inputs, outputs: inner(run, [*inputs, numbers(run)], outputs)
 
 
 @register_operator("SVMOutput")
@@ -66,12 +54,12 @@ class SVMOutput(Unchanged, LabelLoss):
         n, c = math.prod(outs[0].shape[:-1]), outs[0].shape[-1]
         margin, factor, linear = self.margin, self.regularization_coefficient, self.use_linear
 
-        def body(label: Any, y: Any, k: Any) -> Any:
-            side = where(trunc(label) == k, 1, where(y == y, -1, 0 * y))  # the sign of the wanted score
+        def body(label: Any, y: Any) -> Any:
+            side = where(trunc(label) == row_index(), 1, where(y == y, -1, 0 * y))  # the sign of the wanted score
             short = margin - side * y
             return where(short > 0, -side * factor * (1 if linear else 2 * short), 0)
 
-        return self.label_kernel(body, [(n, 1), (n, c)], (n, c), (n, c), ins, outs, reqs, target)
+        return row_kernel(body, [(n, 1), (n, c)], [(n, c)], (n, 1), ins, outs, reqs, target, self.name)
 
 
 @register_operator("softmax_cross_entropy")
@@ -92,21 +80,21 @@ class SoftmaxCrossEntropy(LabelLoss):
     def forward_kernel(self, ins: Specs, outs: Specs, reqs: Reqs, target: str, train: bool) -> KernelFunction:
         n, c = ins[0].shape
 
-        def body(x: Any, label: Any, k: Any) -> Any:
-            top = row_max(x)
+        def body(x: Any, label: Any) -> Any:
+            k, top = row_index(), row_max(x)
             picked = row_sum(where(trunc(label) == k, x - top, 0 * x))
             return where(k == 0, log(row_sum(exp(x - top))) - picked, 0)
 
-        return self.label_kernel(body, [(n, c), (n, 1)], (1, 1), (n, 1), ins, outs, reqs, target)
+        return row_kernel(body, [(n, c), (n, 1)], [(1, 1)], (n, 1), ins, outs, reqs, target, self.name)
 
     def backward_kernel(self, ins: Specs, outs: Specs, reqs: Reqs, target: str, train: bool) -> KernelFunction:
         n, c = outs[0].shape
 
-        def body(dy: Any, x: Any, label: Any, k: Any) -> Any:
+        def body(dy: Any, x: Any, label: Any) -> Any:
             e = exp(x - row_max(x))
-            return dy * (e / row_sum(e) - where(trunc(label) == k, 1, 0))
+            return dy * (e / row_sum(e) - where(trunc(label) == row_index(), 1, 0))
 
-        return self.label_kernel(body, [(1, 1), (n, c), (n, 1)], (n, c), (n, 1), ins, outs, reqs, target)
+        return row_kernel(body, [(1, 1), (n, c), (n, 1)], [(n, c)], (n, 1), ins, outs, reqs, target, self.name)
 
 
 @register_operator("IdentityAttachKLSparseReg")

@@ -9,14 +9,13 @@ from typing import Any, Literal
 import numpy as np
 
 from ....errors import ShapeError
-from ...cpu.errstate import no_fp_warnings
-from ...declare.operator_property import OperatorProperty, Shapes, assign, gpu_module, math_dtype
+from ...declare.operator_property import OperatorProperty, Shapes
 from ...declare.property_op import register_operator
-from ...kernel import BoundKernel, Kernel, KernelFunction
+from ...declare.row_kernel import row_kernel
+from ...ir.lang import maximum, row_index, trunc, where
+from ...kernel import Kernel, KernelFunction
 from ...op import Req, Reqs, Shape, Spec, Specs, is_known, merge_shapes
-from ..nn.softmax import Rows, blocks, need_float, softmax_into
-
-_SMALL = 1 << 18  # bytes
+from ..nn.softmax import Rows, by_row, need_float, softmax_of
 
 
 @register_operator("SoftmaxOutput", aliases=("Softmax",))
@@ -94,94 +93,49 @@ class SoftmaxOutput(OperatorProperty):
 
     def forward_kernel(self, ins: Specs, outs: Specs, reqs: Reqs, target: str, train: bool) -> KernelFunction:
         need_float(self.name, ins[0])
-        rows, req = self.rows(ins[0].shape), reqs[0]
-        if target == "gpu":
-            soft = gpu_module("nn.triton_softmax")
-            return lambda run, inputs, outputs: soft.forward(run, rows, inputs[0], outputs[0], add=req == Req.ADD)
-
-        def kernel(run: Any, inputs: Sequence[Any], outputs: Sequence[Any]) -> None:
-            x, y = inputs[0].reshape(rows), outputs[0].reshape(rows)
-            blocks(run, rows, x.itemsize, lambda a, z: softmax_into(y[a:z], req, x[a:z]))
-
-        if not _is_small(ins[0], outs[0], rows, req):
-            return kernel
-
-        def bind(inputs: Sequence[Any], outputs: Sequence[Any]) -> BoundKernel:
-            """The same with one NumPy call per step."""
-            x, y = (a.reshape(rows[:2]) for a in (inputs[0], outputs[0]))
-            row = np.empty((rows[0], 1), y.dtype)
-
-            def softmax() -> None:
-                np.maximum.reduce(x, axis=1, out=row, keepdims=True)
-                np.subtract(x, row, out=y)
-                np.exp(y, out=y)
-                np.add.reduce(y, axis=1, out=row, keepdims=True)
-                np.divide(y, row, out=y)
-
-            return lambda run: no_fp_warnings(softmax)
-
-        return Kernel(kernel, bind)
+        rows = self.rows(ins[0].shape)
+        inner = row_kernel(softmax_of, [rows], [rows], by_row(rows), ins[:1], outs, reqs, target, self.name)
+        return Kernel(lambda run, inputs, outputs: inner(run, inputs[:1], outputs),
+                      lambda inputs, outputs: inner.bind(inputs[:1], outputs))
 
     def backward_kernel(self, ins: Specs, outs: Specs, reqs: Reqs, target: str, train: bool) -> KernelFunction:
-        rows, req = self.rows(outs[0].shape), reqs[0]
-        soft_label = ins[1].shape == outs[0].shape
-        scale = self.grad_scale if soft_label else self.scale(rows, math.prod(ins[1].shape))
-        if target == "gpu":
-            soft, p = gpu_module("nn.triton_softmax"), self
-            return lambda run, inputs, outputs: soft.loss_gradient(run, rows, p, scale, soft_label, inputs, outputs[0],
-                                                                   add=req == Req.ADD)
-        dtype, (outer, n, inner) = math_dtype(outs[0].dtype), rows
+        rows, label = self.rows(outs[0].shape), ins[1]
+        soft, labels, ignored = label.shape == outs[0].shape, math.prod(label.shape), int(self.ignore_label)
+        scale = self.grad_scale if soft else self.scale(rows, labels)
+        counts = self.normalization == "valid" and not soft
+        spread = self.smoothing / max(1, rows[1] - 1)
+
+        def body(y: Any, label: Any, count: Any = 1) -> Any:
+            k = trunc(label)
+            if soft:
+                d = (y - label) * scale
+            else:
+                d = y - spread if spread else y
+                d = where(k == row_index(), d - (1 - self.smoothing - spread), d) * scale
+            if counts:
+                d = d / maximum(count, 1)
+            if self.use_ignore and not soft:
+                d = where(k == ignored, 0, d)
+            return d * y if self.out_grad else d
+
+        used = rows if soft else by_row(rows)  # of more labels than rows the first ones
+        seen = Spec((math.prod(used),), label.dtype)
+        one = Spec((1,), np.dtype(np.int32))
+        inner = row_kernel(body, [rows, used, (1, 1, 1)][:2 + counts], [rows], by_row(rows), [ins[0], seen, one][:2 + counts],
+                           outs, reqs, target, f"{self.name}_backward")
+        count = row_kernel(lambda label: where(trunc(label) != ignored, 1, 0), [(labels,)], [(1,)], (labels,), [label], [one],
+                           [Req.WRITE], target, f"{self.name}_count") if counts else None
+
+        def first(label: Any) -> Any:
+            return label if labels == math.prod(used) else label.reshape((labels,))[:math.prod(used)]
+
+        if count is None:
+            return Kernel(lambda run, inputs, outputs: inner(run, [inputs[0], first(inputs[1])], outputs),
+                          lambda inputs, outputs: inner.bind([inputs[0], first(inputs[1])], outputs))
 
         def kernel(run: Any, inputs: Sequence[Any], outputs: Sequence[Any]) -> None:
-            y, dx = inputs[0].reshape(rows), outputs[0].reshape(rows)
-            d = y.astype(dtype)
-            if soft_label:
-                d -= inputs[1].reshape(rows)
-                d *= dtype.type(scale)
-            else:
-                every = inputs[1].reshape(-1).astype(np.int64)
-                label = every[:outer * inner].reshape(outer, 1, inner)
-                factor, ignored = scale, label == int(self.ignore_label)
-                if self.normalization == "valid":
-                    factor /= max(1, int((every != int(self.ignore_label)).sum()))
-                smooth = self.smoothing
-                spread = smooth / max(1, n - 1)
-                if spread:
-                    d -= dtype.type(spread)
-                o, _, i = np.nonzero((label >= 0) & (label < n))
-                d[o, label[o, 0, i], i] -= dtype.type(1 - smooth - spread)
-                d *= dtype.type(factor)
-                if self.use_ignore:
-                    d *= ~ignored
-            if self.out_grad:
-                d *= y
-            assign(dx, req, d)
+            valid = run.workspace(one.shape, one.dtype)
+            count(run, inputs[1:], [valid])
+            inner(run, [inputs[0], first(inputs[1]), valid], outputs)
 
-        plain = not (soft_label or self.smooth_alpha or self.use_ignore or self.out_grad or self.normalization == "valid")
-        if not plain or not _is_small(ins[0], outs[0], rows, req) or ins[1].size < outer:
-            return kernel
-
-        def bind(inputs: Sequence[Any], outputs: Sequence[Any]) -> BoundKernel:
-            """The same with one NumPy call per step."""
-            y, d, label = inputs[0].reshape(-1), outputs[0].reshape(-1), inputs[1].reshape(-1)[:outer]
-            first = np.arange(outer) * n
-            one, factor = dtype.type(1), dtype.type(scale)
-
-            def derive() -> None:
-                classes = label.astype(np.int64)
-                real = classes.view(np.uint64) < n  # neither negative nor too large
-                at = first + classes
-                if not real.all():
-                    at = at[real]
-                np.copyto(d, y)
-                d[at] -= one
-                np.multiply(d, factor, out=d)
-
-            return lambda run: no_fp_warnings(derive)
-
-        return Kernel(kernel, bind)
-
-
-def _is_small(x: Spec, y: Spec, rows: Rows, req: Req) -> bool:
-    """Return True if call overhead dominates, and every step has an array to write to."""
-    return x.dtype == y.dtype == math_dtype(y.dtype) and rows[2] == 1 and req != Req.ADD and y.nbytes <= _SMALL
+        return kernel

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
+from functools import partial
 from typing import Any, ClassVar, Literal
 
 import numpy as np
@@ -11,18 +12,19 @@ import numpy as np
 from ....dtype import as_dtype, is_float
 from ....errors import DTypeError, ParameterError, ShapeError
 from ....integers import cdiv
-from ...cpu.sum_tree import total
 from ...declare.composite import ops
-from ...declare.operator_property import Dtypes, OperatorProperty, Shapes, assign, gpu_module, math_dtype
+from ...declare.operator_property import Dtypes, OperatorProperty, Shapes
 from ...declare.property_op import register_operator
-from ...ir.expr import load
-from ...ir.lang import exp, log, row_max, row_sum
+from ...declare.row_kernel import row_kernel
+from ...ir.expr import cast, load
+from ...ir.lang import exp, row_index, row_max, row_sum, where
+from ...ir.lang import log as logarithm
 from ...kernel import KernelFunction, Run
-from ...op import Formula, Req, Reqs, Shape, Shaped, Spec, Specs
+from ...op import Formula, Reqs, Shape, Shaped, Spec, Specs
 from ..tensor.reshape import check_axis
 
 Rows = tuple[int, int, int]  # an array seen as [outer, n, inner]; a row is along n
-_CACHE = 1 << 20  # bytes at a time
+_FLOAT16, _FLOAT32 = np.dtype(np.float16), np.dtype(np.float32)
 
 
 def need_float(name: str, data: Spec) -> None:
@@ -41,45 +43,29 @@ def goes_last(rows: Rows, shape: Shape) -> bool:
     return rows[2] == 1 and rows[1] == shape[-1]
 
 
-def softmax_rows(x: np.ndarray, scale: float = 1.0, *, log: bool = False, keep: np.ndarray | None = None,
-                 halves: bool = False, out: np.ndarray | None = None) -> np.ndarray:
-    """Compute softmax, or its logarithm, of scale · x [outer, n, inner] along n. keep: mask; other elements give 0 (-inf).
+def by_row(rows: Rows) -> Rows:
+    """Return the shape of one value for each row."""
+    return rows[0], 1, rows[2]
 
+
+def softmax_of(x: Any, length: Any = None, *, scale: float = 1.0, log: bool = False, halves: bool = False) -> Any:
+    """Softmax of scale · x along the row, or its logarithm: a body.
+
+    length:  the number of elements of the row that count; the others give 0 (-inf).
     halves:  round to float16 after every step, as MXNet does for float16 data and an output of another dtype.
-    out:     memory for the result, with the shape of x and the dtype of the arithmetic; it may be x.
     """
-    rounded = (lambda v: v.astype(np.float16).astype(v.dtype)) if halves else (lambda v: v)
-    dtype = math_dtype(x.dtype)
-    with np.errstate(invalid="ignore", over="ignore", divide="ignore"):
-        x = x.astype(dtype, copy=False)
-        if scale != 1.0:
-            x = np.multiply(x, dtype.type(scale), out=out)
-        if keep is not None:
-            x = np.where(keep, x, -np.inf)
-        z = rounded(np.subtract(x, x.max(axis=1, keepdims=True, initial=-np.inf), out=out))
-        e = np.exp(z, out=None if log else z)
-        if keep is not None:
-            e[~np.broadcast_to(keep, e.shape)] = 0
-        whole = rounded(total(e, (1,)))
-        if log:
-            z -= np.log(whole)
-            return rounded(z)
-        e = rounded(e)
-        e /= whole
-        return rounded(e)
 
+    def rounded(v: Any) -> Any:
+        return cast(cast(v, _FLOAT16), _FLOAT32) if halves else v
 
-def softmax_into(y: np.ndarray, req: Req, x: np.ndarray, scale: float = 1.0, *, halves: bool = False, **how: Any) -> None:
-    """Store softmax_rows in y by req, computed in place unless it is added or rounded."""
-    there = req != Req.ADD and y.dtype == math_dtype(x.dtype) and not halves
-    found = softmax_rows(x, scale, halves=halves, out=y if there else None, **how)
-    if not there:
-        assign(y, req, found)
+    def kept(v: Any, other: float) -> Any:
+        return v if length is None else where(row_index() < length, v, other)
 
-
-def blocks(run: Run, rows: Rows, itemsize: int, work: Callable[[int, int], None]) -> None:
-    """Call work(first, last) over outer in pieces that fit in cache, in parallel."""
-    pieces(run, rows[0], max(1, _CACHE // max(1, rows[1] * rows[2] * itemsize)), work)
+    z = kept(x * scale if scale != 1.0 else x, -math.inf)
+    z = rounded(z - row_max(z))
+    e = kept(exp(z), 0)
+    whole = rounded(row_sum(e))
+    return kept(rounded(z - logarithm(whole)), -math.inf) if log else kept(rounded(rounded(e) / whole), 0)
 
 
 def pieces(run: Run, n: int, step: int, work: Callable[[int, int], None]) -> None:
@@ -125,67 +111,33 @@ class SoftmaxLike(OperatorProperty):
         plain = not lengths and outs[0].dtype == ins[0].dtype and is_float(ins[0].dtype)
         if not plain or not goes_last(self.axis_of(ins[0].shape), ins[0].shape):
             return None
-        x = load(0, ins[0].dtype)
-        z = x * scale if scale != 1.0 else x
-        z = z - row_max(z)
-        root = z - log(row_sum(exp(z))) if self.log else exp(z) / row_sum(exp(z))
+        root = softmax_of(load(0, ins[0].dtype), scale=scale, log=self.log)
         return Formula((root,), (ins[0].shape,), (outs[0].shape,))
 
+    def derivative(self, dy: Any, y: Any) -> Any:
+        """The derivative by the data: a body."""
+        scale = self.options()[0]
+        dx = dy - exp(y) * row_sum(dy) if self.log else y * (dy - row_sum(dy * y))
+        return dx * scale if scale != 1.0 else dx
+
     def backward_formula(self, ins: Specs, outs: Specs) -> Formula | None:
-        scale, lengths, _ = self.options()
+        lengths = self.options()[1]
         plain = not lengths and outs[0].dtype == ins[0].dtype and is_float(ins[0].dtype)
         if not plain or not goes_last(self.backward_axis_of(outs[0].shape), outs[0].shape):
             return None
-        dy, y = load(0, ins[0].dtype), load(1, ins[1].dtype)
-        root = dy - exp(y) * row_sum(dy) if self.log else y * (dy - row_sum(dy * y))
-        return Formula((root * scale if scale != 1.0 else root,), (outs[0].shape,) * 2, (outs[0].shape,))
+        root = self.derivative(load(0, ins[0].dtype), load(1, ins[1].dtype))
+        return Formula((root,), (outs[0].shape,) * 2, (outs[0].shape,))
 
     def forward_kernel(self, ins: Specs, outs: Specs, reqs: Reqs, target: str, train: bool) -> KernelFunction:
         need_float(self.name, ins[0])
-        rows, (scale, lengths, _), log, req = self.axis_of(ins[0].shape), self.options(), self.log, reqs[0]
-        halves = ins[0].dtype == np.float16 and outs[0].dtype != np.float16
-        if target == "gpu":
-            soft = gpu_module("nn.triton_softmax")
-            return lambda run, inputs, outputs: soft.forward(run, rows, inputs[0], outputs[0], scale=scale, log=log,
-                                                             length=inputs[1] if lengths else None, halves=halves,
-                                                             add=req == Req.ADD)
-
-        def kernel(run: Any, inputs: Sequence[Any], outputs: Sequence[Any]) -> None:
-            x, y = inputs[0].reshape(rows), outputs[0].reshape(rows)
-            length = inputs[1].reshape(rows[0], 1, rows[2]) if lengths else None
-
-            def piece(a: int, z: int) -> None:
-                keep = None if length is None else np.arange(rows[1])[None, :, None] < length[a:z]
-                softmax_into(y[a:z], req, x[a:z], scale, log=log, keep=keep, halves=halves)
-
-            blocks(run, rows, x.itemsize, piece)
-
-        return kernel
+        rows, scale = self.axis_of(ins[0].shape), self.options()[0]
+        halves = ins[0].dtype == _FLOAT16 != outs[0].dtype
+        return row_kernel(partial(softmax_of, scale=scale, log=self.log, halves=halves), [rows, by_row(rows)][:len(ins)], [rows],
+                          by_row(rows), ins, outs, reqs, target, self.name)
 
     def backward_kernel(self, ins: Specs, outs: Specs, reqs: Reqs, target: str, train: bool) -> KernelFunction:
-        rows, (scale, _, _), log, req = self.backward_axis_of(outs[0].shape), self.options(), self.log, reqs[0]
-        if target == "gpu":
-            soft = gpu_module("nn.triton_softmax")
-            return lambda run, inputs, outputs: soft.backward(run, rows, *inputs, outputs[0], scale=scale, log=log,
-                                                              add=req == Req.ADD)
-        dtype = math_dtype(ins[0].dtype)
-
-        def kernel(run: Any, inputs: Sequence[Any], outputs: Sequence[Any]) -> None:
-            dy, y, dx = (a.reshape(rows) for a in (*inputs, *outputs))
-
-            def piece(a: int, z: int) -> None:
-                g, v = dy[a:z].astype(dtype, copy=False), y[a:z].astype(dtype, copy=False)
-                if log:
-                    d = g - np.exp(v) * total(g, (1,))
-                else:
-                    d = v * (g - total(g * v, (1,)))
-                if scale != 1.0:
-                    d *= dtype.type(scale)
-                assign(dx[a:z], req, d)
-
-            blocks(run, rows, dy.itemsize, piece)
-
-        return kernel
+        rows = self.backward_axis_of(outs[0].shape)
+        return row_kernel(self.derivative, [rows, rows], [rows], by_row(rows), ins, outs, reqs, target, f"{self.name}_backward")
 
 
 class SoftmaxAlong(SoftmaxLike):

@@ -5,7 +5,7 @@ Oracle: the same formula in NumPy on copies.
 
 import numpy as np
 import pytest
-from tritium.kernels.cpu.numpy_printer import TILE, numpy_kernel
+from tritium.kernels.cpu.numpy_printer import TILE, numpy_kernel, numpy_source
 from tritium.kernels.declare.check_op import HostRun
 from tritium.kernels.ir import lang
 from tritium.kernels.ir.expr import load
@@ -18,6 +18,7 @@ PAIRS = {
     "derivative of a - b": ((Y, -Y), lambda x, y: (y, -y)),
     "both read both": ((X + Y, X * Y), lambda x, y: (x + y, x * y)),
     "one inside the other": ((lang.exp(X), lang.exp(X) * Y), lambda x, y: (np.exp(x), np.exp(x) * y)),
+    "chains": ((lang.exp(X * Y) + 1, lang.exp(X - Y) * X), lambda x, y: (np.exp(x * y) + 1, np.exp(x - y) * x)),
     "where": ((lang.where(X > 0, X, Y), X - Y), lambda x, y: (np.where(x > 0, x, y), x - y)),
 }
 
@@ -80,3 +81,11 @@ def test_broadcast_and_folded_add(shapes, rng):
     for axis, n in enumerate(b.shape):
         wide = wide.sum(axis=axis, keepdims=True) if n == 1 else wide
     np.testing.assert_allclose(fold, 1 + wide, rtol=1e-4, atol=1e-3)  # thousands of float32 terms
+
+
+def test_a_chain_of_ufuncs_is_computed_in_the_output():
+    spec = Spec((3, 5), F32)
+    source = numpy_source(Expression((lang.exp(X * Y) + 1,)), [spec] * 2, [spec], [Req.WRITE])
+    assert "r0" not in source and source.count("out=o0") == 3
+    shared = numpy_source(Expression((lang.exp(X * Y) + X,)), [spec] * 2, [spec], [Req.INPLACE])
+    assert shared.count("out=o0") == 1, "the output may be X, which is read last"

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 from support.layer_helpers import TARGETS, Run, close, to_device
 from tritium.kernels.declare.row_kernel import row_kernel
-from tritium.kernels.ir.lang import exp, row_max, row_sum
+from tritium.kernels.ir.lang import exp, row_index, row_max, row_sum, where
 from tritium.kernels.op import Req, Spec
 
 
@@ -59,3 +59,35 @@ def test_no_axes_that_fold_and_everything_folded(target, rng):
     x = rng.standard_normal((2, 3))
     close(run(lambda v: v * 2, [x], [(6,)], [(6,)], (6,), target)[0], x.ravel() * 2)
     close(run(lambda v: row_sum(v), [x], [(2, 3)], [(1, 1)], (1, 1), target)[0], [[x.sum()]])
+
+
+@pytest.mark.parametrize("target", TARGETS)
+@pytest.mark.parametrize("shape", [(2, 3, 70), (2, 70, 3), (1, 130, 1), (3, 1, 5), (2, 5000, 2)])
+@pytest.mark.parametrize("axis", [1, 2])
+def test_the_index_in_the_row_picks_an_element_and_ends_rows(axis, shape, target, rng):
+    x, n = rng.standard_normal(shape), shape[axis]
+    kept = tuple(1 if i == axis else s for i, s in enumerate(shape))
+    label, length = (rng.integers(low, n + 2, size=kept).astype("f") for low in (-1, 0))  # some are no index
+    every = np.arange(n).reshape([-1 if i == axis else 1 for i in range(3)])
+
+    def body(x, label, length):
+        k = row_index()
+        return where(k == label, x - 1, x), row_sum(where(k < length, x, 0)), where(length < 2, 7, x)
+
+    got = run(body, [x, label, length], [shape, kept, kept], [shape, kept, shape], kept, target)
+    close(got[0], x - (every == label))
+    close(got[1], np.where(every < length, x, 0).sum(axis, keepdims=True))
+    close(got[2], np.where(length < 2, 7, x))
+
+
+@pytest.mark.parametrize("target", TARGETS)
+def test_a_fraction_is_no_index_and_a_picked_infinity_stays_alone(target):
+    x, label = np.arange(200.0).reshape(2, 100), np.array([[2.5], [7.0]])
+
+    def body(x, k):
+        return where(row_index() == k, x * np.inf, x), where(row_index() == k, x - 3, x)
+
+    scaled, moved = run(body, [x, label], [x.shape, label.shape], [x.shape] * 2, (2, 1), target)
+    close(np.argwhere(scaled != x), [[1, 7]])
+    close(np.argwhere(moved != x), [[1, 7]])
+    assert (scaled[1, 7], moved[1, 7]) == (np.inf, 104.0)

@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 from support.guard_pages import dies_of, guarded
 from tritium.kernels.gpu.load import INTERPRET
-from tritium.kernels.op import Req
-from tritium.kernels.ops.nn import triton_norm, triton_softmax
+from tritium.kernels.op import Req, Spec, builtin, compiled
+from tritium.kernels.ops.nn import triton_norm
 from tritium.kernels.ops.tensor import triton_take
 
 pytestmark = pytest.mark.skipif(not INTERPRET, reason="needs TRITIUM_GPU=interpret")
@@ -69,6 +69,17 @@ def test_batch_norm_stays_inside_its_arrays(rows):
     assert dies_of(lambda: norm(ROWS[rows], np.random.default_rng(0), True)) == 0
 
 
+def on_gpu(name, params, reqs, *arrays):
+    """Run an operator, or with a name after "d " its derivative, on guarded arrays; return the last of them."""
+    op = builtin(name.removeprefix("d "))
+    p = op.parse(params)
+    op = op.gradient_of(p).op if name.startswith("d ") else op
+    arrays = [tensor(a) for a in arrays]
+    specs = tuple(Spec(tuple(a.shape), a.numpy().dtype) for a in arrays)
+    compiled(op, p, specs[:-1], specs[-1:], reqs, "gpu")(RUN, arrays[:-1], arrays[-1:])
+    return arrays[-1].numpy()
+
+
 def softmax(shape, log, rng):
     x, dy = rng.normal(size=shape).astype("float32") * 9, rng.normal(size=shape).astype("float32")
     v = 2.0 * x.astype("float64") - (2.0 * x).max(-1, keepdims=True)
@@ -76,11 +87,11 @@ def softmax(shape, log, rng):
     s = np.exp(v) / total
     want = v - np.log(total) if log else s
     dx = 2 * (dy - s * dy.sum(-1, keepdims=True)) if log else 2 * s * (dy - (s * dy).sum(-1, keepdims=True))
-    y, got = tensor(np.zeros(shape, "float32")), tensor(np.ones(shape, "float32"))
-    triton_softmax.forward(RUN, (*shape, 1), tensor(x), y, scale=2.0, log=log)
-    np.testing.assert_allclose(y.numpy(), want, rtol=1e-5, atol=2e-5 if log else 1e-7)
-    triton_softmax.backward(RUN, (*shape, 1), tensor(dy), y, got, scale=2.0, log=log, add=True)
-    np.testing.assert_allclose(got.numpy() - 1, dx, rtol=1e-4, atol=2e-5)
+    name, params = "log_softmax" if log else "softmax", {"temperature": 0.5}
+    y = on_gpu(name, params, (Req.WRITE,), x, np.zeros(shape, "float32"))
+    np.testing.assert_allclose(y, want, rtol=1e-5, atol=2e-5 if log else 1e-7)
+    got = on_gpu(f"d {name}", params, (Req.ADD,), dy, y, np.ones(shape, "float32"))
+    np.testing.assert_allclose(got - 1, dx, rtol=1e-4, atol=2e-5)
 
 
 @pytest.mark.parametrize("shape", [(37, 10), (3, 1000), (2, 5001), (1, 16), (5, 1)])
