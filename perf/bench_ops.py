@@ -1,19 +1,23 @@
 """A hundred operators at three sizes, beside MXNet and torch, or another state of Tritium, on the CPU with two threads each.
 
-    python perf/bench_ops.py [--mxnet PYTHON] [--torch PYTHON] [--base FOLDER] [--only NAME] [--pairs 3]
+    python perf/bench_ops.py [--mxnet PYTHON] [--torch PYTHON] [--only NAME] [--pairs 3]
+    python perf/bench_ops.py --base FOLDER [--only NAME]
 
 JSON lines: seconds per call of each operator and package; then how many times as fast as each peer, by operator; then
 the geometric mean by group. Each call waits for its result. Peers run in turn with ours. Names that end in "step" are a
-forward and a backward. Torch takes part where it has the same function.
+forward and a backward. Torch takes part where it has the same function. With --base two processes take turns within each
+operator and size, so that a busy machine slows both alike; the ratio is that of their best rounds.
 """
 
 from __future__ import annotations
 
 import argparse
+import json
 import math
 import os
+import subprocess
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -23,6 +27,7 @@ import common
 SIZES = {"small": 1 << 10, "medium": 1 << 17, "large": 1 << 22}  # elements of the largest array
 ROUNDS = 5
 ROUND = 0.1  # seconds that a round takes at most, unless one call takes longer
+TURN, TURNS = 0.03, 8  # the same two, beside another state of Tritium
 
 Shapes = Callable[[int], list[tuple[int, ...]]]
 
@@ -306,37 +311,109 @@ def numpy() -> tuple[Any, Any, Callable[[], None], Callable[[Any], Any]]:
 PACKAGES = {f.__name__: f for f in (tritium, mxnet, torch, numpy)}
 
 
-def measure(package: str, only: str | None) -> list[dict[str, Any]]:
-    """Print and return one line per operator and size, of one package in this process."""
+def cases(package: str, only: str | None) -> Iterator[tuple[dict[str, str], Callable[[], None], Callable[[], None], int]]:
+    """Yield the names of each operator and size, a call that waits for its result, what waits for all, and the most calls
+    of a round."""
     F, array, finish, wait = PACKAGES[package]()
     import numpy as np
 
     rng = np.random.default_rng(0)
-    lines = []
     for group, name, shapes, ours, torchs in TABLE:
-        if only and only not in (name, group):
-            continue
         function = torchs if package == "torch" else ours
-        if function is None:
+        if function is None or (only and only not in (name, group)):
             continue
         for size, n in SIZES.items():
             arrays = [array(rng.uniform(0.1, 1, s).astype("float32")) for s in shapes(n)]
             if name == "take":
                 index = rng.integers(0, arrays[0].shape[0], arrays[0].shape[0])
                 F._bench_index[arrays[0].shape[0]] = array(index if package == "torch" else index.astype("float32"))
+
             def call(f: Callable[..., Any] = function, a: list[Any] = arrays) -> None:
                 wait(f(F, *a))
 
-            calls = max(3, min(400, (1 << 22) // n))
-            try:
-                (once,) = common.rounds_of(call, calls=1, rounds=1, warmup=1, finish=finish)
-                calls = max(1, min(calls, int(ROUND / once)))
-                seconds = common.rounds_of(call, calls=calls, rounds=ROUNDS, warmup=1, finish=finish)
-            except Exception as e:
-                common.say({"bench": "ops", "group": group, "op": name, "size": size, "package": package, "error": str(e)[:200]})
-                continue
-            lines.append(common.emit("ops", seconds, group=group, op=name, size=size, package=package))
+            yield {"group": group, "op": name, "size": size}, call, finish, max(3, min(400, (1 << 22) // n))
+
+
+def measure(package: str, only: str | None) -> list[dict[str, Any]]:
+    """Print and return one line per operator and size, of one package in this process."""
+    lines = []
+    for names, call, finish, most in cases(package, only):
+        try:
+            (once,) = common.rounds_of(call, calls=1, rounds=1, warmup=1, finish=finish)
+            seconds = common.rounds_of(call, calls=max(1, min(most, int(ROUND / once))), rounds=ROUNDS, warmup=1, finish=finish)
+        except Exception as e:
+            common.say({"bench": "ops", **names, "package": package, "error": str(e)[:200]})
+            continue
+        lines.append(common.emit("ops", seconds, **names, package=package))
     return lines
+
+
+# ---- two states of Tritium, in turn -------------------------------------------------------------------------------------
+def serve(only: str | None) -> None:
+    """Answer orders from standard input: "next", or a number of calls to time. Answers are JSON."""
+    every = cases("tritium", only)
+    call, finish = None, None
+    for order in sys.stdin:
+        try:
+            if order.strip() == "next":
+                names, call, finish, most = next(every)
+                call()
+                (once,) = common.rounds_of(call, calls=1, rounds=1, warmup=1, finish=finish)
+                answer = {**names, "calls": max(1, min(most, int(TURN / once)))}
+            else:
+                (seconds,) = common.rounds_of(call, calls=int(order), rounds=1, warmup=1, finish=finish)
+                answer = {"seconds": seconds}
+        except StopIteration:
+            answer = {"end": True}
+        except Exception as e:
+            answer = {**names, "error": str(e)[:200]}
+        print(json.dumps(answer), flush=True)
+
+
+def compare(base: str, only: str | None) -> None:
+    """Print how many times as fast this state is as the one in the folder base: a process of each, which take turns of calls."""
+    def start(folder: str) -> subprocess.Popen[str]:
+        return subprocess.Popen([sys.executable, __file__, "--serve", *(["--only", only] if only else [])], text=True,
+                                stdin=subprocess.PIPE, stdout=subprocess.PIPE, env={**os.environ, "PYTHONPATH": folder})
+
+    workers = {"tritium": start(str(Path(__file__).resolve().parents[2])), "base": start(base)}
+
+    def ask(name: str, order: str) -> dict[str, Any]:
+        stdin, stdout = workers[name].stdin, workers[name].stdout
+        assert stdin is not None and stdout is not None
+        stdin.write(order + "\n")
+        stdin.flush()
+        return json.loads(stdout.readline())
+
+    by_group: dict[str, list[float]] = {}
+    while True:
+        found = {name: ask(name, "next") for name in workers}
+        if any("end" in f for f in found.values()):
+            break
+        wrong = {name: f["error"] for name, f in found.items() if "error" in f}
+        names = {k: found["tritium"][k] for k in ("group", "op", "size")}
+        if wrong:
+            common.say({"bench": "ops", **names, "errors": wrong})
+            continue
+        turns: dict[str, list[float]] = {name: [] for name in workers}
+        for _ in range(TURNS):
+            for name in workers:
+                turns[name].append(ask(name, str(found[name]["calls"]))["seconds"])
+        ours, theirs = min(turns["tritium"]), min(turns["base"])
+        by_group.setdefault(names["group"], []).append(theirs / ours)
+        common.say({"bench": "ops", **names, "best_s": float(f"{ours:.4g}"), "base_best_s": float(f"{theirs:.4g}"),
+                    "times_as_fast_as": "base", "ratio_of_best": float(f"{theirs / ours:.3g}"), "rounds": TURNS})
+    for worker in workers.values():
+        worker.communicate()
+    say_means(by_group, "base")
+
+
+def say_means(by_group: dict[str, list[float]], package: str) -> None:
+    """Print the geometric mean of the ratios of each group."""
+    for group, ratios in by_group.items():
+        mean = math.exp(sum(map(math.log, ratios)) / len(ratios))
+        common.say({"bench": "ops", "group": group, "geometric_mean_times_as_fast_as": package, "ratio": round(mean, 3),
+                    "cases": len(ratios)})
 
 
 def summarise(ours: list[list[dict[str, Any]]], peers: list[list[dict[str, Any]]]) -> None:
@@ -353,10 +430,7 @@ def summarise(ours: list[list[dict[str, Any]]], peers: list[list[dict[str, Any]]
             found = common.ratio("ops", a, b, group=k[0], op=k[1], size=k[2])
             by_group.setdefault(k[0], []).append(found["ratio"])
     package = peers[0][0]["package"] if peers and peers[0] else "?"
-    for group, ratios in by_group.items():
-        mean = math.exp(sum(map(math.log, ratios)) / len(ratios))
-        common.say({"bench": "ops", "group": group, "geometric_mean_times_as_fast_as": package, "ratio": round(mean, 3),
-                    "cases": len(ratios)})
+    say_means(by_group, package)
 
 
 def main() -> None:
@@ -365,25 +439,26 @@ def main() -> None:
     parser.add_argument("--torch", metavar="PYTHON", help="an interpreter that has torch")
     parser.add_argument("--package", choices=PACKAGES, help="measure this package in this process, and nothing else")
     parser.add_argument("--base", metavar="FOLDER", help="a folder with another state of Tritium, in a folder called tritium")
+    parser.add_argument("--serve", action="store_true", help="answer the orders of --base")
     parser.add_argument("--only", help="one operator or group")
     parser.add_argument("--pairs", type=int, default=3, help="how often ours and each peer's are measured in turn")
     given = parser.parse_args()
     if given.package:
         measure(given.package, given.only)
         return
+    if given.serve:
+        serve(given.only)
+        return
     common.say({"bench": "ops", **common.machine()})
-    peers = {name: python for name, python in (("mxnet", given.mxnet), ("torch", given.torch)) if python}
-    folders = {}
     if given.base:
-        folders = {"tritium": str(Path(__file__).resolve().parents[2]), "base": given.base}
-        peers["base"] = sys.executable
+        compare(given.base, given.only)
+        return
+    peers = {name: python for name, python in (("mxnet", given.mxnet), ("torch", given.torch)) if python}
     runs: dict[str, list[list[dict[str, Any]]]] = {name: [] for name in ("tritium", *peers)}
     extra = ["--only", given.only] if given.only else []
     for _ in range(given.pairs):
         for name, python in {"tritium": sys.executable, **peers}.items():
-            package = "tritium" if name == "base" else name
-            lines = common.run_peer(python, __file__, "--package", package, *extra, timeout=1800, path=folders.get(name, ""))
-            runs[name].append([{**line, "package": name} for line in lines])
+            runs[name].append(common.run_peer(python, __file__, "--package", name, *extra, timeout=1800))
         if given.only in (None, "dot"):
             runs.setdefault("numpy", []).append(common.run_peer(sys.executable, __file__, "--package", "numpy", "--only", "dot"))
     for name in [n for n in runs if n != "tritium"]:

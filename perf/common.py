@@ -64,12 +64,12 @@ def machine() -> dict[str, Any]:
     return {"python": platform.python_version(), "cores": len(os.sched_getaffinity(0)), "machine": platform.machine()}
 
 
-def run_peer(python: str, script: str, *arguments: str, timeout: float = 600, path: str = "") -> list[dict[str, Any]]:
-    """Run script under another interpreter; print and return its JSON lines. path: the folder of the packages it imports.
+def run_peer(python: str, script: str, *arguments: str, timeout: float = 600) -> list[dict[str, Any]]:
+    """Run script under another interpreter; print and return its JSON lines.
 
     A peer that cannot run gives a line {"peer": ..., "error": ...}, and the measurement goes on.
     """
-    environment = {k: v for k, v in os.environ.items() if k != "PYTHONPATH"} | ({"PYTHONPATH": path} if path else {})
+    environment = {k: v for k, v in os.environ.items() if k != "PYTHONPATH"}
     try:
         done = subprocess.run([python, script, *arguments], capture_output=True, text=True, timeout=timeout,
                               env=environment, check=True)
