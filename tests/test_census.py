@@ -121,7 +121,8 @@ def test_watching_leaves_everything_as_it_was():
 
 
 def test_every_builtin_is_counted_once(found):
-    assert sum(counts(found).values()) == len(found) == len({o.name for o in registry._builtin.values()})
+    names = {o.name for o in registry._builtin.values() if not o.name.startswith("_test_")}
+    assert sum(counts(found).values()) == len(found) == len(names)
 
 
 def test_the_page_states_the_counts(found):

@@ -203,3 +203,10 @@ def is_taped(a: ArrayCore, name: str) -> bool:
                                  f"array that shares it, so a derivative would be lost here. Write into the array that "
                                  f"is used, or put parts together with concat, stack or where; .detach() takes the values alone.")
     return edge is not None
+
+
+def record_call(a: ArrayCore, out: Any, name: str, backward: Callable[[Any], Any]) -> Any:
+    """Record, if a derivative flows through a, that out was computed from it; return out. backward: from dy to dx."""
+    if state.recording and is_taped(a, name):
+        out._grad_edge = (CallNode(name, [a._grad_edge], [out.layout], lambda dys: [backward(dys[0])]), 0)
+    return out

@@ -17,10 +17,10 @@ from ...dtype import cast_copy
 from ...errors import MXNetError, ShapeError, describe
 from ...kernels.op import builtin
 from ...kernels.ops.tensor.reshape import reshape_codes
-from ..autograd.tape import CallNode, is_taped, state, written
+from ..autograd.tape import CallNode, is_taped, record_call, state, written
 from ..dispatch.arguments import call_op
-from ..dispatch.copy import allocate_like_host, as_element, assign, copy_to, filled, host, pick, push, store_host
-from .arithmetic import is_mask, is_number
+from ..dispatch.copy import as_element, assign, copy_to, filled, pick
+from . import advanced
 from .array_core import ArrayCore, allocate
 from .chunk import Chunk, layout_of
 
@@ -63,7 +63,7 @@ class Indexing(ArrayCore):
             return _view(self, start * step if count else 0, (count, *shape[1:]), key)
         full = _normal(key)
         if full is None:
-            return _take(self, key)
+            return advanced.take(self, key)
         key = _expand(full, len(shape))
         part = _part(self, key)
         layout = self.layout.of(part.shape or (1,))
@@ -71,7 +71,7 @@ class Indexing(ArrayCore):
             return _view(self, _distance(part) if part.size else 0, layout.shape, key)
         out = allocate(layout)
         pick(self, key, out)
-        return _record(self, out, "slice", _into_zeros(self, key))
+        return record_call(self, out, "slice", _into_zeros(self, key))
 
     def __setitem__(self, key: Any, value: Any) -> None:
         taped = state.recording and isinstance(value, ArrayCore) and is_taped(value, "a[key] = value")
@@ -85,7 +85,7 @@ class Indexing(ArrayCore):
         else:
             full = _normal(key)
             if full is None:
-                _put(self, key, value)
+                advanced.put(self, key, value)
                 return
             key = _expand(full, len(self.layout.shape))
             part_shape = _part(self, key).shape
@@ -102,7 +102,7 @@ class Indexing(ArrayCore):
         value_shape: tuple[int, ...] = value.shape
         while len(value_shape) > len(part_shape) and value_shape[0] == 1:
             value_shape = value_shape[1:]
-        if not _fits(value_shape, part_shape):
+        if not advanced.fits(value_shape, part_shape):
             raise ShapeError(f"a[key] = value: value {describe(value)} does not fit {part_shape}, a part of "
                              f"{describe(self)}.")
         if value_shape != value.shape:
@@ -147,7 +147,7 @@ def reshape_view(a: ArrayCore, shape: tuple[int, ...]) -> NDArray:
     out = a.array_class(a.layout.of(shape), None, _memory(a), a.offset)
     if state.recording and a._grad_edge is not None:
         before = a.layout.shape
-        return _record(a, out, "reshape", lambda dy: reshape_view(dy, before))
+        return record_call(a, out, "reshape", lambda dy: reshape_view(dy, before))
     return out
 
 
@@ -155,7 +155,7 @@ def reshape_view(a: ArrayCore, shape: tuple[int, ...]) -> NDArray:
 def _view(a: Any, distance: int, shape: tuple[int, ...], key: Any) -> NDArray:
     out = a.array_class(a.layout.of(shape), None, _memory(a), a.offset + distance)
     if state.recording and a._grad_edge is not None:
-        return _record(a, out, "slice", _into_zeros(a, key))
+        return record_call(a, out, "slice", _into_zeros(a, key))
     return out
 
 
@@ -163,13 +163,6 @@ def _memory(a: Any) -> Chunk:
     """Return the chunk for a view of a. Views taken without recording do not see recorded overwrites."""
     chunk = a.chunk
     return chunk.twin() if chunk.overwrites and not state.recording else chunk
-
-
-def _record(a: Any, out: Any, name: str, backward: Callable[[Any], Any]) -> Any:
-    """Record that out was computed from a."""
-    if state.recording and is_taped(a, name):
-        out._grad_edge = (CallNode(name, [a._grad_edge], [out.layout], lambda dys: [backward(dys[0])]), 0)
-    return out
 
 
 def copy_recorded(a: ArrayCore, out: NDArray, name: str) -> NDArray:
@@ -202,7 +195,7 @@ def _into_zeros(a: Any, key: Any) -> Callable[[Any], Any]:
         dx = filled(layout, 0)
         part = layout_of(_part(dx, key).shape, layout.dtype, layout.ctx)
         assign(dx, key if isinstance(key, tuple) else (key,), dy.array_class(part, None, dy.chunk, dy.offset))
-        return _record(dy, dx, "spread", lambda ddx: ddx[key])
+        return record_call(dy, dx, "spread", lambda ddx: ddx[key])
 
     return backward
 
@@ -256,73 +249,3 @@ def _expand(key: tuple, ndim: int) -> tuple:
         raise IndexError("an index can only have one ...")
     at = key.index(Ellipsis) if Ellipsis in key else len(key)
     return (*key[:at], *[slice(None)] * (ndim - used), *key[at + 1:])
-
-
-def _host_key(key: Any) -> Any:
-    """Return key with arrays as NumPy arrays of integers (floats are truncated, as in MXNet) or as a boolean mask."""
-
-    def one(k: Any) -> Any:
-        if isinstance(k, ArrayCore):
-            mask, k = is_mask(k), k.asnumpy()
-            if mask and ((k == 0) | (k == 1)).all():  # it may have been written since it was compared
-                k = k.astype(np.bool_)
-        elif isinstance(k, (list, tuple, range)):
-            k = np.asarray(k, dtype=None if len(k) else np.int64)
-        if isinstance(k, np.ndarray) and k.dtype != np.bool_:
-            k = k.astype(np.int64)
-        return k
-
-    return tuple(map(one, key)) if isinstance(key, tuple) else one(key)
-
-
-def _fits(value: tuple[int, ...], part: tuple[int, ...]) -> bool:
-    return len(value) <= len(part) and all(v in (1, p) for v, p in zip(value[::-1], part[::-1]))
-
-
-# ---- advanced keys --------------------------------------------------------------------------------------------------
-def _take(a: Any, key: Any) -> NDArray:
-    key = _host_key(key)
-    shape = np.broadcast_to(np.zeros((), np.bool_), a.shape)[key].shape
-    out = allocate(a.layout.of(shape or (1,)))
-
-    def run(_: Any) -> None:
-        store_host(out, host(a)[key].reshape(out.shape))
-
-    push("take", a.ctx, run, (a,), out)
-    layout = a.layout
-
-    def backward(dy: Any) -> Any:
-        dx = allocate(layout)
-
-        def scatter(_: Any) -> None:
-            sums = np.zeros(layout.shape, layout.dtype)
-            np.add.at(sums, key, host(dy).reshape(shape))
-            store_host(dx, sums)
-
-        push("scatter", dx.ctx, scatter, (dy,), dx)
-        return _record(dy, dx, "scatter", lambda ddx: _take(ddx, key))
-
-    return _record(a, out, "take", backward)
-
-
-def _put(a: Any, key: Any, value: Any) -> None:
-    key = _host_key(key)
-    shape = np.broadcast_to(np.zeros((), np.bool_), a.shape)[key].shape
-    if not isinstance(value, ArrayCore):
-        value = allocate_like_host(cast_copy(np.array(value if not is_number(value) else [value]), a.layout.dtype), a.ctx)
-    elif value.layout.dtype != a.layout.dtype:
-        given, value = value, allocate(layout_of(value.shape, a.layout.dtype, a.ctx))
-        copy_to(given, value)
-    if not _fits(value.shape, shape or (1,)):
-        raise ShapeError(f"a[key] = value: value {describe(value)} does not fit {shape}, a part of {describe(a)}.")
-
-    def run(_: Any) -> None:
-        new = np.array(host(value))
-        if a.layout.target == "cpu":
-            a.device_array()[key] = new.reshape(shape) if new.size == 1 and not shape else new
-        else:
-            values = np.array(host(a))
-            values[key] = new
-            store_host(a, values)
-
-    push("assign", a.ctx, run, (value,), a)

@@ -11,6 +11,7 @@ import numpy as np
 from ...context import Context
 from ...errors import ShapeError
 from ...kernels.op import builtin
+from ..core.advanced import marked
 from ..core.array_core import ArrayCore
 from ..core.ndarray import NDArray
 from ..dispatch.arguments import call_op
@@ -20,10 +21,11 @@ from .creation import array
 
 def boolean_mask(data: NDArray, index: NDArray, axis: int = 0, out: NDArray | None = None) -> NDArray:
     """Return the slices of data along axis where index is not 0; waits for index. Differentiable by data."""
-    keep = index.asnumpy() != 0
-    if keep.ndim != 1 or not -len(data.shape) <= axis < len(data.shape) or len(keep) != data.shape[axis]:
+    if len(index.shape) != 1 or not -len(data.shape) <= axis < len(data.shape) or index.shape[0] != data.shape[axis]:
         raise ShapeError(f"boolean_mask: index {index.shape} must be one axis, as long as axis {axis} of data {data.shape}.")
-    kept = array(np.flatnonzero(keep), ctx=data.ctx, dtype="int64")
+    kept = marked(index != 0) if index.layout.target == "gpu" else None
+    if kept is None or kept.ctx != data.ctx:
+        kept = array(np.flatnonzero(index.asnumpy()), ctx=data.ctx, dtype="int64")
     return call_op(builtin("take"), (data, kept), {"axis": axis, "out": out})
 
 

@@ -256,8 +256,9 @@ def _classes(cls: type) -> list[type]:
 
 
 def operators() -> list[Op]:
-    """Every built-in operator once, aliases apart, by name."""
-    return sorted({o.name: o for o in registry._builtin.values()}.values(), key=lambda o: o.name)
+    """Every built-in operator once, aliases and those of tests apart, by name."""
+    found = {o.name: o for o in registry._builtin.values() if not o.name.startswith("_test_")}
+    return [found[name] for name in sorted(found)]
 
 
 def is_control_flow(op: Op) -> bool:

@@ -18,7 +18,7 @@ from tritium.kernels.ops.nn.batch_norm_fused import NormaliseMoving
 from tritium.kernels.ops.nn.convolution_cpu import ConvolutionGeometry
 from tritium.kernels.ops.optimizer import triton_multi
 from tritium.kernels.ops.optimizer.mixed_precision import mixed
-from tritium.kernels.ops.tensor import triton_take
+from tritium.kernels.ops.tensor import triton_index, triton_take
 
 from support import operator_jobs
 from support.operator_jobs import ODD, Integers
@@ -116,6 +116,15 @@ def factor(dtype):
     return work
 
 
+def indices():
+    """Of an assignment to a[mask, indices]: a scan of the mask, flat indices, and rows put there."""
+    x, at = FakeArray((1 << 20,), "float32"), FakeArray((4096,), "int64")
+    triton_index.count(RUN, x, ODD, at)
+    triton_index.positions(RUN, x, ODD, at, at)
+    triton_index.add(RUN, at, at, at, 4096, 1000, 50)
+    triton_index.put_last(RUN, (1, 50_000, 4096, 1, 512), x, at, x)
+
+
 def update(rule, dtype=F32):
     """The update of many arrays; of float32 beside the weights, for half precision."""
     op = ops.get(rule) if dtype == F32 else mixed(ops.get(rule))
@@ -210,6 +219,7 @@ def cases():
                 made = operator_jobs.jobs_of(ops.get("softmax"), [shape], {"axis": axis}, dtype, target, gradient=Req.WRITE)
                 found[f"softmax {n}{'' if dtype == bfloat16 else ' float32'} sm_{target}"] = target, made, {}
     add("embedding", embedding)
+    add("index key", indices)
     add("factor", factor(F32))
     add("factor float64", factor(np.dtype("float64")), (80,))
     for name, streams in (("sgd", 2), ("sgd_mom", 3), ("adam", 4)):  # beside them addresses and numbers are read

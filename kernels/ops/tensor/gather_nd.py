@@ -13,6 +13,7 @@ from ...declare.operator_property import OperatorProperty, Shapes, assign, gpu_m
 from ...declare.property_op import register_operator
 from ...kernel import KernelFunction
 from ...op import Req, Reqs, Shape, Specs, is_known
+from .data_movement import fill
 from .take import add_slices
 
 INT64 = np.dtype(np.int64)
@@ -83,6 +84,7 @@ class AtPlaces(OperatorProperty):
         dims, inner, k = large[:m], math.prod(large[m:]), math.prod(indices[1:])
         if target == "gpu":
             module, take, n = gpu_module("tensor.triton_gather_nd"), gpu_module("tensor.triton_take"), math.prod(dims)
+            put_last = gpu_module("tensor.triton_index").put_last
 
             def kernel_gpu(run: Any, inputs: Sequence[Any], outputs: Sequence[Any]) -> None:
                 at = run.workspace((max(k, 1),), INT64)
@@ -91,7 +93,10 @@ class AtPlaces(OperatorProperty):
                 if add_up:
                     take.put(run, (1, n, inner), k, inputs[0], at, outputs[0], wrap=False, add=req == Req.ADD)
                 else:
-                    module.put_last(run, inputs[0], at, outputs[0], k, inner, add=req == Req.ADD)
+                    if req != Req.ADD:
+                        fill(run, outputs[0], 0)
+                    if k and inner:
+                        put_last(run, (1, n, k, 1, inner), inputs[0], at, outputs[0], add=req == Req.ADD)
 
             return kernel_gpu
 

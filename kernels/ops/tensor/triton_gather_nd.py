@@ -1,4 +1,4 @@
-"""Triton: flat indices from one index per axis, and back; slices scattered to indices."""
+"""Triton: flat indices from one index per axis, and back."""
 
 from __future__ import annotations
 
@@ -56,22 +56,6 @@ def _unravel(flat, out, count: tl.int64, axes, d0: tl.int64, d1: tl.int64, d2: t
         v = whole
 
 
-@triton.jit
-def _put_last(x, index, y, total: tl.int64, k, inner: tl.int64, ADD: tl.constexpr, BLOCK: tl.constexpr):
-    # y [n, inner]: each lane searches the last slice of x with its index, so no two programs write the same element
-    # narrow: each lane's address in x is the index it found
-    i = tl.program_id(0).to(tl.int64) * BLOCK + tl.arange(0, BLOCK)
-    live = i < total
-    mine = i // inner
-    last = tl.full((BLOCK,), -1, tl.int64)
-    for j in range(k):
-        last = tl.where(tl.load(index + j) == mine, j, last)
-    v = tl.load(x + last * inner + i % inner, mask=live & (last >= 0), other=0)
-    if ADD:
-        v = (v + tl.load(y + i, mask=live)).to(v.dtype)
-    tl.store(y + i, v, mask=live)
-
-
 def _padded(dims: tuple[int, ...]) -> tuple[int, ...]:
     return dims + (1,) * (AXES - len(dims))
 
@@ -89,10 +73,3 @@ def unravel(run: Run, flat: DeviceArray, out: DeviceArray, count: int, dims: tup
     block, unit = block_for(count), math.gcd(count, 16)
     launch(_unravel, (cdiv(count, block),), flat, out, count // unit, len(dims), *_padded(dims), stream=run.stream, UNIT=unit,
            ADD=add, BLOCK=block)
-
-
-def put_last(run: Run, x: DeviceArray, index: DeviceArray, y: DeviceArray, k: int, inner: int, *, add: bool) -> None:
-    """Compute y [n, inner] = (or +=) for each row the last of the k slices of x with its index, or 0."""
-    total = y.numel()
-    block = block_for(total)
-    launch(_put_last, (cdiv(total, block),), x, index, y, total, k, inner, stream=run.stream, ADD=add, BLOCK=block)
