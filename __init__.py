@@ -34,6 +34,7 @@ from .kernels import Range as Range
 from .kernels import Scalar as Scalar
 from .kernels import indexed as indexed
 from .kernels import reduction as reduction
+from .kernels import scan as scan
 from .kernels import simple_op as simple_op
 from .kernels.declare import check_op
 from .kernels.declare.composite import composite as composite

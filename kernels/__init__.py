@@ -4,6 +4,7 @@ from . import op as op
 from . import ops as ops
 from .declare.indexed import indexed as indexed
 from .declare.reduction import reduction as reduction
+from .declare.scan import scan as scan
 from .declare.simple_op import Array as Array
 from .declare.simple_op import Axes as Axes
 from .declare.simple_op import Float as Float
