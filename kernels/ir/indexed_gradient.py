@@ -25,6 +25,7 @@ from .indexed import (
     accumulated_in,
     at_step,
     first_of,
+    free_levels,
     index,
     outside_loops,
     put,
@@ -97,7 +98,17 @@ def _limited(x: Expr, there: Expr) -> Expr:
 
 
 def _reads_accumulator(x: Expr, level: int) -> bool:
-    return any(y.op == ACC and y.value[0] == level for y in topological([x]))
+    """Return whether x, inside a loop of this level, reads its accumulators. Another loop of the same level has its own."""
+    free, waiting, seen = free_levels([x]), [x], set[int]()
+    while waiting:
+        y = waiting.pop()
+        if id(y) in seen or level not in free[id(y)]:
+            continue
+        if y.op == ACC and y.value[0] == level:
+            return True
+        seen.add(id(y))
+        waiting += y.args
+    return False
 
 
 def _both(a: Expr, b: Expr) -> Expr:

@@ -14,7 +14,7 @@ from tritium.kernels.cpu import indexed_printer
 from tritium.kernels.declare.check_op import run_cpu
 from tritium.kernels.kernel import HostRun
 from tritium.kernels.op import Req, Spec, compiled
-from tritium.lang import argmax, exp, floor, fold, maximum, minimum, where
+from tritium.lang import argmax, exp, floor, fold, log, maximum, minimum, where
 from tritium.lang import max as largest
 from tritium.lang import sum as total
 
@@ -370,6 +370,20 @@ def test_a_wrong_declaration_is_told():
         op.gradient(lambda at, dy, z: dy[at])
     with pytest.raises(OperatorError, match=r"the first argument of a gradient is `at`, and it must ask for dy"):
         op.gradient(lambda at, x: x[at])
+
+
+@mx.indexed("_test_log_sum_exp", shape=lambda x: (1,), replace=True)
+def log_sum_exp(at, x):
+    """Σ log Σ exp(x) over rows: loops beside one another, of which the second reads the first, inside another loop."""
+    def row(i):
+        top = largest(x.shape[1], lambda k: x[i, k])
+        return log(total(x.shape[1], lambda k: exp(x[i, k] - top))) + top
+
+    return total(x.shape[0], row)
+
+
+def test_the_derivative_of_loops_beside_one_another_is_derived(ctx, rng):
+    check_gradient(lambda a: mx.nd._test_log_sum_exp(a), rng.normal(size=(3, 5)), ctx, rng)
 
 
 def test_a_loop_without_a_derivative_is_told():
