@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from ...kernels.cpu import c_compile
 from ...kernels.cpu.c_printer import CFunction
 from ...kernels.cpu.c_printer import program as c_program
 from ...kernels.fusion.epilogue import EpilogueOp
@@ -79,6 +80,9 @@ def _code(program: Program, step: Step) -> tuple[str, str]:
     if program.targets[step.ctx] == "gpu":
         return "Triton", ""
     if not isinstance(step.op, (FusedOp, EpilogueOp)):
-        return "NumPy", ""
+        with c_compile.noted() as functions:
+            if step.op.capturable:  # code of the framework's, which only computes: an index formula may be in C
+                step.op.kernel(step.params, program.input_specs(step), program.output_specs(step), step.reqs, "cpu")
+        return ("C", c_program(functions)) if functions else ("NumPy", "")
     code = step.op.c_code(step.params, program.input_specs(step), program.output_specs(step), step.reqs)
     return ("C", c_program([code])) if isinstance(code, CFunction) else ("NumPy", code)

@@ -19,7 +19,9 @@ import shutil
 import signal
 import subprocess
 import tempfile
-from collections.abc import Callable, Iterable
+import threading
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -121,8 +123,34 @@ def compile_wanted() -> int:
         return len(functions)
 
 
+class _Notes(threading.local):
+    """The functions that this thread asks for, while it notes them."""
+
+    functions: list[CText] | None = None
+
+
+_notes = _Notes()
+
+
+@contextmanager
+def noted() -> Iterator[list[CText]]:
+    """List the compiled functions that this thread asks for inside the block."""
+    before, _notes.functions = _notes.functions, []
+    try:
+        yield _notes.functions
+    finally:
+        _notes.functions = before
+
+
 def function(f: CText) -> Loaded | None:
     """Return the compiled function; None if it could not be compiled."""
+    found = _function(f)
+    if found is not None and _notes.functions is not None:
+        _notes.functions.append(f)
+    return found
+
+
+def _function(f: CText) -> Loaded | None:
     if f.name not in _loaded:
         request(f)
         compile_wanted()

@@ -260,6 +260,15 @@ def test_it_reaches_users(monkeypatch, rng):
     assert np.allclose(got, want, rtol=1e-4, atol=1e-4)
 
 
+def test_explain_says_which_kernels_are_c(monkeypatch):
+    monkeypatch.setenv("TRITIUM_CPU_CODE", "auto")
+    a, b = mx.sym.Variable("a"), mx.sym.Variable("b")
+    both_kinds = mx.sym.Group([mx.sym._test_c_pairs(a, b), mx.sym._test_c_reverse(a)])
+    kernels = both_kinds.simple_bind(mx.cpu(), "null", a=(300, 40), b=(300, 40)).explain()
+    assert {k.operators[0].partition("(")[2]: k.code for k in kernels} == {"_test_c_pairs)": "C", "_test_c_reverse)": "NumPy"}
+    assert all(("indexed_" in k.source) == (k.code == "C") for k in kernels)
+
+
 # ---- elements put at computed indices -----------------------------------------------------------------------------------
 def rows(at, x, index):
     """Row i of x goes to row index[i]: a part of the last axis is apart from the others."""
