@@ -2,22 +2,28 @@
 
 from __future__ import annotations
 
+import math
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
 
 from ....errors import ParameterError, ShapeError
-from ...declare.host_op import HostOp
+from ...declare.indexed import Put, index_kernel, put, scatter_kernel
+from ...declare.numpy_op import NumpyOp
 from ...declare.operator_property import KnownShapes, Shapes
 from ...declare.property_op import register_operator
+from ...kernel import KernelFunction
+from ...op import Reqs, Shape, Specs
 
 
 @register_operator("_contrib_count_sketch")
-class CountSketch(HostOp):
+class CountSketch(NumpyOp):
     """Element i of each row of data is added, times s[i], to element h[i] of the result's row.
 
     data: [..., d]; h: [1, d] or [d], integers from 0 to out_dim - 1; s: the same shape, +1 or -1. Only data has a derivative.
-    Returns: [..., out_dim]. processing_batch_size is accepted and changes nothing. Computed on the host.
+    Returns: [..., out_dim]. processing_batch_size is accepted and changes nothing.
+    An index out of range raises ShapeError; on a GPU it is left out.
     """
 
     out_dim: int
@@ -49,5 +55,36 @@ class CountSketch(HostOp):
         np.add.at(out, places, data * s.reshape(-1))
         return out
 
-    def derivative(self, dy: list[np.ndarray], x: list[np.ndarray], y: list[np.ndarray]) -> np.ndarray:
-        return dy[0][..., self._places(x[1])] * x[2].reshape(-1)
+    def gpu_forward(self, ins: Specs, outs: Specs, reqs: Reqs) -> KernelFunction:
+        rows, d = _rows(ins[0].shape)
+
+        def body(at: Any, data: Any, h: Any, s: Any) -> Put:
+            row, i = at
+            to = h[i].astype("int64")
+            return put(data[row, i] * s[i], row, to, inside=(to >= 0) & (to < self.out_dim))
+
+        return scatter_kernel(body, (rows, d), ins, outs, reqs, "gpu", self.name, views=[(rows, d), (d,), (d,)],
+                              results=[(rows, self.out_dim)])
+
+    def backward_kernel(self, ins: Specs, outs: Specs, reqs: Reqs, target: str, train: bool) -> KernelFunction:
+        rows, d = _rows(outs[0].shape)
+
+        def body(at: Any, dy: Any, h: Any, s: Any) -> Any:
+            row, i = at
+            to = h[i].astype("int64")
+            return dy.at(row, to, inside=(to >= 0) & (to < self.out_dim)) * s[i]
+
+        kernel = index_kernel(body, ins, outs, reqs, target, self.name, views=[(rows, self.out_dim), (d,), (d,)],
+                              results=[(rows, d)])
+        if target == "gpu":
+            return kernel
+
+        def checked(run: Any, inputs: Sequence[Any], outputs: Sequence[Any]) -> None:
+            self._places(inputs[1])
+            kernel(run, inputs, outputs)
+
+        return checked
+
+
+def _rows(shape: Shape) -> tuple[int, int]:
+    return math.prod(shape[:-1]), shape[-1]

@@ -2,14 +2,21 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from typing import Any
+
 import numpy as np
 
 from ....errors import ParameterError, ShapeError
 from ....integers import cdiv
 from ...declare.composite import TracedValue, composite, ops
-from ...declare.host_op import HostOp, known
-from ...declare.operator_property import Dtypes, KnownShapes, Shapes
+from ...declare.indexed import Put, index_kernel, put, scatter_kernel
+from ...declare.numpy_op import NumpyOp
+from ...declare.operator_property import Dtypes, KnownShapes, OperatorProperty, Shapes
 from ...declare.property_op import register_operator
+from ...ir import lang
+from ...kernel import KernelFunction
+from ...op import Req, Reqs, Spec, Specs, is_known
 from ..tensor.reshape import check_axis
 
 INT64 = np.dtype(np.int64)
@@ -30,8 +37,8 @@ def arange_like(data: TracedValue, *, start: float = 0.0, step: float = 1.0, rep
 
 
 @register_operator("_contrib_index_array")
-class IndexArray(HostOp):
-    """The index of every element of data along all axes, or along `axes`: int64 [*data.shape, axes]. On the host."""
+class IndexArray(OperatorProperty):
+    """The index of every element of data along all axes, or along `axes`: int64 [*data.shape, axes]."""
 
     axes: tuple | None = None
     gradient_arguments = ()
@@ -44,18 +51,25 @@ class IndexArray(HostOp):
     def _axes(self, rank: int) -> tuple[int, ...]:
         return tuple(range(rank)) if self.axes is None else tuple(check_axis(self.name, a, rank) for a in self.axes)
 
-    def compute(self, *arrays: np.ndarray) -> np.ndarray:
-        shape = arrays[0].shape
-        found = np.indices(shape, INT64)[list(self._axes(len(shape)))]
-        return np.moveaxis(found, 0, -1)
+    def forward_kernel(self, ins: Specs, outs: Specs, reqs: Reqs, target: str, train: bool) -> KernelFunction:
+        axes = self._axes(len(ins[0].shape))
+
+        def body(at: Any) -> Any:
+            found = at[axes[-1]]
+            for i, axis in enumerate(axes[:-1]):
+                found = lang.where(at[-1] == i, at[axis], found)
+            return found
+
+        kernel = index_kernel(body, [], outs, reqs, target, self.name)
+        return lambda run, inputs, outputs: kernel(run, [], outputs)
 
 
 @register_operator("_contrib_index_copy")
-class IndexCopy(HostOp):
-    """old_tensor with its rows index_vector replaced by the rows of new_tensor, in order. On the host.
+class IndexCopy(NumpyOp):
+    """old_tensor with its rows index_vector replaced by the rows of new_tensor, in order.
 
     old_tensor: [n, ...]; index_vector: [m]; new_tensor: [m, ...]. Of equal indices the last counts.
-    Raises ShapeError for an index out of range.
+    An index out of range raises ShapeError; on a GPU it is left out.
     """
 
     argument_names = ("old_tensor", "index_vector", "new_tensor")
@@ -67,9 +81,9 @@ class IndexCopy(HostOp):
         return [d, in_type[1], d], [d], []
 
     def infer_shape(self, in_shape: Shapes, out_shape: Shapes) -> tuple[Shapes, Shapes, Shapes]:
-        if not known(in_shape):
+        old, index, new = (None if s is None or not is_known(s) else tuple(s) for s in in_shape)
+        if old is None or index is None or new is None:
             return list(in_shape), [in_shape[0]], []
-        old, index, new = (tuple(s or ()) for s in in_shape)
         if not old or len(index) != 1 or new != (index[0], *old[1:]):
             raise ShapeError(f"{self.name}: old_tensor {old} and index_vector {index} (one axis) need new_tensor "
                              f"{(*index, *old[1:])}, not {new}.")
@@ -93,12 +107,63 @@ class IndexCopy(HostOp):
         d_old[at] = 0
         return d_old, dy[0][at]
 
+    def _last(self, n: int, index: Spec) -> KernelFunction:
+        """Return the GPU kernel of which row of new_tensor each of the n rows gets: int64 [n], -1 for none."""
+
+        def body(at: Any, index: Any) -> Put:
+            row = index[at].astype("int64")
+            return put(at[0], row, inside=(row >= 0) & (row < n))
+
+        return scatter_kernel(body, index.shape, [index], [Spec((n,), INT64)], [Req.WRITE], "gpu", self.name, combine="maximum")
+
+    def gpu_forward(self, ins: Specs, outs: Specs, reqs: Reqs) -> KernelFunction:
+        old, index, new = ins
+        n = old.shape[0]
+        last = self._last(n, index)
+
+        def body(at: Any, old: Any, row: Any, new: Any) -> Any:
+            from_new = row[at[0]]
+            held = from_new >= 0
+            return lang.where(held, new.at(from_new, *at[1:], inside=held), old[at])
+
+        chosen = index_kernel(body, [old, Spec((n,), INT64), new], outs, reqs, "gpu", self.name)
+
+        def kernel(run: Any, inputs: Sequence[Any], outputs: Sequence[Any]) -> None:
+            row = run.workspace((n,), INT64)
+            last(run, [inputs[1]], [row])
+            chosen(run, [inputs[0], row, inputs[2]], outputs)
+
+        return kernel
+
+    def gpu_backward(self, ins: Specs, outs: Specs, reqs: Reqs) -> KernelFunction:
+        dy, index = ins
+        n = dy.shape[0]
+        last = self._last(n, index)
+        kept = index_kernel(lambda at, dy, row: lang.where(row[at[0]] < 0, dy[at], 0), [dy, Spec((n,), INT64)], outs[:1],
+                            reqs[:1], "gpu", self.name)
+
+        def body(at: Any, dy: Any, index: Any) -> Any:
+            row = index[at[0]].astype("int64")
+            return dy.at(row, *at[1:], inside=(row >= 0) & (row < n))
+
+        given = index_kernel(body, ins, outs[1:], reqs[1:], "gpu", self.name)
+
+        def kernel(run: Any, inputs: Sequence[Any], outputs: Sequence[Any]) -> None:
+            if reqs[0] != Req.NULL:
+                row = run.workspace((n,), INT64)
+                last(run, [inputs[1]], [row])
+                kept(run, [inputs[0], row], outputs[:1])
+            given(run, inputs, outputs[1:])
+
+        return kernel
+
 
 @register_operator("_histogram")
-class Histogram(HostOp):
-    """Counts of the values of data in each bin, int64, and the edges of the bins. On the host.
+class Histogram(NumpyOp):
+    """Counts of the values of data in each bin, int64, and the edges of the bins.
 
     bins: the edges, ascending [n + 1]; or bin_cnt bins of one width over range. The last bin includes its upper edge.
+    Edges that do not ascend raise ParameterError; on a GPU the counts are then meaningless.
     """
 
     bin_cnt: int | None = None
@@ -141,3 +206,51 @@ class Histogram(HostOp):
         x = x[(x >= low) & (x <= high)].astype(np.float64)
         at = np.minimum(((x - low) * self.bin_cnt / (high - low)).astype(INT64), self.bin_cnt - 1)
         return np.bincount(at, minlength=self.bin_cnt), np.linspace(low, high, self.bin_cnt + 1)
+
+    def gpu_forward(self, ins: Specs, outs: Specs, reqs: Reqs) -> KernelFunction:
+        if self.bin_cnt is None:
+            return self._by_edges(ins, outs, reqs)
+        assert self.range is not None
+        (low, high), count = self.range, self.bin_cnt
+
+        def body(at: Any, x: Any) -> Put:
+            v = x[at]
+            inside = (v >= low) & (v <= high)
+            bin = (lang.where(inside, v, low).astype("float64") - low) * count / (high - low)
+            return put(1, lang.minimum(bin.astype("int64"), count - 1), inside=inside)
+
+        def edge(at: Any) -> Any:
+            return lang.where(at[0] == count, high, at[0].astype("float64") * ((high - low) / count) + low)
+
+        counts = scatter_kernel(body, (ins[0].size,), ins, outs[:1], reqs[:1], "gpu", self.name, views=[(ins[0].size,)])
+        edges = index_kernel(edge, [], outs[1:], reqs[1:], "gpu", self.name)
+
+        def kernel(run: Any, inputs: Sequence[Any], outputs: Sequence[Any]) -> None:
+            counts(run, inputs, outputs[:1])
+            edges(run, [], outputs[1:])
+
+        return kernel
+
+    def _by_edges(self, ins: Specs, outs: Specs, reqs: Reqs) -> KernelFunction:
+        n = ins[1].size
+        steps = n.bit_length()
+
+        def body(at: Any, x: Any, edges: Any) -> Put:
+            v = x[at]
+
+            def halve(_: Any, low: Any, high: Any) -> tuple[Any, Any]:  # the number of edges up to v is in low … high
+                middle = (low + high) // 2
+                above = edges[lang.minimum(middle, n - 1)] <= v
+                return lang.where((low < high) & above, middle + 1, low), lang.where((low < high) & ~above, middle, high)
+
+            found, _ = lang.fold(steps, (0, n), halve)
+            return put(1, lang.minimum(found - 1, n - 2), inside=(found > 0) & (v <= edges[n - 1]))
+
+        counts = scatter_kernel(body, (ins[0].size,), ins, outs[:1], reqs[:1], "gpu", self.name, views=[(ins[0].size,), (n,)])
+        copied = index_kernel(lambda at, edges: edges[at], ins[1:], outs[1:], reqs[1:], "gpu", self.name)
+
+        def kernel(run: Any, inputs: Sequence[Any], outputs: Sequence[Any]) -> None:
+            counts(run, inputs, outputs[:1])
+            copied(run, inputs[1:], outputs[1:])
+
+        return kernel

@@ -5,24 +5,25 @@ from __future__ import annotations
 import math
 from typing import Any, Literal
 
-import numpy as np
-
 from ....dtype import is_float
 from ....errors import DTypeError, ParameterError, ShapeError
-from ...declare.host_op import HostOp
-from ...declare.operator_property import Dtypes, KnownShapes, Shapes
+from ....integers import cdiv
+from ...declare.indexed import index_kernel
+from ...declare.operator_property import Dtypes, KnownShapes, OperatorProperty, Shapes
 from ...declare.property_op import register_operator
-from ...op import Shape
+from ...ir import lang
+from ...kernel import KernelFunction
+from ...op import Reqs, Shape, Specs
 from .convolution import check_axes
-from .pooling import Pooling, PoolingGeometry, offsets
+from .pooling import Pooling, PoolingGeometry
 
 
 @register_operator("Pooling_v1")
-class PoolingV1(HostOp):
+class PoolingV1(OperatorProperty):
     """The maximum, mean or sum of every window of [n, c, h, w], for each channel.
 
     Unlike in Pooling, padding counts as zeros, in maxima too; a mean always divides by the size of the kernel; of equal maxima
-    each gets the derivative. Returns: [n, c, *windows]. Computed on the host.
+    each gets the derivative. Returns: [n, c, *windows].
     """
 
     kernel: tuple = ()
@@ -57,26 +58,45 @@ class PoolingV1(HostOp):
             raise DTypeError(f"{self.name}: data is {in_type[0]}. It must hold floats. Convert it with astype, or use Pooling.")
         return list(in_type), [in_type[0]], []
 
-    def _padded(self, g: PoolingGeometry, x: np.ndarray) -> np.ndarray:
-        """Pad x with zeros; beyond them, where the last windows may reach, with a value that changes no window."""
-        zeros = np.pad(x, [(0, 0), (0, 0), *((p, p) for p in g.pad)])
-        beyond = [(0, max(0, e - n)) for e, n in zip(g.extent, zeros.shape[2:])]
-        return np.pad(zeros, [(0, 0), (0, 0), *beyond], constant_values=-np.inf if self.pool_type == "max" else 0)
+    def forward_kernel(self, ins: Specs, outs: Specs, reqs: Reqs, target: str, train: bool) -> KernelFunction:
+        g = self.geometry(ins[0].shape)
+        (kh, kw), (sh, sw), (ph, pw), largest = g.kernel, g.stride, g.pad, self.pool_type == "max"
+        beyond = any(e > size + 2 * p for e, size, p in zip(g.extent, g.spatial, g.pad))
 
-    def compute(self, *arrays: np.ndarray) -> np.ndarray:
-        g = self.geometry(arrays[0].shape)
-        padded = self._padded(g, arrays[0])
-        windows = [padded[w] for _, w in offsets(g)]
-        if self.pool_type == "max":
-            return np.maximum.reduce(windows)
-        total = np.add.reduce(windows)
-        return total / len(windows) if self.pool_type == "avg" else total
+        def body(at: Any, x: Any) -> Any:
+            n, c, i, j = at
+            h, w = x.shape[2:]
 
-    def derivative(self, dy: list[np.ndarray], x: list[np.ndarray], y: list[np.ndarray]) -> np.ndarray:
-        g = self.geometry(x[0].shape)
-        padded = self._padded(g, x[0])
-        spread = np.zeros_like(padded)
-        for _, w in offsets(g):
-            spread[w] += dy[0] * (padded[w] == y[0]) if self.pool_type == "max" else dy[0]
-        dx = spread[(..., *(slice(p, p + size) for p, size in zip(g.pad, g.spatial)))]
-        return dx / math.prod(g.kernel) if self.pool_type == "avg" else dx
+            def element(a: Any, b: Any) -> Any:
+                row, column = i * sh + a - ph, j * sw + b - pw
+                v = x.at(n, c, row, column, inside=(row >= 0) & (row < h) & (column >= 0) & (column < w))
+                if largest and beyond:  # where the last windows reach over the padding
+                    v = lang.where((row < h + ph) & (column < w + pw), v, -math.inf)
+                return v
+
+            over = lang.max if largest else lang.sum
+            total = over(kh, lambda a: over(kw, lambda b: element(a, b)))
+            return total / (kh * kw) if self.pool_type == "avg" else total
+
+        return index_kernel(body, ins, outs, reqs, target, self.name)
+
+    def backward_kernel(self, ins: Specs, outs: Specs, reqs: Reqs, target: str, train: bool) -> KernelFunction:
+        g = self.geometry(outs[0].shape)
+        (kh, kw), (sh, sw), (ph, pw) = g.kernel, g.stride, g.pad
+
+        def body(at: Any, dy: Any, x: Any, y: Any) -> Any:
+            n, c, row, column = at
+            h, w = dy.shape[2:]
+
+            def part(a: Any, b: Any) -> Any:  # of the windows that hold this element, counted from the last
+                i, j = (row + ph) // sh - a, (column + pw) // sw - b
+                inside = (i >= 0) & (i < h) & (row + ph - i * sh < kh) & (j >= 0) & (j < w) & (column + pw - j * sw < kw)
+                v = dy.at(n, c, i, j, inside=inside)
+                if self.pool_type == "max":
+                    v = lang.where(inside & (y.at(n, c, i, j, inside=inside) == x[at]), v, 0)
+                return v
+
+            total = lang.sum(cdiv(kh, sh), lambda a: lang.sum(cdiv(kw, sw), lambda b: part(a, b)))
+            return total / (kh * kw) if self.pool_type == "avg" else total
+
+        return index_kernel(body, ins, outs, reqs, target, f"{self.name}_backward")
