@@ -114,7 +114,8 @@ class IndexCopy(NumpyOp):
             row = index[at].astype("int64")
             return put(at[0], row, inside=(row >= 0) & (row < n))
 
-        return scatter_kernel(body, index.shape, [index], [Spec((n,), INT64)], [Req.WRITE], "gpu", self.name, combine="maximum")
+        return scatter_kernel(body, index.shape, [index], [Spec((n,), INT64)], [Req.WRITE], "gpu", self.name, combine="maximum",
+                              start=-1)
 
     def gpu_forward(self, ins: Specs, outs: Specs, reqs: Reqs) -> KernelFunction:
         old, index, new = ins
