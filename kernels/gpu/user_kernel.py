@@ -86,14 +86,15 @@ def _texts(function: FunctionType) -> dict[str, str]:
     seen: dict[str, FunctionType] = {}
 
     def visit(f: FunctionType) -> None:
-        known = seen.setdefault(f.__name__, f)
-        if known is not f:
-            raise OperatorError(f"{function.__name__}: calls two functions named {f.__name__}. Rename one.")
-        if f.__name__ not in texts:
-            rewriter = _Rewriter(f, visit)
-            node = _with_triton(rewriter.visit(_definition(f)), f)
-            texts.update({line: line for line in rewriter.imports if line not in texts})
-            texts[f.__name__] = ast.unparse(node)
+        if f.__name__ in seen:
+            if seen[f.__name__] is not f:
+                raise OperatorError(f"{function.__name__}: calls two functions named {f.__name__}. Rename one.")
+            return
+        seen[f.__name__] = f
+        rewriter = _Rewriter(f, visit)
+        node = _with_triton(rewriter.visit(_definition(f)), f)
+        texts.update({line: line for line in rewriter.imports if line not in texts})
+        texts[f.__name__] = ast.unparse(node)
 
     visit(function)
     return texts
@@ -153,21 +154,23 @@ class _Rewriter(ast.NodeTransformer):
         for attribute in chain[1:]:
             if not isinstance(value, ModuleType) or _module(value):
                 return self.generic_visit(node)  # type: ignore[return-value]
-            value = getattr(value, attribute, None)
+            if not hasattr(value, attribute):
+                raise OperatorError(f"{self._f.__name__}: {'.'.join(chain)} is not defined.")
+            value = getattr(value, attribute)
         return self._spelled(node, value, ".".join(chain))
 
     def _spelled(self, node: Any, value: Any, name: str) -> ast.expr:
         """Return what stands for a value of the function's module in the text."""
         if _module(value):
             return ast.Name(_module(value), ast.Load())
+        if type(value).__name__ == "constexpr":
+            value = value.value
         if isinstance(value, ModuleType) and value.__name__.startswith("triton."):
             self.imports.append(f"import {value.__name__} as {name}")
             return node
         if getattr(value, "__module__", None) and value.__module__.startswith("triton.language"):
             of_triton = getattr(value, "__name__", name)
             return ast.Attribute(ast.Name("tl", ast.Load()), of_triton, ast.Load())
-        if type(value).__name__ == "constexpr":
-            value = value.value
         if value is None or isinstance(value, (bool, int, float, str)):
             finite = not isinstance(value, float) or math.isfinite(value)
             return ast.parse(repr(value) if finite else f"float('{value}')", mode="eval").body

@@ -88,6 +88,21 @@ def test_a_kernel_defined_inside_a_function_sees_its_numbers(running):
     assert y.tolist() == [4.0, 4, 4, 4, 4, 5, 6, 7]
 
 
+def test_names_may_be_imported_from_triton(running):
+    import triton.language as language
+    from triton.language import cdiv, constexpr, float32, load, store
+
+    THREE = constexpr(3)
+
+    @jit
+    def mixed(x, y, n):
+        store(y, load(x) * THREE + cdiv(n, THREE) + language.zeros([1], float32).sum(0) + min(n, 2))
+
+    x, y = torch.ones(1), torch.zeros(1)
+    launch(mixed, 1, x, y, 10)
+    assert y.item() == 3 + 4 + 2
+
+
 @pytest.mark.parametrize("kind", [tl.float64, np.float64, np.dtype("float64"), "triton"])
 def test_a_dtype_may_be_a_constexpr(kind, running):
     @jit
@@ -151,6 +166,27 @@ def sees_nothing(x, y):
     tl.store(y, missing)  # noqa: F821
 
 
+@jit
+def sees_no_attribute(x, y):
+    tl.store(y, math.missing)
+
+
+def other():
+    @jit
+    def shifted(value):
+        return value
+
+    return shifted
+
+
+other_shifted = other()
+
+
+@jit
+def calls_two_of_a_name(x, y):
+    tl.store(y, shifted(tl.load(x), 2) + other_shifted(tl.load(x)))
+
+
 def constexpr_first(x, BLOCK: tl.constexpr, n):
     """Its parameters are out of order."""
 
@@ -159,6 +195,8 @@ def constexpr_first(x, BLOCK: tl.constexpr, n):
     (lambda: launch(sees_a_dict, 1, *arrays()), r"^sees_a_dict: uses NAMES, of type dict, which a kernel cannot see\. Give it as "
                                                 r"an argument, or make it a number or a function under jit\.$"),
     (lambda: launch(sees_nothing, 1, *arrays()), r"^sees_nothing: missing is not defined\.$"),
+    (lambda: launch(sees_no_attribute, 1, *arrays()), r"^sees_no_attribute: math\.missing is not defined\.$"),
+    (lambda: launch(calls_two_of_a_name, 1, *arrays()), r"^calls_two_of_a_name: calls two functions named shifted\. Rename one"),
     (lambda: jit(constexpr_first), r"^constexpr_first: n stands behind a constexpr\. Put arrays first, then numbers, then"),
     (lambda: launch(jit(eval("lambda x, y: x")), 1, *arrays()), r"its text cannot be read\. Write it in a file or in a notebook"),
 ])
