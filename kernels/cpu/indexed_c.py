@@ -61,6 +61,7 @@ class IndexedFunction:
     size:     the number of elements. span: the largest end; whole: whether it must be called for all of it at once.
     calls:    of NumPy functions that the NumPy program makes for a tile, about.
     steps:    primitives that are computed for an element, on average. work: of these, those of data, plain reads apart.
+    from_data:  whether the length of a loop comes from data, so that these numbers are guesses.
     """
 
     name: str
@@ -76,6 +77,7 @@ class IndexedFunction:
     calls: float
     steps: float
     work: float
+    from_data: bool
 
 
 def indexed_function(p: IndexedProgram, ins: Specs, outs: Specs, reqs: Reqs) -> IndexedFunction | str:
@@ -126,6 +128,7 @@ class _Printer:
         self.place: dict[int, int] = {}  # the run that computes a node of each element
         self.run = self.runs = 0
         self.calls = self.steps = self.work = 0.0
+        self.from_data = False
 
     def function(self, targets: Sequence[int]) -> IndexedFunction:
         dims = [self._size(("d", a), d) for a, d in enumerate(self.dims)]
@@ -148,7 +151,7 @@ class _Printer:
         name = f"indexed_{hashlib.sha256(text.encode()).hexdigest()[:16]}"
         return IndexedFunction(name, f"void {name}{text}", frozenset(self.uses), tuple(self.used), tuple(targets),
                                tuple(value for _, value in self.sizes.values()), len(self.p.scalars), math.prod(self.dims),
-                               *self._span(), self.calls, self.steps, self.work)
+                               *self._span(), self.calls, self.steps, self.work, self.from_data)
 
     # ---- what a printer of puts does otherwise ----
     def _results(self) -> Sequence[Expr]:
@@ -297,7 +300,8 @@ class _Printer:
 
     def _trips(self, loop: Loop) -> float:
         known = self.ranges.of(loop.extent)
-        return max(1, known[1]) if known is not None and loop.extent.op in (CONST, SIZE) else UNKNOWN
+        self.from_data |= id(loop.extent) in self.of_data
+        return max(1, known[1]) if known is not None and id(loop.extent) not in self.of_data else UNKNOWN
 
     # ---- statements ----
     def _item(self, item: Item, lines: list[str], share: float, steps: float) -> None:

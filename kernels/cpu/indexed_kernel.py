@@ -79,7 +79,7 @@ def _c_kernel(f: IndexedFunction, code: c_compile.Loaded, shape: tuple[int, ...]
     piece = span if f.whole else max(1, int(PIECE * span / nanoseconds))
     piece = piece if piece < row else piece // row * row
     pieces = range(0, span, piece)
-    call = code.short if nanoseconds <= SHORT else code.free
+    call = code.short if nanoseconds <= SHORT and not f.from_data else code.free
 
     def compute(run: Any, given: Any, held: Any = sizes) -> None:  # held: an address keeps nothing alive
         if len(pieces) > 1 and run is not None:
