@@ -27,7 +27,7 @@ import common
 SIZES = {"small": 1 << 10, "medium": 1 << 17, "large": 1 << 22}  # elements of the largest array
 ROUNDS = 5
 ROUND = 0.1  # seconds that a round takes at most, unless one call takes longer
-TURN, TURNS = 0.03, 8  # the same two, beside another state of Tritium
+TURN, TURNS, TAKEN = 0.004, (8, 50), 0.3  # beside another state of Tritium: seconds of a turn, of how many, seconds of all
 
 Shapes = Callable[[int], list[tuple[int, ...]]]
 
@@ -359,7 +359,7 @@ def serve(only: str | None) -> None:
                 names, call, finish, most = next(every)
                 call()
                 (once,) = common.rounds_of(call, calls=1, rounds=1, warmup=1, finish=finish)
-                answer = {**names, "calls": max(1, min(most, int(TURN / once)))}
+                answer = {**names, "calls": max(1, min(most, int(TURN / once))), "once": once}
             else:
                 (seconds,) = common.rounds_of(call, calls=int(order), rounds=1, warmup=1, finish=finish)
                 answer = {"seconds": seconds}
@@ -396,13 +396,14 @@ def compare(base: str, only: str | None) -> None:
             common.say({"bench": "ops", **names, "errors": wrong})
             continue
         turns: dict[str, list[float]] = {name: [] for name in workers}
-        for _ in range(TURNS):
+        each = max(TURN, *(f["once"] for f in found.values()))
+        for _ in range(max(TURNS[0], min(TURNS[1], int(TAKEN / each)))):
             for name in workers:
                 turns[name].append(ask(name, str(found[name]["calls"]))["seconds"])
         ours, theirs = min(turns["tritium"]), min(turns["base"])
         by_group.setdefault(names["group"], []).append(theirs / ours)
         common.say({"bench": "ops", **names, "best_s": float(f"{ours:.4g}"), "base_best_s": float(f"{theirs:.4g}"),
-                    "times_as_fast_as": "base", "ratio_of_best": float(f"{theirs / ours:.3g}"), "rounds": TURNS})
+                    "times_as_fast_as": "base", "ratio_of_best": float(f"{theirs / ours:.3g}"), "rounds": len(turns["base"])})
     for worker in workers.values():
         worker.communicate()
     say_means(by_group, "base")
