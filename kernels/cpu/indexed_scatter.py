@@ -28,7 +28,7 @@ def scatter_kernel(programs: Sequence[IndexedProgram], ins: Specs, out: Spec, re
                    distinct: bool, name: str) -> Kernel:
     """Return the kernel of programs that each put elements into the one output: kernel(run, inputs, [output], scalars=()).
 
-    combine:   "add", "maximum", or "put": no two elements are put at one place, and one replaces what the output starts with.
+    combine:   "add", "maximum", or "put": an element replaces what is there; of several at one place the last stays.
     start:     the number, or the run-time scalar, that the output starts with; with "add" and the request ADD, what is there.
     distinct:  no two elements are put at the same place, of all programs.
     """
@@ -77,12 +77,15 @@ class _Part:
         self.shape, self.wide = p.shape, wide
         element = cast(element, wide)
         self._same = np.array([[element.value]], wide) if element.op == CONST and not whole else None  # one number everywhere
+        self._input = element.value[0] if _is_input(element, p.shape) else None  # the elements are those of an input
         self._kernels: list[tuple[KernelFunction, slice]] = []
-        if whole:
+        alone = self._same is not None or self._input is not None
+        if whole or alone:
             self._add(0, [row], self.rows, [INT64], p, ins, name)
+        if whole and not alone:
             self._add(1, [element], p.shape, [wide], p, ins, name)
-        else:
-            self._add(0, [row] if self._same is not None else [row, element], p.shape, [INT64, wide], p, ins, name)
+        if not whole and not alone:
+            self._add(0, [row, element], p.shape, [INT64, wide], p, ins, name)
         self.masked = mask is not TRUE
         self._known: tuple[np.ndarray, np.ndarray] | None = None
         if math.prod(p.shape) <= STATIC and not any(x.op in (GATHER, PARAM) for x in topological((row, element))):
@@ -103,17 +106,27 @@ class _Part:
         """Return the places [k] and the elements [k, n] there."""
         if self._known is not None:
             return self._known
-        wanted = [(INT64, self.rows)] if self._same is not None else [(INT64, self.rows), (self.wide, self.shape)]
+        alone = self._same is not None or self._input is not None
+        wanted = [(INT64, self.rows)] if alone else [(INT64, self.rows), (self.wide, self.shape)]
         arrays = scratch_arrays(run, wanted)
         for kernel, which in self._kernels:
             kernel(run, inputs, arrays[which], scalars=scalars)
         at = arrays[0].reshape(-1)
-        elements = arrays[1].reshape(-1, self.inner) if self._same is None else self._same
+        if self._same is not None:
+            elements = self._same
+        else:
+            elements = (arrays[1] if self._input is None else inputs[self._input]).reshape(-1, self.inner)
         if self.masked:
             there = at >= 0
             if not there.all():
                 return at[there], elements[there] if self._same is None else elements
         return at, elements
+
+
+def _is_input(x: Expr, shape: Shape) -> bool:
+    """Return whether x is an input's element at the index itself."""
+    return x.op == GATHER and x.args[0] is TRUE and x.value[1] == shape and all(
+        a.op == INDEX and a.value == i for i, a in enumerate(x.args[1:]))
 
 
 def _combine(target: np.ndarray, at: np.ndarray, elements: np.ndarray, combine: str, distinct: bool) -> None:

@@ -174,12 +174,13 @@ class _Formulas(Op):
 
 def index_kernel(body: Callable[..., Any], ins: Specs, outs: Specs, reqs: Reqs, target: str, name: str, *,
                  views: Sequence[Shape] | None = None, results: Sequence[Shape] | None = None,
-                 scalars: Mapping[str, float] | None = None) -> Kernel:
+                 scalars: Mapping[str, float] | None = None, limits: Limits | None = None) -> Kernel:
     """Return the kernel of an index formula, body(at, *inputs, **scalars), for a layer: one body for both devices.
 
     views:    the shapes in which the inputs are viewed, each of as many elements as the input; default: their own.
     results:  the same for the outputs. `at` is an index of a result.
     scalars:  numbers that a GPU gets at run time: the body sees traced ones, and a new value compiles nothing.
+    limits:   of an input with indices, which a CPU checks first.
     """
     ins = ins if views is None else [Spec(v, s.dtype) for v, s in zip(views, ins)]
     outs = outs if results is None else [Spec(v, s.dtype) for v, s in zip(results, outs)]
@@ -191,6 +192,8 @@ def index_kernel(body: Callable[..., Any], ins: Specs, outs: Specs, reqs: Reqs, 
     kernel = _printed(programs, ins, outs, reqs, target, name)
     if names and kernel is not NOTHING:
         kernel = kernel.with_scalars(tuple(given.values()))
+    if limits is not None and target == "cpu":
+        kernel = limits.checked(kernel, name)
     if results is None:
         return kernel  # inputs are read by position, in any shape
     shapes = [s.shape for s in outs]
@@ -199,6 +202,38 @@ def index_kernel(body: Callable[..., Any], ins: Specs, outs: Specs, reqs: Reqs, 
         kernel.run(run, inputs, [o if o is None else o.reshape(s) for o, s in zip(outputs, shapes)])
 
     return Kernel(viewed)
+
+
+@dataclass(frozen=True, slots=True)
+class Limits:
+    """What the indices in an input must be below. A CPU raises ShapeError for others; on a GPU the formula limits them.
+
+    input:  its number; it is read as [sizes, ...]: one row of indices for each axis.
+    sizes:  of the axes. wraps: an index may also be negative, and then counts from the end.
+    text:   of the error, with {index}, {axis}, {size}, {least} and {most}, the range of the row.
+    """
+
+    input: int
+    sizes: Shape
+    wraps: bool = False
+    text: str = "index {index} is out of range for axis {axis} of size {size}."
+
+    def check(self, array: np.ndarray, name: str) -> None:
+        with np.errstate(invalid="ignore"):
+            rows = array.reshape(len(self.sizes), -1).astype(np.int64)
+        for axis, (row, end) in enumerate(zip(rows, self.sizes)):
+            low = -end if self.wraps else 0
+            if row.size and (row.min() < low or row.max() >= end):
+                wrong = row[(row < low) | (row >= end)][0]
+                raise ShapeError(f"{name}: {self.text.format(index=wrong, axis=axis, size=end, least=row.min(), most=row.max())}")
+
+    def checked(self, kernel: Kernel, name: str) -> Kernel:
+        """Return kernel behind the check."""
+        def run(context: Any, inputs: Sequence[Any], outputs: Sequence[Any]) -> None:
+            self.check(inputs[self.input], name)
+            kernel.run(context, inputs, outputs)
+
+        return Kernel(run)
 
 
 @dataclass(frozen=True, slots=True)
@@ -218,15 +253,15 @@ def put(element: Any, *place: Any, inside: Any = True) -> Put:
 def scatter_kernel(body: Callable[..., Any], space: Shape, ins: Specs, outs: Specs, reqs: Reqs, target: str, name: str, *,
                    views: Sequence[Shape] | None = None, results: Sequence[Shape] | None = None,
                    scalars: Mapping[str, float] | None = None, combine: str = "add", start: Any = 0,
-                   distinct: bool = False) -> Kernel:
+                   distinct: bool = False, limits: Limits | None = None) -> Kernel:
     """Return the kernel of outputs into which body(at, *inputs, **scalars) puts elements, for each index `at` of a space.
 
     body:      returns for each output what `put` returns, or a list of that.
-    views, results, scalars:  see index_kernel.
-    combine:   "add": elements at one place add up; "maximum": the largest stays; "put": places are distinct, and an element
-               replaces what was there.
+    views, results, scalars, limits:  see index_kernel.
+    combine:   "add": elements at one place add up; "maximum": the largest stays; "put": an element replaces what is there, and
+               of several at one place the last stays.
     start:     the number, or the name of the scalar, that the elements of the outputs start with.
-    distinct:  no two elements are put at the same place; then a GPU needs no atomic additions.
+    distinct:  no two elements are put at the same place; then a GPU needs nothing atomic.
     """
     given = dict(scalars or {})
     first = _traced_scalar(start, given[start], target) if isinstance(start, str) else const(start)
@@ -253,7 +288,8 @@ def scatter_kernel(body: Callable[..., Any], space: Shape, ins: Specs, outs: Spe
         for i, shape, part in parts:
             part.run(run, inputs, [outputs[i].reshape(shape)], **values)
 
-    return Kernel(kernel) if parts else NOTHING
+    made = Kernel(kernel) if parts else NOTHING
+    return made if limits is None or target == "gpu" else limits.checked(made, name)
 
 
 def _traced_scalar(name: str, value: float, target: str) -> Expr:

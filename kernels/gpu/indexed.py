@@ -106,9 +106,16 @@ def scatter_kernel(programs: Sequence[IndexedProgram], ins: Specs, out: Spec, re
     for p in programs:
         if math.prod(p.shape):
             p = simplify(p, fixed_sizes=False)
-            how = "" if combine == "put" or (distinct and combine == "add" and target.req != Req.ADD) else combine
-            stored = StoreTarget(p.roots[0], target.spec, target.req, target.array)
-            plan.launches.append(_Printer(p, ins, [stored], codegen, how).launch(name))
+            how = "" if distinct and (combine == "put" or target.req != Req.ADD) and combine != "maximum" else combine
+            stored = [StoreTarget(p.roots[0], target.spec, target.req, target.array)]
+            if how == "put":  # the last element of each place is found first, and then stored alone
+                who = plan.temporary(const(-1, INT64), out.shape, INT64)
+                filled = Expression((who.root,))
+                plan.launches.append(elementwise_launch(filled, [], [who], out.shape, f"{name}_nobody", codegen))
+                stored.insert(0, StoreTarget(p.roots[0], who.spec, Req.WRITE, who.array))
+                plan.launches.append(_Printer(p, ins, stored[:1], codegen, "last").launch(f"{name}_last"))
+                stored.reverse()
+            plan.launches.append(_Printer(p, ins, stored, codegen, how).launch(name))
     if target is not final:
         plan.launches.append(copy_launch(target, final, f"{name}_copy", codegen))
     return Kernel(plan.run)
@@ -241,11 +248,13 @@ class _Printer:
 
     def _stores(self, mask: str) -> list[str]:
         place = "base + lane" if self.flat else "near"
-        return [self._put(k, t, mask) if t.root.op == PUT else
-                store(self._block(t.root, BOTH), t.dtype, t.spec, t.req, f"y{k} + {place}", mask)
+        if self.targets[0].root.op == PUT:
+            return [self._put(self.targets[0], place, mask)]
+        return [store(self._block(t.root, BOTH), t.dtype, t.spec, t.req, f"y{k} + {place}", mask)
                 for k, t in enumerate(self.targets)]
 
-    def _put(self, k: int, t: StoreTarget, mask: str) -> str:
+    def _put(self, t: StoreTarget, number: str, mask: str) -> str:
+        """Return the line that puts an element; number: the text of its number in the index space."""
         inside, element, *places = t.root.args
         offset = self._offset(t.root, t.spec) or "0"
         if _union(self.kinds[id(a)] for a in places) != BOTH:
@@ -253,10 +262,15 @@ class _Printer:
         limits = [m for m in (mask.removeprefix(", mask="), "" if inside is TRUE else self._block(inside, BOTH)) if m]
         value = self._block(element, BOTH)
         options = f", mask={' & '.join(limits)}" if limits else ""
-        if not self.combine:
-            value = convert(value, typed(element), t.spec.dtype)
-            return f"tl.store(y{k} + {offset}, {value}{options})"
-        return f"tl.atomic_{'add' if self.combine == 'add' else 'max'}(y{k} + {offset}, {value}{options}, sem=\"relaxed\")"
+        if self.combine == "last":
+            return f"tl.atomic_max(y0 + {offset}, ({number}).to(tl.int64){options}, sem=\"relaxed\")"
+        if self.combine == "put":
+            there = f"tl.load(y1 + {offset}{options}{', other=-1' if limits else ''}) == {number}"
+            limits.append(f"({there})")
+            options = f", mask={' & '.join(limits)}"
+        if self.combine in ("", "put"):
+            return f"tl.store(y0 + {offset}, {convert(value, typed(element), t.spec.dtype)}{options})"
+        return f"tl.atomic_{'add' if self.combine == 'add' else 'max'}(y0 + {offset}, {value}{options}, sem=\"relaxed\")"
 
     def _fits(self, x: Expr) -> bool:
         known = self.ranges.of(x)

@@ -12,11 +12,11 @@ from typing import ClassVar
 import numpy as np
 
 from ....errors import ShapeError
+from ...declare.indexed import index_kernel, put, scatter_kernel
 from ...declare.operator_property import KnownShapes, OperatorProperty, Shapes
 from ...declare.property_op import register_operator
 from ...kernel import KernelFunction
-from ...op import Req, Reqs, Shape, Spec, Specs
-from ..nn.resize import Taps, along_axes, taps_at
+from ...op import Reqs, Shape, Spec, Specs
 
 
 @lru_cache(maxsize=256)
@@ -73,23 +73,24 @@ class Places(OperatorProperty):
             raise ShapeError(f"{self.name}: offset={self.offset} is outside the matrices of A {x}.")
         return [(*x[:-2], count)]
 
-    def _kernel(self, matrix: Shape, out: Spec, req: Req, target: str, take: bool) -> KernelFunction:
+    def _kernel(self, matrix: Shape, ins: Specs, outs: Specs, reqs: Reqs, target: str, take: bool) -> KernelFunction:
         n, outer = matrix[-1], math.prod(matrix[:-2])
         place = _places(n, self.offset, self.triangle)
-        taps = taps_at(n * n, place)
-        a, b = (outer, n * n), (outer, len(place))
-        if not take:
-            row = np.full(n * n, -1)
-            row[place] = np.arange(len(place))
-            taps, a, b = Taps(len(place), row[:, None], np.ones((n * n, 1))), b, a
-        apply = along_axes(a, [(1, taps)], Spec(b, out.dtype), req, target)
-        return lambda run, inputs, outputs: apply(run, [inputs[0].reshape(a)], [outputs[0].reshape(b)])
+        large, small, table = (outer, n * n), (outer, len(place)), place.shape
+        read = [*ins, Spec(table, place.dtype)]
+        if take:
+            inner = index_kernel(lambda at, x, place: x[at[0], place[at[1]]], read, outs, reqs, target, self.name,
+                                 views=[large, table], results=[small])
+        else:
+            inner = scatter_kernel(lambda at, x, place: put(x[at], at[0], place[at[1]]), small, read, outs, reqs, target,
+                                   self.name, views=[small, table], results=[large], distinct=True)
+        return lambda run, inputs, outputs: inner(run, [inputs[0], run.constant(place) if target == "gpu" else place], outputs)
 
     def forward_kernel(self, ins: Specs, outs: Specs, reqs: Reqs, target: str, train: bool) -> KernelFunction:
-        return self._kernel((ins if self.taken else outs)[0].shape, outs[0], reqs[0], target, self.taken)
+        return self._kernel((ins if self.taken else outs)[0].shape, ins, outs, reqs, target, self.taken)
 
     def backward_kernel(self, ins: Specs, outs: Specs, reqs: Reqs, target: str, train: bool) -> KernelFunction:
-        return self._kernel((outs if self.taken else ins)[0].shape, outs[0], reqs[0], target, not self.taken)
+        return self._kernel((outs if self.taken else ins)[0].shape, ins, outs, reqs, target, not self.taken)
 
 
 @register_operator("_linalg_extractdiag", aliases=("linalg_extractdiag",))

@@ -15,8 +15,11 @@ from typing import Any, Literal
 import numpy as np
 
 from ....errors import ParameterError, ShapeError
-from ...declare.operator_property import KnownShapes, OperatorProperty, Shapes, assign, gpu_module, math_dtype
+from ...declare.indexed import At, IndexedArray, index_kernel
+from ...declare.operator_property import KnownShapes, OperatorProperty, Shapes, math_dtype
 from ...declare.property_op import register_operator
+from ...ir.expr import Expr, typed
+from ...ir.lang import sum as total
 from ...kernel import NOTHING, KernelFunction
 from ...op import Req, Reqs, Shape, Spec, Specs
 
@@ -49,15 +52,10 @@ class Taps:
         place[col, slot], weight[col, slot] = row, w
         return Taps(self.m, place, weight)
 
-    def apply(self, x: np.ndarray) -> np.ndarray:
-        """Apply the matrix along axis 1 of x [outer, n, inner]."""
-        if self.place.shape[1] == 1 and (self.weight == 1).all() and (self.place >= 0).all():
-            return x[:, self.place[:, 0]]
-        total = np.zeros((x.shape[0], self.m, x.shape[2]), x.dtype)
-        for place, weight in zip(self.place.T, self.weight.T):
-            rows = np.flatnonzero(place >= 0)
-            total[:, rows] += x[:, place[rows]] * weight[rows, None].astype(x.dtype)
-        return total
+    @property
+    def selects(self) -> bool:
+        """Return whether each row is one element or none."""
+        return self.place.shape[1] == 1 and bool((self.weight == 1).all())
 
 
 def taps_at(n: int, place: np.ndarray) -> Taps:
@@ -66,41 +64,45 @@ def taps_at(n: int, place: np.ndarray) -> Taps:
     return Taps(n, at, np.ones(at.shape))
 
 
-def along_axes(shape: Shape, taps: Sequence[tuple[int, Taps]], out: Spec, req: Req, target: str) -> KernelFunction:
-    """Return the kernel that applies each matrix along its axis, one after the other."""
+def along_axes(shape: Shape, taps: Sequence[tuple[int, Taps]], source: np.dtype, out: Spec, req: Req, target: str, name: str
+               ) -> KernelFunction:
+    """Return the kernel that applies each matrix along its axis, one after the other. source: the dtype of the input."""
     if req == Req.NULL or not out.size:
         return NOTHING
-    wide, steps, at = math_dtype(out.dtype), [], shape
-    for axis, t in taps:
-        lines = (math.prod(at[:axis]), t.n, t.m, math.prod(at[axis + 1:]))
+    steps, at = [], shape
+    for i, (axis, t) in enumerate(taps):
+        outer, inner = math.prod(at[:axis]), math.prod(at[axis + 1:])
         at = (*at[:axis], t.m, *at[axis + 1:])
-        steps.append((t, lines, at))
+        last = i + 1 == len(taps)
+        y = out if last else Spec(at, math_dtype(out.dtype))
+        tables = [t.place] if t.selects else [t.place, t.weight]
+        ins = [Spec(shape, source if not i else math_dtype(out.dtype)), *(Spec(a.shape, a.dtype) for a in tables)]
+        views = [(outer, t.n, inner), *(a.shape for a in tables)]
+        steps.append((index_kernel(_weighted, ins, [y], [req if last else Req.WRITE], target, name, views=views,
+                                   results=[(outer, t.m, inner)]), tables, None if last else y))
     assert at == out.shape, (shape, at, out)
-    if target == "gpu":
-        return _gpu(steps, wide, req)
-
-    def kernel(run: Any, inputs: Sequence[Any], outputs: Sequence[Any]) -> None:
-        x = inputs[0].astype(wide, copy=False)
-        for t, (outer, n, _, inner), _ in steps:
-            x = t.apply(x.reshape(outer, n, inner))
-        assign(outputs[0], req, x.reshape(out.shape))
-
-    return kernel
-
-
-def _gpu(steps: Sequence[tuple[Taps, tuple[int, int, int, int], Shape]], wide: np.dtype, req: Req) -> KernelFunction:
-    module = gpu_module("nn.triton_resize")
 
     def kernel(run: Any, inputs: Sequence[Any], outputs: Sequence[Any]) -> None:
         x = inputs[0]
-        for i, (t, lines, shape) in enumerate(steps):
-            last = i + 1 == len(steps)
-            y = outputs[0] if last else run.workspace(shape, wide)
-            table = run.constant(t.place), run.constant(t.weight)
-            module.apply(run, x, table, y, lines, t.place.shape[1], add=last and req == Req.ADD)
+        for step, tables, space in steps:
+            y = outputs[0] if space is None else run.workspace(space.shape, space.dtype)
+            step(run, [x, *(run.constant(a) if target == "gpu" else a for a in tables)], [y])
             x = y
 
     return kernel
+
+
+def _weighted(at: At, x: IndexedArray, place: IndexedArray, weight: IndexedArray | None = None) -> Expr:
+    """Return an element of the product with a matrix: the sum of its terms, or without weights its one element."""
+    outer, row, inner = at
+    if weight is None:
+        return x.at(outer, place[row, 0], inner, inside=place[row, 0] >= 0)
+
+    def term(t: Expr) -> Expr:
+        e = x.at(outer, place[row, t], inner, inside=place[row, t] >= 0)
+        return e * weight[row, t].astype(typed(e))
+
+    return total(place.shape[1], term)
 
 
 class Resampled(OperatorProperty):
@@ -114,11 +116,11 @@ class Resampled(OperatorProperty):
         raise NotImplementedError(self.name)
 
     def forward_kernel(self, ins: Specs, outs: Specs, reqs: Reqs, target: str, train: bool) -> KernelFunction:
-        return along_axes(ins[0].shape, self.taps(ins[0].shape, outs[0].shape), outs[0], reqs[0], target)
+        return along_axes(ins[0].shape, self.taps(ins[0].shape, outs[0].shape), ins[0].dtype, outs[0], reqs[0], target, self.name)
 
     def backward_kernel(self, ins: Specs, outs: Specs, reqs: Reqs, target: str, train: bool) -> KernelFunction:
         back = [(axis, t.transposed()) for axis, t in reversed(self.taps(outs[0].shape, ins[0].shape))]
-        return along_axes(ins[0].shape, back, outs[0], reqs[0], target)
+        return along_axes(ins[0].shape, back, ins[0].dtype, outs[0], reqs[0], target, self.name)
 
     def planes(self, x: Shape) -> Shape:
         """Return x after checking that it is [n, c, h, w]."""

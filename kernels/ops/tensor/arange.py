@@ -152,7 +152,7 @@ class Eye(Made):
         (n, m), row, column = outs[0].shape, max(-self.k, 0), max(self.k, 0)
         count = max(0, min(n - row, m - column))
         return scatter_kernel(lambda at: put(1, at[0] + row, at[0] + column), (count,), ins, outs, reqs, target, self.name,
-                              combine="put")
+                              combine="put", distinct=True)
 
 
 @register_operator("one_hot")
@@ -192,7 +192,7 @@ class OneHot(OperatorProperty):
             return put(on, *at, i, inside=(i >= 0) & (i < depth))
 
         return scatter_kernel(element, (n,), ins, outs, reqs, target, self.name, views=[(n,)], results=[(n, depth)],
-                              scalars={"on": self.on_value, "off": self.off_value}, combine="put", start="off")
+                              scalars={"on": self.on_value, "off": self.off_value}, combine="put", start="off", distinct=True)
 
 
 class Measured(OperatorProperty):

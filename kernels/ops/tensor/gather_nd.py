@@ -6,39 +6,16 @@ import math
 from collections.abc import Sequence
 from typing import Any, ClassVar
 
-import numpy as np
-
 from ....errors import ParameterError, ShapeError
-from ...declare.operator_property import OperatorProperty, Shapes, assign, gpu_module
+from ...declare.indexed import At, IndexedArray, Limits, Put, index_kernel, put, scatter_kernel
+from ...declare.operator_property import OperatorProperty, Shapes
 from ...declare.property_op import register_operator
+from ...ir.expr import Expr
+from ...ir.lang import maximum, minimum, quotient, where
 from ...kernel import KernelFunction
-from ...op import Req, Reqs, Shape, Specs, is_known
-from .data_movement import fill
-from .take import add_slices
+from ...op import Reqs, Shape, Specs, is_known
 
-INT64 = np.dtype(np.int64)
-AXES = 8  # largest number of axes of the GPU kernels
-
-
-def truncated_indices(given: np.ndarray, axes: int) -> np.ndarray:
-    """Return given as int64 [axes, count], truncated."""
-    with np.errstate(invalid="ignore"):
-        return given.reshape(axes, -1).astype(np.int64)
-
-
-def rows_at(name: str, given: np.ndarray, dims: Shape) -> np.ndarray:
-    """Return the flat index, in an array of sizes dims, of each column of given [axes, ...]. Negative indices count from the end.
-
-    Raises ShapeError for an index out of range.
-    """
-    at, flat = truncated_indices(given, len(dims)), np.zeros((), np.int64)
-    for axis, d in enumerate(dims):
-        v = at[axis]
-        if v.size and (v.min() < -d or v.max() >= d):
-            wrong = v[(v < -d) | (v >= d)][0]
-            raise ShapeError(f"{name}: index {wrong} is out of range for axis {axis} of size {d}.")
-        flat = flat * d + np.where(v < 0, v + d, v)
-    return np.broadcast_to(flat, at.shape[1:])
+AXES = 8  # largest number of indexed axes
 
 
 class AtPlaces(OperatorProperty):
@@ -58,62 +35,40 @@ class AtPlaces(OperatorProperty):
                              f"{len(large)} axes (at most {AXES} are supported).")
         return indices[0]
 
-    def gather(self, large: Shape, indices: Shape, req: Req, target: str) -> KernelFunction:
+    def _split(self, large: Shape, indices: Shape) -> tuple[Shape, int, int]:
+        """Return the sizes of the indexed axes, the number of slices, and the elements of a slice."""
+        m = self.axes_of(indices, large)
+        return large[:m], math.prod(indices[1:]), math.prod(large[m:])
+
+    def gather(self, large: Shape, ins: Specs, outs: Specs, reqs: Reqs, target: str) -> KernelFunction:
         """Return the kernel (large, indices) -> slices."""
-        m = self.axes_of(indices, large)
-        dims, inner, k = large[:m], math.prod(large[m:]), math.prod(indices[1:])
-        if target == "gpu":
-            module, take, n = gpu_module("tensor.triton_gather_nd"), gpu_module("tensor.triton_pick"), math.prod(dims)
+        dims, k, inner = self._split(large, ins[1].shape)
 
-            def kernel_gpu(run: Any, inputs: Sequence[Any], outputs: Sequence[Any]) -> None:
-                at = run.workspace((k,), INT64)
-                module.flatten(run, inputs[1], at, k, dims, clip=True)
-                take.take(run, (1, n, inner), k, inputs[0], at, outputs[0], wrap=False, add=req == Req.ADD)
+        def element(at: At, x: IndexedArray, indices: IndexedArray) -> Expr:
+            return x[(*_places(indices, at[0], x.shape), at[1])]
 
-            return kernel_gpu
+        return index_kernel(element, ins, outs, reqs, target, self.name, views=[(*dims, inner), (len(dims), k)],
+                            results=[(k, inner)], limits=Limits(1, dims, wraps=True))
 
-        def kernel(run: Any, inputs: Sequence[Any], outputs: Sequence[Any]) -> None:
-            at = rows_at(self.name, inputs[1], dims)
-            assign(outputs[0].reshape(k, inner), req, inputs[0].reshape(-1, inner)[at])
-
-        return kernel
-
-    def scatter(self, large: Shape, indices: Shape, req: Req, target: str, *, add_up: bool) -> KernelFunction:
+    def scatter(self, large: Shape, ins: Specs, outs: Specs, reqs: Reqs, target: str, *, add_up: bool) -> KernelFunction:
         """Return the kernel (slices, indices) -> large, zero elsewhere. For equal indices add up, or keep the last."""
-        m = self.axes_of(indices, large)
-        dims, inner, k = large[:m], math.prod(large[m:]), math.prod(indices[1:])
-        if target == "gpu":
-            module, take, n = gpu_module("tensor.triton_gather_nd"), gpu_module("tensor.triton_take"), math.prod(dims)
-            put_last = gpu_module("tensor.triton_index").put_last
+        dims, k, inner = self._split(large, ins[1].shape)
 
-            def kernel_gpu(run: Any, inputs: Sequence[Any], outputs: Sequence[Any]) -> None:
-                at = run.workspace((max(k, 1),), INT64)
-                if k:
-                    module.flatten(run, inputs[1], at, k, dims, clip=True)
-                if add_up:
-                    take.put(run, (1, n, inner), k, inputs[0], at, outputs[0], wrap=False, add=req == Req.ADD)
-                else:
-                    if req != Req.ADD:
-                        fill(run, outputs[0], 0)
-                    if k and inner:
-                        put_last(run, (1, n, k, 1, inner), inputs[0], at, outputs[0], add=req == Req.ADD)
+        def element(at: At, x: IndexedArray, indices: IndexedArray, **sizes: Expr) -> Put:
+            return put(x[at], *_places(indices, at[0], list(sizes.values())), at[1])
 
-            return kernel_gpu
+        return scatter_kernel(element, (k, inner), ins, outs, reqs, target, self.name, views=[(k, inner), (len(dims), k)],
+                              results=[(*dims, inner)], scalars={f"size{i}": d for i, d in enumerate(dims)},
+                              combine="add" if add_up else "put", limits=Limits(1, dims, wraps=True))
 
-        def kernel(run: Any, inputs: Sequence[Any], outputs: Sequence[Any]) -> None:
-            at, y = rows_at(self.name, inputs[1], dims), outputs[0].reshape(-1, inner)
-            if req != Req.ADD:
-                y.fill(0)
-            if add_up:
-                add_slices(y[None], at, inputs[0].reshape(1, k, inner))
-            elif req == Req.ADD:
-                alone = np.zeros_like(y)
-                alone[at] = inputs[0].reshape(k, inner)
-                y += alone
-            else:
-                y[at] = inputs[0].reshape(k, inner)
 
-        return kernel
+def _places(indices: IndexedArray, i: Expr, sizes: Sequence[Expr]) -> list[Expr]:
+    """Return the index of slice i along each axis: negative ones count from the end, and all are within the sizes."""
+    found = []
+    for axis, size in zip(range(indices.sizes[0]), sizes):
+        at = indices[axis, i].astype("int64")
+        found.append(minimum(maximum(where(at < 0, at + size, at), 0), size - 1))
+    return found
 
 
 @register_operator("gather_nd")
@@ -133,10 +88,10 @@ class GatherNd(AtPlaces):
         return [x, i], [(*i[1:], *x[self.axes_of(i, x):])], []
 
     def forward_kernel(self, ins: Specs, outs: Specs, reqs: Reqs, target: str, train: bool) -> KernelFunction:
-        return self.gather(ins[0].shape, ins[1].shape, reqs[0], target)
+        return self.gather(ins[0].shape, ins, outs, reqs, target)
 
     def backward_kernel(self, ins: Specs, outs: Specs, reqs: Reqs, target: str, train: bool) -> KernelFunction:
-        return self.scatter(outs[0].shape, ins[1].shape, reqs[0], target, add_up=True)
+        return self.scatter(outs[0].shape, ins, outs, reqs, target, add_up=True)
 
 
 @register_operator("scatter_nd")
@@ -163,10 +118,10 @@ class ScatterNd(AtPlaces):
         return [x, i], [self.shape], []
 
     def forward_kernel(self, ins: Specs, outs: Specs, reqs: Reqs, target: str, train: bool) -> KernelFunction:
-        return self.scatter(self.shape, ins[1].shape, reqs[0], target, add_up=self.add_up)
+        return self.scatter(self.shape, ins, outs, reqs, target, add_up=self.add_up)
 
     def backward_kernel(self, ins: Specs, outs: Specs, reqs: Reqs, target: str, train: bool) -> KernelFunction:
-        return self.gather(self.shape, ins[1].shape, reqs[0], target)
+        return self.gather(self.shape, ins, outs, reqs, target)
 
 
 @register_operator("_backward_gather_nd")
@@ -205,19 +160,15 @@ class RavelMultiIndex(Raveled):
         return [(len(self.sizes()), x[1])], [(x[1],)], []
 
     def forward_kernel(self, ins: Specs, outs: Specs, reqs: Reqs, target: str, train: bool) -> KernelFunction:
-        dims, n, req = self.sizes(), outs[0].size, reqs[0]
-        if target == "gpu":
-            module = gpu_module("tensor.triton_gather_nd")
-            return lambda run, inputs, outputs: module.flatten(run, inputs[0], outputs[0], n, dims, clip=False,
-                                                               add=req == Req.ADD)
+        dims = self.sizes()
 
-        def kernel(run: Any, inputs: Sequence[Any], outputs: Sequence[Any]) -> None:
-            at, flat = truncated_indices(inputs[0], len(dims)), np.zeros(n, np.int64)
-            for axis, d in enumerate(dims):
-                flat = flat * d + at[axis]
-            assign(outputs[0], req, flat)
+        def element(at: At, x: IndexedArray, **sizes: Expr) -> Any:
+            flat: Any = 0
+            for axis, size in enumerate(sizes.values()):
+                flat = flat * size + x[axis, at[0]].astype("int64")
+            return flat
 
-        return kernel
+        return index_kernel(element, ins, outs, reqs, target, self.name, scalars={f"size{i}": d for i, d in enumerate(dims)})
 
 
 @register_operator("_unravel_index", aliases=("unravel_index",))
@@ -231,16 +182,18 @@ class UnravelIndex(Raveled):
         return [x], [(len(self.sizes()), *x)], []
 
     def forward_kernel(self, ins: Specs, outs: Specs, reqs: Reqs, target: str, train: bool) -> KernelFunction:
-        dims, n, req = self.sizes(), ins[0].size, reqs[0]
-        if target == "gpu":
-            module = gpu_module("tensor.triton_gather_nd")
-            return lambda run, inputs, outputs: module.unravel(run, inputs[0], outputs[0], n, dims, add=req == Req.ADD)
+        dims, n = self.sizes(), ins[0].size
 
-        def kernel(run: Any, inputs: Sequence[Any], outputs: Sequence[Any]) -> None:
-            rest, y = truncated_indices(inputs[0], 1)[0], outputs[0].reshape(len(dims), n)
-            for axis in range(len(dims) - 1, 0, -1):
-                rest, part = np.sign(rest) * (abs(rest) // dims[axis]), rest
-                assign(y[axis], req, part - rest * dims[axis])
-            assign(y[0], req, rest)
+        def element(at: At, x: IndexedArray, **sizes: Expr) -> Expr:
+            rest, parts = x[at[1]].astype("int64"), list[Expr]()
+            for size in list(sizes.values())[:0:-1]:
+                whole = quotient(rest, size)
+                parts.append(rest - whole * size)
+                rest = whole
+            found = rest
+            for axis, part in enumerate(reversed(parts), 1):
+                found = where(at[0] == axis, part, found)
+            return found
 
-        return kernel
+        return index_kernel(element, ins, outs, reqs, target, self.name, views=[(n,)], results=[(len(dims), n)],
+                            scalars={f"size{i}": d for i, d in enumerate(dims)})
