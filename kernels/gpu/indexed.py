@@ -59,7 +59,7 @@ from .printer import copy_launch
 from .target import CodegenTarget, codegen_target
 
 BRANCHED = 60  # nodes up to which a kernel has two branches: more text takes longer to compile than it saves
-LOOP_LANES = 256  # the most elements of one program with a loop
+LOOP_LANES = 256  # the most elements of one program with a loop and many nodes: its accumulators stay in registers
 SHORT = 16  # a shorter last axis is part of a flat block
 ROW, COLUMN, STEP = 1, 2, 4  # along what a value differs
 BOTH = ROW | COLUMN
@@ -155,13 +155,32 @@ class _Printer:
             {STEP: "[1, 1]", ROW: "[BR, 1]", COLUMN: "[1, BC]", BOTH: "[BR, BC]"}
 
     def launch(self, name: str) -> KernelLaunch:
-        widest = max((s.dtype for s in (*(self.ins[i] for i in self.used), *(t.spec for t in self.targets))),
-                     key=lambda d: d.itemsize)
+        along = {x.value[0] for x in self.order if x.op == GATHER and (self.flat or self.last in self.axes[id(x)])}
+        specs = [*(self.ins[i] for i in along), *(t.spec for t in self.targets)]
+        widest = max((s.dtype for s in specs), key=lambda d: d.itemsize)
         most = lanes(self.order, widest)
-        block = self.codegen.block(self.n, min(LOOP_LANES, most) if self.loops else most)
+        if self.loops:
+            most = min(most, LOOP_LANES if len(self.order) > BRANCHED else 1024)
+        block = self.codegen.block(self.n, most)
         lines, blocks, programs = self._flat_lines(block) if self.flat else self._tile_lines(block)
-        return self.body.launch(name, [*self.size_lines, *lines], self.used, self.targets, self.sizes, (programs,), blocks, 4,
+        reason = self._narrow_because()
+        comment = [f"# narrow: {reason}"] if reason else []
+        text = [*comment, *self.size_lines, *lines]
+        return self.body.launch(name, text, self.used, self.targets, self.sizes, (programs,), blocks, 4,
                                 self.codegen, wide=self.sizes if self.wide else ("n",))
+
+    def _narrow_because(self) -> str:
+        """Return the reason why elements along a row are not next to each other in memory; "" if they may be."""
+        for x in self.order:
+            if x.op not in PLACES:
+                continue
+            places = x.args[PLACES[x.op]:]
+            rows = bool(places) and places[-1].op == INDEX and all(self.last not in self.axes[id(a)] for a in places[:-1])
+            if x.op == PUT and (self.combine in ("last", "put") or not rows):
+                return "elements are put one by one"
+            if x.op == GATHER and places and places[-1].op != INDEX and self.last in self.axes[id(places[-1])]:
+                return "addresses along a row are computed one by one"
+        return ""
 
     def _flat_lines(self, block: int) -> tuple[list[str], dict[str, int], int]:
         self.sizes["n"] = self.n

@@ -8,8 +8,11 @@ from typing import Any, Literal
 import numpy as np
 
 from ....errors import ParameterError, ShapeError
+from ...declare.indexed import At, IndexedArray, index_kernel
 from ...declare.operator_property import Shapes
 from ...declare.property_op import register_operator
+from ...ir.expr import Expr
+from ...ir.lang import maximum, minimum, where
 from ...ir.strided import whole
 from ...kernel import KernelFunction
 from ...op import Req, Reqs, Shape, Specs, is_known
@@ -70,6 +73,19 @@ class Pad(Resampled):
                 found.append((axis, taps_at(x[axis], at)))
         return found
 
+    def _repeated(self, at: At, x: IndexedArray) -> Expr:
+        """Return an element with a border of other elements."""
+        source = []
+        for i, d, (before, after) in zip(at, x.shape, self.pairs()):
+            if not before and not after:
+                source.append(i)
+            elif self.mode == "edge":
+                source.append(minimum(maximum(i - before, 0), d - 1))
+            else:
+                mirrored = abs(i - before)
+                source.append(where(mirrored >= d, 2 * (d - 1) - mirrored, mirrored))
+        return x[tuple(source)]
+
     def _window(self, ins: Sequence[Shape]) -> Move:
         inner, outer = [], []
         for d, (before, after) in zip(ins[0], self.pairs()):
@@ -79,7 +95,7 @@ class Pad(Resampled):
 
     def forward_kernel(self, ins: Specs, outs: Specs, reqs: Reqs, target: str, train: bool) -> KernelFunction:
         if self.mode != "constant":
-            return super().forward_kernel(ins, outs, reqs, target, train)
+            return index_kernel(self._repeated, ins, outs, reqs, target, self.name)
         value, y, adds = self.constant_value, outs[0], reqs[0] == Req.ADD
         put = move_kernel([self._window([ins[0].shape])], ins, outs, [Req.WRITE], target)
         add = move_kernel([Move(0, whole, 0, whole)], outs, outs, reqs, target)

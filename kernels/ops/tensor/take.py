@@ -10,8 +10,11 @@ import numpy as np
 
 from ....dtype import as_dtype
 from ....errors import ParameterError, ShapeError
-from ...declare.operator_property import Dtypes, OperatorProperty, Shapes, assign, gpu_module, math_dtype
+from ...declare.indexed import At, IndexedArray, Limits, index_kernel
+from ...declare.operator_property import Dtypes, OperatorProperty, Shapes, gpu_module, math_dtype
 from ...declare.property_op import register_operator
+from ...ir.expr import Expr
+from ...ir.lang import maximum, minimum
 from ...kernel import KernelFunction
 from ...op import Req, Reqs, Specs, merge_shapes
 from .reshape import check_axis, lines_of
@@ -51,34 +54,25 @@ class Picked(OperatorProperty):
         return ("dy", f"x{1 - self.source}")
 
     def numbers(self, given: np.ndarray, n: int) -> np.ndarray:
-        """Return given as indices below n, int64 [k]. With "raise", raises ShapeError for an index out of range."""
+        """Return given as indices below n, int64 [k]."""
         with np.errstate(invalid="ignore"):
             at = given.reshape(-1).astype(np.int64)
-        if self.mode == "wrap":
-            return at % n
-        if self.mode == "raise" and at.size and (at.min() < 0 or at.max() >= n):
-            wrong = at[(at < 0) | (at >= n)][0]
-            raise ShapeError(f"{self.name}: index {wrong} is out of range for an axis of size {n}. Use mode='clip' or 'wrap'.")
-        return np.clip(at, 0, n - 1)
+        return at % n if self.mode == "wrap" else np.clip(at, 0, n - 1)
 
     def forward_kernel(self, ins: Specs, outs: Specs, reqs: Reqs, target: str, train: bool) -> KernelFunction:
-        s, req, k = self.source, reqs[0], ins[1 - self.source].size
-        rows = lines_of(self.name, self.axis, ins[s].shape)
-        if target == "gpu":
-            module, wrap = gpu_module("tensor.triton_pick"), self.mode == "wrap"
-            return lambda run, inputs, outputs: module.take(run, rows, k, inputs[s], inputs[1 - s], outputs[0],
-                                                            wrap=wrap, add=req == Req.ADD)
-        outer, n, inner = rows
+        source, k = self.source, ins[1 - self.source].size
+        outer, n, inner = lines_of(self.name, self.axis, ins[source].shape)
 
-        def kernel(run: Any, inputs: Sequence[Any], outputs: Sequence[Any]) -> None:
-            at, x = self.numbers(inputs[1 - s], n), inputs[s].reshape(rows)
-            y = outputs[0].reshape(outer, k, inner)
-            if req == Req.ADD:
-                assign(y, req, x[:, at])
-            else:
-                np.take(x, at, axis=1, out=y, mode="clip")
+        def element(at: At, *arrays: IndexedArray) -> Expr:
+            x, i = arrays[source], arrays[1 - source][at[1]].astype("int64")
+            place = i % x.shape[1] if self.mode == "wrap" else minimum(maximum(i, 0), x.shape[1] - 1)
+            return x[at[0], place, at[2]]
 
-        return kernel
+        views = [(outer, n, inner), (k,)]
+        text = "index {index} is out of range for an axis of size {size}. Use mode='clip' or 'wrap'."
+        limits = Limits(1 - source, (n,), text=text)
+        return index_kernel(element, ins, outs, reqs, target, self.name, views=views[::-1] if source else views,
+                            results=[(outer, k, inner)], limits=limits if self.mode == "raise" else None)
 
     def backward_kernel(self, ins: Specs, outs: Specs, reqs: Reqs, target: str, train: bool) -> KernelFunction:
         rows, req, k = lines_of(self.name, self.axis, outs[0].shape), reqs[0], ins[1].size

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 
 from ....integers import cdiv, next_power_of_2
-from ...gpu.launch import accumulator, launch, wide_float
+from ...gpu.launch import accumulator, launch
 from ...gpu.source import tl, triton
 from ...gpu.target import block_for
 from ...kernel import DeviceArray, Run
@@ -60,24 +60,6 @@ def _along(x, index, y, rows: tl.int64, n: tl.int64, m: tl.int64, groups: tl.int
 
 
 @triton.jit
-def _mask_steps(x, lengths, y, total: tl.int64, steps: tl.int64, groups: tl.int64, rest: tl.int64, value,
-                UNIT: tl.constexpr, ADD: tl.constexpr, WIDE: tl.constexpr, BLOCK: tl.constexpr):
-    # x, y: [outer, steps, groups, rest]; lengths: [outer, groups]
-    rest = rest * UNIT
-    total = total * UNIT
-    i = tl.program_id(0).to(tl.int64) * BLOCK + tl.arange(0, BLOCK)
-    live = i < total
-    g = i // rest % groups
-    step = i // (rest * groups) % steps
-    o = i // (rest * groups * steps)
-    size = tl.load(lengths + o * groups + g, mask=live, other=0).to(tl.int64)
-    v = tl.where((step < size) | (size < 0), tl.load(x + i, mask=live).to(WIDE), value)
-    if ADD:
-        v += tl.load(y + i, mask=live).to(WIDE)
-    tl.store(y + i, v.to(y.dtype.element_ty), mask=live)
-
-
-@triton.jit
 def own_columns(outer, n, inner, FLAT: tl.constexpr, UNIT: tl.constexpr, COLUMNS: tl.constexpr):
     # this program's columns of [outer, n, inner], their number, n, the row stride, and the offset of each column
     c = tl.program_id(0).to(tl.int64) * COLUMNS + tl.arange(0, COLUMNS)
@@ -120,13 +102,3 @@ def take(run: Run, rows: tuple[int, int, int], k: int, x: DeviceArray, index: De
     """y [outer, k, inner] = (or +=) x [outer, n, inner] at the k indices."""
     outer, n, inner = rows
     pick(run, (outer, n, k, 1, inner), x, index, y, "wrap" if wrap else "clip", add=add, shared=True)
-
-
-def mask_steps(run: Run, lines: tuple[int, int, int, int], x: DeviceArray, lengths: DeviceArray, y: DeviceArray, value: float, *,
-               add: bool) -> None:
-    """y [outer, steps, groups, rest] = (or +=) x where the step is below the length [outer, groups], else value."""
-    outer, steps, groups, rest = lines
-    total = outer * steps * groups * rest
-    block, unit = block_for(total), math.gcd(rest, 16)
-    launch(_mask_steps, (cdiv(total, block),), x, lengths, y, total // unit, steps, groups, rest // unit, float(value),
-           stream=run.stream, UNIT=unit, ADD=add, WIDE=wide_float(y), BLOCK=block)
