@@ -14,7 +14,7 @@ from ...declare.host_op import HostOp
 from ...declare.operator_property import KnownShapes, Shapes
 from ...declare.property_op import register_operator
 from ...op import Shape
-from ..nn.resize import Taps, bilinear_taps, taps_at
+from ..nn.resize import Taps, applied, bilinear_taps, taps_at
 
 
 def picture_axes(name: str, rank: int) -> tuple[int, int, int]:
@@ -119,7 +119,7 @@ class ImageResize(HostOp):
         make = _nearest_taps if self.interp == 0 else lambda n, m: bilinear_taps(n, m, False)
         y = x.astype(np.float32) if x.dtype.kind != "f" and self.interp else x
         for axis in (x.ndim - 3, x.ndim - 2):
-            y = _along(y, axis, lambda lines, axis=axis: make(lines.shape[1], out[axis]).apply(lines))
+            y = _along(y, axis, lambda lines, axis=axis: applied(make(lines.shape[1], out[axis]), lines))
         return np.floor(y + 0.5) if x.dtype.kind != "f" and self.interp else y
 
 

@@ -58,6 +58,17 @@ class Taps:
         return self.place.shape[1] == 1 and bool((self.weight == 1).all())
 
 
+def applied(t: Taps, x: np.ndarray) -> np.ndarray:
+    """Apply a matrix along axis 1 of x [outer, n, inner], on the host."""
+    if t.selects and (t.place >= 0).all():
+        return x[:, t.place[:, 0]]
+    summed = np.zeros((x.shape[0], t.m, x.shape[2]), x.dtype)
+    for place, weight in zip(t.place.T, t.weight.T):
+        rows = np.flatnonzero(place >= 0)
+        summed[:, rows] += x[:, place[rows]] * weight[rows, None].astype(x.dtype)
+    return summed
+
+
 def taps_at(n: int, place: np.ndarray) -> Taps:
     """Return the matrix whose row r selects element place[r]."""
     at = place.astype(np.int64).reshape(-1, 1)
