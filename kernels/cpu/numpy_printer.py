@@ -202,11 +202,17 @@ class _Tile:
         self.index = [tuple(s if here else whole for s, here in zip(slices, p)) for p in layout.present]
 
     def numbers(self, layout: BroadcastLayout, operand: int, d: PlacedDraw, random: tuple[int, int]) -> np.ndarray:
-        """Return the random numbers of an operand in this tile, which are consecutive ones."""
-        first = 0
-        for s, n in zip(self.index[operand], layout.shape(operand)):
-            first = first * n + s.start
-        return _numbers(d, random, first, tuple(s.stop - s.start for s in self.index[operand]))
+        """Return the random numbers of an operand in this tile."""
+        index, shape = self.index[operand], layout.shape(operand)
+        sizes = tuple(s.stop - s.start for s in index)
+
+        def part(axis: int, before: int) -> np.ndarray:
+            first = before * shape[axis] + index[axis].start
+            if sizes[axis + 1:] == shape[axis + 1:]:  # consecutive ones
+                return _numbers(d, random, first * math.prod(shape[axis + 1:]), sizes[axis:])
+            return np.stack([part(axis + 1, first + i) for i in range(sizes[axis])])
+
+        return part(0, 0)
 
 
 def _numbers(d: PlacedDraw, random: tuple[int, int], first: int, shape: tuple[int, ...]) -> np.ndarray:

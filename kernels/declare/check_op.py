@@ -96,7 +96,9 @@ def check_op(op: Op, params: Mapping[str, object] | None = None, say: Callable[[
     p = op.parse(params or {})
     rng = np.random.default_rng(0)
     n = len(op.arguments(p)) + len(op.auxiliaries(p))
-    taken = [tuple(tuple(s) for s in shapes)] if shapes is not None else [t for s in SHAPES if (t := _all_shapes(op, p, s, n))]
+    taken = [tuple(tuple(s) for s in shapes or ())]
+    if shapes is None and n:
+        taken = [t for s in SHAPES if (t := _all_shapes(op, p, s, n))]
     if not taken or any(len(t) != n for t in taken):
         raise OperatorError(f"{op.name}: takes none of the shapes {', '.join(map(str, SHAPES))}. Give those of its {n} inputs: "
                             f"check(shapes=[...]).")

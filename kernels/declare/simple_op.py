@@ -34,7 +34,7 @@ from ..ir.primitives import PRIMITIVES
 from ..kernel import Kernel
 from ..op import Dtypes, Expression, Gradient, Need, NumpyFunction, Reqs, Shapes, Spec, Specs
 from ..params import REQUIRED, Param, Params, declared_param, describe
-from .device_body import device_kernel
+from .device_body import DeviceGradOp, device_kernel
 from .rules import Rule, answered_dtypes, answered_shapes
 from .traced import GradientOp, TracedOp, broadcast_shapes, kept_dtype, printed
 
@@ -53,7 +53,8 @@ class SimpleOp(TracedOp):
                  broadcast: bool = False, states: Sequence[str] = (), free: Sequence[str] = (),
                  differentiable: bool = True, doc: str = "", params: Sequence[Param] = (),
                  shape: Callable[..., Any] | None = None, dtype: Any = None, outputs: Sequence[str] = (),
-                 combine: Any = "add", identity: float | None = None, inplace: bool | None = None):
+                 combine: Any = "add", identity: float | None = None, inplace: bool | None = None,
+                 rows: str = ""):
         super().__init__()
         self.body, self.name, self.aliases = body, name or body.__name__, tuple(aliases)
         self.doc = inspect.cleandoc(doc or body.__doc__ or "")
@@ -67,12 +68,16 @@ class SimpleOp(TracedOp):
         if isinstance(outputs, str) or len(set(outputs)) != len(outputs) or not all(str(o).isidentifier() for o in outputs):
             raise OperatorError(f"{self.name}: outputs={outputs!r} is not a tuple of different names.")
         self._shown = tuple(outputs)
-        self._inplace = inplace
+        self._inplace, self._rows = inplace, rows
+        if rows and all(d.name != rows or d.kind != "int" for d in self.params):
+            raise OperatorError(f"{self.name}: rows={rows!r} is not the name of an integer parameter, the axis of its rows.")
         self._shares = shape is None if inplace is None else inplace
         self._shape_rule = None if shape is None else self._rule("shape", shape)
         self._dtype_rule = None if dtype is None else self._rule("dtype", dtype if callable(dtype) else _constant_rule(dtype))
         self._counts: Cache[tuple, tuple[str, ...]] = Cache()
         self._devices: dict[str, Any] = {}
+        self._device_gradients: dict[str, Any] = {}
+        self._gradient_arrays: tuple[str, ...] = ()
         if not self.input_names and self._shape_rule is None:
             raise OperatorError(f"{self.name}: the body takes no array, so the declaration must say the result's shape: "
                                 f"shape=lambda **p: p['shape']. Arrays are positional arguments of the body.")
@@ -116,7 +121,7 @@ class SimpleOp(TracedOp):
         return len(self.shown(p))
 
     def kept_draws(self, p: Params) -> tuple[int, ...]:
-        if self._gradient_body is not None:  # it asks for outputs alone
+        if self._gradient_body is not None or self._device_gradients:  # it asks for outputs alone
             return ()
         e = self._sampled(p)
         gradient = None if e is None or not e.draws else self.gradient_of(p)
@@ -130,6 +135,9 @@ class SimpleOp(TracedOp):
 
     def inplace(self, p: Params) -> tuple[tuple[int, int], ...]:
         return super().inplace(p) if self._shares and (self._inplace or not self._devices) else ()
+
+    def row_axis(self, p: Params) -> int | None:
+        return p[self._rows] if self._rows else None
 
     # ---- bodies for one device ----
     def cpu(self, body: Callable[..., Any]) -> Callable[..., Any]:
@@ -151,6 +159,28 @@ class SimpleOp(TracedOp):
         self._gradients.clear()
         return body
 
+    def cpu_gradient(self, body: Callable[..., Any]) -> Callable[..., Any]:
+        """Declare the derivative on the CPU, a function of NumPy arrays (device_body.py): a decorator."""
+        return self._gradient_for_device("cpu", body)
+
+    def gpu_gradient(self, body: Callable[..., Any]) -> Callable[..., Any]:
+        """Declare the derivative on a GPU, a function that launches Triton kernels (device_body.py): a decorator."""
+        return self._gradient_for_device("gpu", body)
+
+    def _gradient_for_device(self, device: str, body: Callable[..., Any]) -> Callable[..., Any]:
+        arrays, _ = array_names(body)
+        if device == "gpu":  # the memory of the derivatives comes last
+            arrays = arrays[:len(arrays) - len(self.input_names)]
+        for n in arrays:
+            self._need(n, self._shown)
+        if self._gradient_arrays not in ((), tuple(arrays)):
+            raise OperatorError(f"{self.name}.{device}_gradient: reads {', '.join(arrays)}, and the derivative for the other "
+                                f"device {', '.join(self._gradient_arrays)}. Both must read the same arrays.")
+        self._gradient_arrays = tuple(arrays)
+        self._device_gradients[device] = body
+        self._gradients.clear()
+        return body
+
     def expression(self, p: Params, dtypes: Sequence[np.dtype], train: bool = True) -> Expression | None:  # type: ignore[override]
         return None if self._devices else super().expression(p, dtypes, train)  # a device may compute something of its own
 
@@ -164,11 +194,7 @@ class SimpleOp(TracedOp):
             if self.random_count(p, ins, outs):
                 raise OperatorError(f"{self.name}: its formula draws random numbers, which a body for one device cannot.")
             names = [*self.input_names, *self.outputs(p)]
-
-            def add(e: Expression, given: Specs, made: Specs, requests: Reqs) -> Kernel:
-                return printed(e, given, made, requests, target, f"{self.name}_add")
-
-            return device_kernel(self.name, body, p, names, ins, outs, reqs, target, add)
+            return device_kernel(self.name, body, p, names, ins, outs, reqs, target)
         return self.formula_kernel(p, ins, outs, reqs, target, train)
 
     def formula_kernel(self, p: Params, ins: Specs, outs: Specs, reqs: Reqs, target: str, train: bool = False) -> Kernel:
@@ -177,7 +203,7 @@ class SimpleOp(TracedOp):
             raise OperatorError(f"{self.name}: has neither a formula nor a body for the {target.upper()}. Return a formula from "
                                 f"its body, or declare one with @{self.name}.{target}.")
         e = TracedOp.expression(self, p, [s.dtype for s in ins], train)
-        made = printed(e, ins, outs, reqs, target, self.name)
+        made = printed(*self.with_rows(p, e, ins, outs), reqs, target, self.name)
         if self.random_count(p, ins, outs) and not e.draws:
             return Kernel(lambda run, inputs, outputs, scalars=(), random=None: made.run(
                 run, inputs, outputs, *((scalars,) if scalars else ())))
@@ -306,6 +332,10 @@ class SimpleOp(TracedOp):
     def make_gradient(self, p: Params) -> Gradient | None:
         if not self.differentiable:
             return None
+        if self._device_gradients:
+            needs = self._needs(self._gradient_arrays, p)
+            op = DeviceGradOp(self, needs, self._gradient_arrays, self._device_gradients)
+            return Gradient(op, needs, tuple(range(len(self.arguments(p)))))
         body = self._gradient_body
         if body is None:
             if not self._has_formula(p):
@@ -366,6 +396,7 @@ def simple_op(body: Callable[..., Any] | None = None, **options: Any) -> Any:
     outputs:         the names of the results, if the body returns several; otherwise output0, output1, …
     combine:         "add", "mul", "maximum", "minimum", or an associative and commutative function of two traced values.
     identity:        of such a function: the value that changes no other.
+    rows:            the name of an integer parameter: the axis that row_sum and row_max go along; default: the last one.
     inplace:         False: the result never takes the memory of an input. True: it may though there is a shape rule.
     replace:         take a name even from one of the framework's operators, or one declared in another module. An operator
                      declared in the same module is replaced without (a notebook cell run again). Nothing the framework calls

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import Any
@@ -158,6 +159,8 @@ class TracedOp(Op):
         e = self.expression(p, [s.dtype for s in ins])
         if e is None or not ins or not outs:
             return super().fusible_body(p, ins, outs)
+        if e.kind == "row" and self.with_rows(p, e, ins, outs)[0] is not e:
+            return Refusal(f"{self.name}'s rows go along another axis than the last")
         if e.states or len(e.outputs) != len(outs) or e.draws:
             return Refusal(f"{self.name} keeps a state or draws random numbers")
         return expression_body(self.name, p, e, *self.views(p, tuple(s.shape for s in ins), tuple(s.shape for s in outs)), outs)
@@ -171,7 +174,31 @@ class TracedOp(Op):
 
     # ---- code ----
     def kernel(self, p: Params, ins: Specs, outs: Specs, reqs: Reqs, target: str, train: bool = False) -> Kernel:
-        return printed(self.expression(p, [s.dtype for s in ins], train), ins, outs, reqs, target, self.name)
+        return printed(*self.with_rows(p, self.expression(p, [s.dtype for s in ins], train), ins, outs), reqs, target, self.name)
+
+    def row_axis(self, p: Params) -> int | None:
+        """Return the axis that rows go along; None for the last."""
+        return None
+
+    def with_rows(self, p: Params, e: Expression, ins: Specs, outs: Specs) -> tuple[Expression, Specs, Specs]:
+        """Return an expression and its arrays as [before, row, behind], where rows go along another axis than the last.
+
+        Raises: ShapeError for an axis that does not exist, and for arrays of different shapes.
+        """
+        axis = self.row_axis(p) if e.kind == "row" else None
+        if axis is None:
+            return e, ins, outs
+        full = full_shape([s.shape for s in (*ins, *outs)])
+        if not -len(full) <= axis < len(full):
+            raise ShapeError(f"{self.name}: axis {axis} does not exist in an array of {len(full)} axes.")
+        axis %= len(full)
+        if axis == len(full) - 1:
+            return e, ins, outs
+        if any(s.shape != full for s in (*ins, *outs)):
+            raise ShapeError(f"{self.name}: rows along axis {axis} of {full} need arrays of one shape: "
+                             f"{', '.join(str(s.shape) for s in (*ins, *outs))}.")
+        view = math.prod(full[:axis]), full[axis], math.prod(full[axis + 1:])
+        return replace(e, axis=-2), [Spec(view, s.dtype) for s in ins], [Spec(view, s.dtype) for s in outs]
 
     # ---- generated source ----
     def cpu_source(self, *shapes: Shape, dtype: DTypeLike = float32, code: str = "numpy", **params: Any) -> str:
@@ -231,13 +258,16 @@ class GradientOp(TracedOp):
     def trace(self, p: Params, inputs: Sequence[Expr]) -> tuple[Expr, ...]:
         return self.make(p, inputs)
 
+    def row_axis(self, p: Params) -> int | None:
+        return self.forward.row_axis(p)
+
     def states(self, p: Params, roots: int) -> tuple[tuple[int, int], ...]:
         return ()
 
     def formula(self, p: Params, ins: Specs, outs: Specs) -> Formula | None:
         """Sum over each row where the derivative is by an array that was broadcast along the rows."""
         e = self.expression(p, [s.dtype for s in ins])
-        if e.kind != "row":
+        if e.kind != "row" or self.with_rows(p, e, ins, outs)[0] is not e:
             return None
         views = tuple(s.shape for s in ins)
         full = full_shape(views)

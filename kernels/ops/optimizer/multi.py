@@ -15,7 +15,7 @@ from ...declare.simple_op import SimpleOp
 from ...declare.traced import printed
 from ...ir.expr import load
 from ...kernel import KernelFunction
-from ...op import Dtypes, Expression, Op, Reqs, Shapes, Spec, Specs, merge_shapes, register
+from ...op import Dtypes, Expression, Op, Req, Reqs, Shapes, Spec, Specs, merge_shapes, register
 from ...params import Param, Params
 
 
@@ -111,7 +111,7 @@ class MultiUpdate(Op):
         places, updates = [names.index(name) for name in self.each], []
         for i, mine in enumerate(self._parts(p)):
             specs = [Spec((1, s.size), s.dtype) if flat else s for s in (*ins[mine], *ins[own:], outs[i])]
-            updates.append((one.kernel(q, specs[:-1], specs[-1:], reqs[i:i + 1], target, train), mine))
+            updates.append((one.kernel(q, specs[:-1], specs[-1:], _shared(reqs[i:i + 1]), target, train), mine))
 
         def kernel(run: Any, inputs: Sequence[Any], outputs: Sequence[Any], scalars: tuple = ()) -> None:
             values = list(q.scalars)
@@ -124,6 +124,11 @@ class MultiUpdate(Op):
                 update(run, arrays[:-1], arrays[-1:], scalars=tuple(values))
 
         return kernel
+
+
+def _shared(reqs: Reqs) -> list[Req]:
+    """Return the requests for outputs that may be the weights themselves: of all but the first, those are among the states."""
+    return [Req.INPLACE if r == Req.WRITE else r for r in reqs]
 
 
 class Preloaded(MultiUpdate):
@@ -142,7 +147,7 @@ class Preloaded(MultiUpdate):
             *arrays, lr, wd = (load(k, s.dtype) for k, s in enumerate(specs))
             roots = one.body(*arrays, **{**q, "lr": lr, "wd": wd})
             e = Expression(roots if isinstance(roots, tuple) else (roots,), states=states)
-            updates.append((printed(e, specs, outs[i:i + 1], reqs[i:i + 1], target, self.name), mine))
+            updates.append((printed(e, specs, outs[i:i + 1], _shared(reqs[i:i + 1]), target, self.name), mine))
 
         def kernel(run: Any, inputs: Sequence[Any], outputs: Sequence[Any]) -> None:
             lrs, wds = inputs[-2:]

@@ -24,6 +24,19 @@ def reverse_kernel(x, y, columns, BLOCK: tl.constexpr):
     tl.store(y + row * columns + columns - 1 - at, tl.load(x + row * columns + at, at < columns), at < columns)
 
 
+@mx.operator.jit
+def turn_kernel(x, y, out, columns, k, BLOCK: tl.constexpr):
+    row, at = tl.program_id(0), tl.arange(0, BLOCK)
+    turned = tl.load(x + row * columns + columns - 1 - at, at < columns)
+    tl.store(out + row * columns + at, turned + k * tl.load(y + row * columns + at, at < columns), at < columns)
+
+
+@mx.operator.jit
+def scale_kernel(x, y, columns, k, BLOCK: tl.constexpr):
+    row, at = tl.program_id(0), tl.arange(0, BLOCK)
+    tl.store(y + row * columns + at, k * tl.load(x + row * columns + at, at < columns), at < columns)
+
+
 @mx.simple_op(name="_test_cube", replace=True)
 def cube(x, *, factor: mx.Scalar = 1.0):
     """The cube of x, by a formula, and by a body for each device."""
@@ -67,6 +80,65 @@ def histogram(x, *, bins: int):
 @histogram.cpu
 def _(x, *, bins):
     return np.bincount(x.astype(int).reshape(-1), minlength=bins)[:bins]
+
+
+@mx.simple_op(name="_test_turned", replace=True)
+def turned(x, y, *, k: float = 1.0):
+    """x from the end of each row, plus k y: the derivative by x is no formula of one element."""
+
+
+@turned.cpu
+def _(x, y, *, k):
+    return x[..., ::-1] + k * y
+
+
+@turned.gpu
+def _(x, y, out, *, k):
+    mx.operator.launch(turn_kernel, (x.numel() // x.shape[-1],), x, y, out, x.shape[-1], k, BLOCK=256)
+
+
+@turned.cpu_gradient
+def _(dy, y, *, k):
+    return dy[..., ::-1], k * dy * np.ones_like(y)
+
+
+@turned.gpu_gradient
+def _(dy, y, dx, dright, *, k):
+    rows, columns = dy.numel() // dy.shape[-1], dy.shape[-1]
+    mx.operator.launch(reverse_kernel, (rows,), dy, dx, columns, BLOCK=256)
+    mx.operator.launch(scale_kernel, (rows,), dy, dright, columns, k, BLOCK=256)
+
+
+@pytest.mark.parametrize("req", ["write", "add"])
+def test_derivatives_for_each_device(ctx, rng, req):
+    x, y, u = rng.normal(size=(3, 4, 6))
+    check_gradient(lambda a, b: turned(a, b, k=2.0), [x, y], ctx, rng)
+    made = getattr(mx.sym, "_test_turned")(mx.sym.Variable("x"), mx.sym.Variable("y"), k=2.0)  # noqa: B009
+    ex = made.simple_bind(ctx, x=x.shape, y=y.shape, grad_req=req)
+    for _ in range(3):
+        ex.forward(is_train=True, x=x, y=y)
+        ex.backward(mx.nd.array(u, ctx))
+    n = 3 if req == "add" else 1
+    assert_close(ex.outputs[0], x[:, ::-1] + 2 * y)
+    assert_close(ex.grad_dict["x"], n * u[:, ::-1])
+    assert_close(ex.grad_dict["y"], n * 2 * u)
+
+
+def test_mistakes_of_derivatives_for_one_device():
+    op = mx.simple_op(lambda x: None, name="_test_bad", replace=True)
+    op.cpu(lambda x: x)
+    op.cpu_gradient(lambda dy, x: dy)
+    with pytest.raises(OperatorError, match=r"_test_bad\.gpu_gradient: reads dy, and the derivative for the other device dy"):
+        op.gpu_gradient(lambda dy, dx: None)
+    with pytest.raises(OperatorError, match=r"_test_bad: the gradient asks for 'z'\. It can ask for dy, y, x\."):
+        op.cpu_gradient(lambda z: z)
+    op.gpu(lambda x, y: mx.operator.launch(reverse_kernel, (1,), x, y, 3, BLOCK=4))
+    x = mx.nd.ones((3,), mx.gpu())
+    x.attach_grad()
+    with pytest.raises(OperatorError, match=r"_test_bad: has no derivative for the GPU\. Declare it with @_test_bad"):
+        with mx.autograd.record():
+            y = op(x)
+        y.backward()
 
 
 @pytest.mark.parametrize("shape", [(), (7,), (3, 5), (0,), (2, 129)])
@@ -173,6 +245,11 @@ def test_mistakes_of_declarations():
     fold = mx.reduction(lambda x: x, name="_test_bad", combine="add", replace=True)
     with pytest.raises(OperatorError, match=r"_test_bad\.cpu: is a reduction, which is declared by its formula alone\."):
         fold.cpu(lambda x: x)
+
+
+def test_check_of_an_operator_without_arrays(capsys):
+    op = mx.simple_op(lambda *, size=(3, 40): normal(), name="_test_checked", shape=lambda *, size: size, replace=True)
+    assert [line[0] for line in said(op, capsys)] == ["values", "requests", "gradient", "gpu"]
 
 
 # ---- check() ------------------------------------------------------------------------------------------------------------

@@ -5,7 +5,7 @@ import pytest
 import tritium as mx
 from support.helpers import assert_close, check_gradient
 from tritium.errors import DTypeError, MXNetError, OperatorError, ShapeError
-from tritium.lang import exp, log, log1p, maximum, uniform, where
+from tritium.lang import exp, log, log1p, maximum, normal, row_max, row_sum, uniform, where
 
 
 def call(name, *args, **kwargs):
@@ -292,3 +292,45 @@ def test_two_declarations_of_one_name():
 def test_unknown_combine():
     with pytest.raises(MXNetError, match=r"_test_bad: combine='median' is none of add, mul, maximum, minimum\."):
         mx.simple_op(lambda x: where(x > 0, x, 0), name="_test_bad", shape=lambda x: (1,), combine="median")
+
+
+# ---- rows along another axis ----------------------------------------------------------------------------------------------
+@mx.simple_op(name="_test_softmax_along", rows="axis", replace=True)
+def softmax_along(x, *, axis: int = -1):
+    e = exp(x - row_max(x))
+    return e / row_sum(e)
+
+
+@pytest.mark.parametrize("axis", [-1, 0, 1, 2, -3])
+def test_rows_along_any_axis(ctx, rng, axis):
+    x = rng.normal(size=(3, 4, 5))
+    e = np.exp(x)
+    assert_close(softmax_along(mx.nd.array(x, ctx), axis=axis), e / e.sum(axis, keepdims=True))
+    check_gradient(lambda a: softmax_along(a, axis=axis), x, ctx, rng)
+    made = mx.sym.relu(getattr(mx.sym, "_test_softmax_along")(mx.sym.Variable("x") * 2, axis=axis))  # noqa: B009
+    ex = made.simple_bind(ctx, x=(3, 4, 5))
+    ex.forward(is_train=True, x=x)
+    assert_close(ex.outputs[0], e * e / (e * e).sum(axis, keepdims=True))
+
+
+def test_rows_along_any_axis_that_draw(rng):
+    @mx.simple_op(name="_test_centred_along", rows="axis", replace=True)
+    def centred(x, *, axis: int):
+        n = x + normal()
+        return n - row_sum(n) / row_sum(1)
+
+    x = np.zeros((2, 30, 700), "float32")  # more than one tile on the CPU
+    for axis, arrays in ((1, x), (0, np.zeros((400, 3000), "float32"))):
+        found = []
+        for ctx in (mx.cpu(), mx.gpu()):
+            mx.random.seed(3)
+            found.append(centred(mx.nd.array(arrays, ctx), axis=axis).asnumpy())
+        np.testing.assert_allclose(found[1], found[0], atol=1e-5)
+        np.testing.assert_allclose(found[0].mean(axis), 0, atol=1e-5)
+
+
+def test_errors_of_rows_along_an_axis():
+    with pytest.raises(ShapeError, match=r"_test_softmax_along: axis 3 does not exist in an array of 2 axes\."):
+        softmax_along(mx.nd.ones((2, 3)), axis=3)
+    with pytest.raises(OperatorError, match=r"_test_bad: rows='axes' is not the name of an integer parameter"):
+        mx.simple_op(lambda x, *, axis=1: row_sum(x), name="_test_bad", rows="axes", replace=True)
