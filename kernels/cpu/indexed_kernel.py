@@ -21,7 +21,7 @@ from .indexed_c import IndexedFunction, indexed_function, scatter_function
 from .indexed_printer import indexed_kernel as numpy_kernel
 
 #: C pays where a run saves so many nanoseconds: compiling takes 0.1 s, once on a machine.
-SAVED = 50_000
+SAVED = 20_000
 CALL = 600  # nanoseconds that each call of a NumPy function takes, of any size
 ELEMENT = 0.5  # nanoseconds that one element of one step takes NumPy longer than C; plain reads and copies take as long
 STEP = 0.5  # nanoseconds of one element of one step in C
