@@ -65,7 +65,10 @@ def row_kernel(body: Callable[..., Any], views: Sequence[Shape], results: Sequen
         "are to follow one another"
     if axis is not None:
         e = Expression(roots, "row" if by_rows else "elementwise", draws=draws, axis=axis)
-        return _viewed(make(e, sources, targets, reqs, name=name), views, results, bool(draws))
+        inner = make(e, sources, targets, reqs, name=name)
+        if target == "gpu" or [*views, *results] == [s.shape for s in (*ins, *outs)]:  # a GPU kernel sees addresses alone
+            return inner if draws else Kernel(lambda run, inputs, outputs, random=None: inner.run(run, inputs, outputs), inner.bind)
+        return _viewed(inner, views, results, bool(draws))
     folds, rest, sources = _cut(roots, sources, kept, name, make)
     passes = _passes(rest, sources, targets, reqs, name, make)
 
@@ -86,7 +89,10 @@ def _viewed(inner: Kernel, views: Sequence[Shape], results: Sequence[Shape], dra
     """Return the kernel that calls inner with its arrays seen in these shapes, and with random numbers if it draws."""
 
     def kernel(run: Any, inputs: Sequence[Any], outputs: Sequence[Any], random: tuple[int, int] | None = None) -> None:
-        inner(run, _seen(inputs, views), _seen(outputs, results), **({"random": random} if draws else {}))
+        if draws:
+            inner.run(run, _seen(inputs, views), _seen(outputs, results), random=random)
+        else:
+            inner.run(run, _seen(inputs, views), _seen(outputs, results))
 
     return Kernel(kernel, None if draws else lambda inputs, outputs: inner.bind(_seen(inputs, views), _seen(outputs, results)))
 

@@ -8,18 +8,16 @@ from typing import Any, ClassVar, Literal
 import numpy as np
 
 from ....errors import ParameterError
-from ....integers import cdiv
-from ...declare.operator_property import RANDOM, OperatorProperty, Shapes, gpu_module
+from ...declare.operator_property import RANDOM, OperatorProperty, Shapes
 from ...declare.property_op import register_operator
-from ...declare.traced import printed
-from ...ir.expr import load
-from ...ir.lang import where
-from ...kernel import KernelFunction, Run
-from ...op import Expression, Req, Reqs, Spec, Specs
-from ...philox import words
+from ...declare.row_kernel import row_kernel
+from ...ir.expr import cast
+from ...ir.lang import bernoulli, logical_not, where
+from ...kernel import KernelFunction
+from ...op import Req, Reqs, Specs
 from ..tensor.reshape import check_axis
 
-_CHUNK = 1 << 16  # numbers per piece
+UINT8 = np.dtype(np.uint8)
 DROPPED, KEPT, PASSED = 0, 1, 2  # values of the mask; PASSED: dropout was off
 
 
@@ -42,7 +40,7 @@ class Dropout(OperatorProperty):
     visible_outputs = 1
     forward_inplace = ((0, 0),)
     backward_inplace = (("dy0", 0),)
-    output_dtypes = (None, np.dtype(np.uint8))
+    output_dtypes = (None, UINT8)
 
     def validate(self) -> None:
         if not 0 <= self.p <= 1:
@@ -67,36 +65,33 @@ class Dropout(OperatorProperty):
         return 1 / (1 - self.p) if self.p < 1 else 0.0
 
     def forward_kernel(self, ins: Specs, outs: Specs, reqs: Reqs, target: str, train: bool) -> KernelFunction:
+        full, drawn = outs[0].shape, outs[1].shape
         active = self.p > 0 and (train or self.mode == "always")
-        threshold = min(round(self.p * 2**32), 2**32) if active else -1
-        apply = self._applied([ins[0], outs[1]], outs[0], reqs[0], target)
-        fill = gpu_module("random.triton_random").mask if target == "gpu" else _fill_mask
+
+        def mask() -> Any:
+            return where(bernoulli(self.p), DROPPED, KEPT) if active else PASSED
+
+        def both(x: Any) -> Any:
+            if not active:
+                return x, PASSED
+            kept = logical_not(bernoulli(self.p))
+            return where(kept, x * self.factor, 0), cast(kept, UINT8)
+
+        if drawn == full:
+            return row_kernel(both, [full], [full, full], full, ins, outs, reqs, target, self.name)
+        fill = row_kernel(mask, [], [drawn], drawn, [], outs[1:], [Req.WRITE], target, f"{self.name}_mask")
+        apply = row_kernel(self._applied, [full, drawn], [full], full, [ins[0], outs[1]], outs[:1], reqs[:1], target, self.name)
 
         def kernel(run: Any, inputs: Sequence[Any], outputs: Sequence[Any], random: tuple[int, int] = (0, 0)) -> None:
-            fill(run, outputs[1], *random, threshold)
+            fill(run, [], outputs[1:], random=random)
             apply(run, [inputs[0], outputs[1]], outputs[:1])
 
         return kernel
 
     def backward_kernel(self, ins: Specs, outs: Specs, reqs: Reqs, target: str, train: bool) -> KernelFunction:
-        return self._applied(ins, outs[0], reqs[0], target)
+        full = outs[0].shape
+        return row_kernel(self._applied, [full, ins[1].shape], [full], full, ins, outs, reqs, target, f"{self.name}_backward")
 
-    def _applied(self, ins: Specs, out: Spec, req: Req, target: str) -> KernelFunction:
-        """Return the kernel (x, mask) -> x · factor where the mask keeps x, else 0."""
-        x, mask = (load(i, s.dtype) for i, s in enumerate(ins))
-        kept = where(mask == PASSED, x, where(mask == KEPT, x * self.factor, 0))
-        return printed(Expression((kept,)), ins, [out], [req], target, self.name)
-
-
-def _fill_mask(run: Run, mask: np.ndarray, seed: int, offset: int, threshold: int) -> None:
-    """Fill the mask with KEPT where a word is at least threshold, else DROPPED; with PASSED for a negative threshold."""
-    flat = mask.reshape(-1)
-    if threshold < 0:
-        flat.fill(PASSED)
-        return
-
-    def piece(i: int) -> None:
-        part = flat[i * _CHUNK:(i + 1) * _CHUNK]
-        part[...] = words(seed, offset + i * _CHUNK, part.size) >= np.uint64(threshold)
-
-    run.parallel(piece, cdiv(flat.size, _CHUNK))
+    def _applied(self, x: Any, mask: Any) -> Any:
+        """x · factor where the mask keeps x, else 0: a body."""
+        return where(mask == PASSED, x, where(mask == KEPT, x * self.factor, 0))
