@@ -46,8 +46,8 @@ def row_kernel(body: Callable[..., Any], views: Sequence[Shape], results: Sequen
     views:    the shape in which each input is viewed; they broadcast to the full shape.
     results:  the same for outputs. One with fewer elements than the full shape is summed over the others.
     kept:     the full shape, with 1 for the axes that the sums inside the body go over.
-    Returns:  kernel(run, inputs, outputs), with random=(seed, offset) if the body draws; an output may be None where its
-              request is NULL.
+    Returns:  kernel(run, inputs, outputs), with random=(seed, offset) if the body draws; it may be given more inputs, and an
+              output may be None where its request is NULL.
     """
     with recording(float64 if outs[0].dtype == np.float64 else float32) as recorder:
         roots = body(*(load(i, s.dtype) for i, s in enumerate(ins)))
@@ -66,9 +66,11 @@ def row_kernel(body: Callable[..., Any], views: Sequence[Shape], results: Sequen
     if axis is not None:
         e = Expression(roots, "row" if by_rows else "elementwise", draws=draws, axis=axis)
         inner = make(e, sources, targets, reqs, name=name)
-        if target == "gpu" or [*views, *results] == [s.shape for s in (*ins, *outs)]:  # a GPU kernel sees addresses alone
-            return inner if draws else Kernel(lambda run, inputs, outputs, random=None: inner.run(run, inputs, outputs), inner.bind)
-        return _viewed(inner, views, results, bool(draws))
+        n, same = len(views), [*views, *results] == [s.shape for s in (*ins, *outs)]
+        if draws or not (same or target == "gpu"):  # a GPU kernel sees addresses alone
+            return _viewed(inner, views, results, bool(draws))
+        return Kernel(lambda run, inputs, outputs, random=None: inner.run(run, inputs[:n], outputs),
+                      lambda inputs, outputs: inner.bind(inputs[:n], outputs))
     folds, rest, sources = _cut(roots, sources, kept, name, make)
     passes = _passes(rest, sources, targets, reqs, name, make)
 

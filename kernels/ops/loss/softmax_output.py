@@ -94,9 +94,7 @@ class SoftmaxOutput(OperatorProperty):
     def forward_kernel(self, ins: Specs, outs: Specs, reqs: Reqs, target: str, train: bool) -> KernelFunction:
         need_float(self.name, ins[0])
         rows = self.rows(ins[0].shape)
-        inner = row_kernel(softmax_of, [rows], [rows], by_row(rows), ins[:1], outs, reqs, target, self.name)
-        return Kernel(lambda run, inputs, outputs: inner(run, inputs[:1], outputs),
-                      lambda inputs, outputs: inner.bind(inputs[:1], outputs))
+        return row_kernel(softmax_of, [rows], [rows], by_row(rows), ins[:1], outs, reqs, target, self.name)
 
     def backward_kernel(self, ins: Specs, outs: Specs, reqs: Reqs, target: str, train: bool) -> KernelFunction:
         rows, label = self.rows(outs[0].shape), ins[1]
