@@ -189,7 +189,9 @@ TABLE = {
                Case([(1, 2, 7)], {"kernel": (3,), "pad": (1,)})],
     "col2im": [Case([(2, 12, 9)], {"output_size": (5, 4), "kernel": (3, 2), "stride": (2, 1), "pad": (1, 0)})],
     "Correlation": [Case([(1, 2, 4, 4)] * 2, {"kernel_size": 3, "max_displacement": 1, "stride2": 2, "pad_size": 1})],
-    "CTCLoss": [Case([(6, 2, 4), Integers((2, 2), 4)], differentiable=(0,))],
+    "CTCLoss": [Case([(6, 2, 4), Integers((2, 2), 4)], differentiable=(0,)),
+                Case([(5, 2, 70), Integers((2, 9), 60), Integers((2,), 6), Integers((2,), 3)], differentiable=(0,), slope=False,
+                     params={"use_data_lengths": True, "use_label_lengths": True, "blank_label": "last"})],
     **{f"_random_pdf_{n}": [] for n in ("uniform", "normal", "gamma", "exponential", "poisson", "negative_binomial",
                                         "generalized_negative_binomial", "dirichlet")},  # of numbers above 0: test_pdf.py
     "_image_to_tensor": [Case([(3, 4, 2)], differentiable=())],

@@ -175,6 +175,7 @@ class Potri(Triangular):
     """(A Aᵀ)⁻¹ for a lower triangular A, or with lower=False (Aᵀ A)⁻¹ for an upper triangular one.
 
     A: [..., n, n], the result of potrf. So this returns the inverse of the argument of potrf.
+    A zero on the diagonal of A is an error on a CPU, and gives infinities or NaN on a GPU.
     """
 
     backward_reads = ("dy", "x", "y")

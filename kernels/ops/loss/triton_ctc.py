@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import numpy as np
 
-from ....integers import cdiv
+from ....integers import cdiv, next_power_of_2
 from ...gpu.launch import launch, wide_float
 from ...gpu.source import tl, triton
-from ...gpu.target import tile_size
+from ...gpu.target import interpreting, tile_size
 from ...kernel import DeviceArray, Run
 from ...op import Req, Reqs
 
@@ -164,7 +164,8 @@ def ctc(run: Run, arrays: list[DeviceArray], steps: DeviceArray | None, counts: 
     sums = run.workspace((rows,), np.dtype(wide.name))
     ahead, onward = run.workspace((held, n, width), np.float64), run.workspace((2, n, width), np.float64)
     total, span = run.workspace((n,), np.float64), run.workspace((2, n), np.int32)
-    br, bc = tile_size(rows, 4 if k > 64 else 16), tile_size(k, 256 if k > 64 else 64)
+    bc = tile_size(k, 128)
+    br = min(next_power_of_2(rows), 256 if interpreting() else 512 // bc)
     launch(_log_sums, (cdiv(rows, br),), x, sums, rows, k, stream=run.stream, WIDE=wide, BR=br, BC=bc)
     block = tile_size(width, 256, 4096)
     launch(_align, (n,), x, label, label if steps is None else steps, label if counts is None else counts, sums, ahead, onward,
@@ -172,6 +173,5 @@ def ctc(run: Run, arrays: list[DeviceArray], steps: DeviceArray | None, counts: 
            num_warps=max(1, min(4, block // 32)), STEPS=steps is not None, COUNTS=counts is not None, BLANK=blank_last,
            LOSS=reqs[0] != Req.NULL, ADD=reqs[0] == Req.ADD, GRADIENT=wants, WIDE=wide, BLOCK=block)
     if wants and k:
-        br, bc = tile_size(rows, 16), tile_size(k, 64)
         launch(_gradient, (cdiv(rows, br), cdiv(k, bc)), x, label, sums, ahead, span, gradient, rows, n, k, m, stream=run.stream,
                BLANK=blank_last, ADD=reqs[1] == Req.ADD, WIDE=wide, BR=br, BC=bc)
