@@ -6,7 +6,8 @@
 JSON lines: seconds per call of each operator and package; then how many times as fast as each peer, by operator; then
 the geometric mean by group. Each call waits for its result. Peers run in turn with ours. Names that end in "step" are a
 forward and a backward. Torch takes part where it has the same function. With --base two processes take turns within each
-operator and size, so that a busy machine slows both alike; the ratio is that of their best rounds.
+operator and size, so that a busy machine slows both alike; the ratios are those of their best turns, by the clock and in
+processor time, which counts the work of all threads and not how they waited for processors.
 """
 
 from __future__ import annotations
@@ -17,6 +18,7 @@ import math
 import os
 import subprocess
 import sys
+import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from types import SimpleNamespace
@@ -361,8 +363,11 @@ def serve(only: str | None) -> None:
                 (once,) = common.rounds_of(call, calls=1, rounds=1, warmup=1, finish=finish)
                 answer = {**names, "calls": max(1, min(most, int(TURN / once))), "once": once}
             else:
-                (seconds,) = common.rounds_of(call, calls=int(order), rounds=1, warmup=1, finish=finish)
-                answer = {"seconds": seconds}
+                call()
+                finish()
+                begun = time.process_time()
+                (seconds,) = common.rounds_of(call, calls=int(order), rounds=1, warmup=0, finish=finish)
+                answer = {"seconds": seconds, "cpu_seconds": (time.process_time() - begun) / int(order)}
         except StopIteration:
             answer = {"end": True}
         except Exception as e:
@@ -395,15 +400,17 @@ def compare(base: str, only: str | None) -> None:
         if wrong:
             common.say({"bench": "ops", **names, "errors": wrong})
             continue
-        turns: dict[str, list[float]] = {name: [] for name in workers}
+        turns: dict[str, list[dict[str, float]]] = {name: [] for name in workers}
         each = max(TURN, *(f["once"] for f in found.values()))
         for _ in range(max(TURNS[0], min(TURNS[1], int(TAKEN / each)))):
             for name in workers:
-                turns[name].append(ask(name, str(found[name]["calls"]))["seconds"])
-        ours, theirs = min(turns["tritium"]), min(turns["base"])
+                turns[name].append(ask(name, str(found[name]["calls"])))
+        ours, theirs = (min(t["seconds"] for t in turns[name]) for name in ("tritium", "base"))
+        ours_cpu, theirs_cpu = (min(t["cpu_seconds"] for t in turns[name]) for name in ("tritium", "base"))
         by_group.setdefault(names["group"], []).append(theirs / ours)
         common.say({"bench": "ops", **names, "best_s": float(f"{ours:.4g}"), "base_best_s": float(f"{theirs:.4g}"),
-                    "times_as_fast_as": "base", "ratio_of_best": float(f"{theirs / ours:.3g}"), "rounds": len(turns["base"])})
+                    "times_as_fast_as": "base", "ratio_of_best": float(f"{theirs / ours:.3g}"),
+                    "ratio_of_cpu": float(f"{theirs_cpu / max(ours_cpu, 1e-9):.3g}"), "rounds": len(turns["base"])})
     for worker in workers.values():
         worker.communicate()
     say_means(by_group, "base")
