@@ -3,17 +3,20 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import partial
 from typing import Any, ClassVar, Literal
 
 import numpy as np
 
 from ....errors import ParameterError, ShapeError
 from ... import op as registry
-from ...cpu.sum_tree import total
-from ...declare.operator_property import Shapes, assign, gpu_module, upcast
+from ...declare.indexed import At, IndexedArray, index_kernel
+from ...declare.operator_property import Shapes
 from ...declare.property_op import register_operator
+from ...ir.expr import Expr
+from ...ir.lang import sum as total
 from ...kernel import KernelFunction
-from ...op import Op, Req, Reqs, Shape, Specs, is_known
+from ...op import Op, Reqs, Shape, Spec, Specs, is_known
 from ...params import Params
 from ..tensor.data_movement import Move, move_kernel
 from ..tensor.split_concat import Variadic
@@ -116,28 +119,20 @@ class UpSampling(Variadic):
             assert gradient is not None
             return gradient.op.kernel(p, ins, outs, reqs, target, train)
         parts = self._split([s.shape for s in outs], ins[0].shape)
-        if target == "gpu":
-            return self._backward_gpu(ins[0].shape, parts, outs, reqs)
+        dy, kernels = Spec(ins[0].shape, ins[0].dtype), []
+        for (begin, _, blocks), dx, req in zip(parts, outs, reqs):
+            body = partial(_block_sum, begin=begin, size=(blocks[1], blocks[3]))
+            kernels.append(index_kernel(body, [dy], [dx], [req], target, self.name))
 
         def kernel(run: Any, inputs: Sequence[Any], outputs: Sequence[Any]) -> None:
-            for (begin, end, blocks), dx, req in zip(parts, outputs, reqs):
-                if req != Req.NULL:
-                    part = upcast(inputs[0][:, begin:end].reshape(*dx.shape[:2], *blocks))
-                    assign(dx, req, total(part, (3, 5)).reshape(dx.shape))
+            for one, dx in zip(kernels, outputs):
+                one(run, inputs, [dx])
 
         return kernel
 
-    @staticmethod
-    def _backward_gpu(y: Shape, parts: Sequence[tuple[int, int, Shape]], outs: Specs, reqs: Reqs) -> KernelFunction:
-        sums = gpu_module("tensor.triton_repeat").total
-        calls = []
-        for i, ((begin, _, blocks), dx, req) in enumerate(zip(parts, outs, reqs)):
-            n, c, h, w = dx.shape
-            if req != Req.NULL:
-                calls.append((i, (n, c * h, w), (blocks[1], blocks[3]), begin * y[2], req == Req.ADD))
 
-        def kernel(run: Any, inputs: Sequence[Any], outputs: Sequence[Any]) -> None:
-            for i, sizes, factors, begin, add in calls:
-                sums(run, sizes, factors, inputs[0], outputs[i], step=y[1] * y[2], begin=begin, add=add)
-
-        return kernel
+def _block_sum(at: At, dy: IndexedArray, *, begin: int, size: tuple[int, int]) -> Expr:
+    """Return the sum of a block of a plane. begin: the first channel; size: of the block."""
+    n, c, h, w = at
+    rows, columns = size
+    return total(rows, lambda i: total(columns, lambda j: dy[n, begin + c, h * rows + i, w * columns + j]))

@@ -9,13 +9,15 @@ from typing import ClassVar
 import numpy as np
 
 from ....errors import ParameterError, ShapeError
-from ...declare.operator_property import KnownShapes, Shapes, gpu_module
+from ...declare.indexed import index_kernel
+from ...declare.operator_property import KnownShapes, Shapes
 from ...declare.property_op import register_operator
 from ...declare.traced import printed
 from ...ir.expr import load
+from ...ir.lang import sum as total
 from ...ir.strided import View, shaped, whole
 from ...kernel import KernelFunction
-from ...op import Expression, Req, Reqs, Shape, Spec, Specs, is_known, merge_shapes
+from ...op import Expression, Reqs, Shape, Spec, Specs, is_known, merge_shapes
 from .data_movement import Move, MoveProperty
 from .reshape import check_axis
 
@@ -396,11 +398,9 @@ class Repeat(Repeated):
         return (*x[:axis], 1, *x[axis:]), (*x[:axis], self.repeats, *x[axis:])
 
     def backward_kernel(self, ins: Specs, outs: Specs, reqs: Reqs, target: str, train: bool) -> KernelFunction:
-        if target != "gpu" or reqs[0] == Req.NULL or self.repeats > 2 * _FEW:
+        if self.repeats > 2 * _FEW:
             return super().backward_kernel(ins, outs, reqs, target, train)
         x, axis = ((outs[0].size,), 0) if self.axis is None else (outs[0].shape, self.axis % len(outs[0].shape))
         outer, n, rest = math.prod(x[:axis]), x[axis], math.prod(x[axis + 1:])
-        sums, add = gpu_module("tensor.triton_repeat").total, reqs[0] == Req.ADD
-        sizes, factors = ((outer, n, rest), (self.repeats, 1)) if rest > 1 else ((1, outer, n), (1, self.repeats))
-        step = sizes[1] * factors[0]
-        return lambda run, inputs, outputs: sums(run, sizes, factors, inputs[0], outputs[0], step=step, begin=0, add=add)
+        return index_kernel(lambda at, dy: total(dy.shape[2], lambda k: dy[at[0], at[1], k, at[2]]), ins, outs, reqs, target,
+                            self.name, views=[(outer, n, self.repeats, rest)], results=[(outer, n, rest)])

@@ -1,12 +1,18 @@
 """UpSampling: against MXNet, repeated by hand, bilinear as a Deconvolution, gradients, requests, errors."""
 
+from functools import partial
+
 import numpy as np
 import pytest
 import tritium as mx
 from support.guard_pages import dies_of, guarded
-from support.layer_helpers import TARGETS, Run, check_golden, check_gradient, check_requests, close, forward, golden_cases
+from support.layer_helpers import TARGETS, check_golden, check_gradient, check_requests, close, forward, golden_cases
 from tritium.errors import ParameterError, ShapeError
 from tritium.kernels import op as ops
+from tritium.kernels.declare.indexed import index_kernel
+from tritium.kernels.kernel import HostRun
+from tritium.kernels.op import Req, Spec
+from tritium.kernels.ops.nn.upsampling import _block_sum
 
 
 @pytest.mark.parametrize("target", TARGETS)
@@ -35,21 +41,21 @@ def test_nearest(how, target, rng):
 @pytest.mark.parametrize("factors", [(2, 2), (1, 4), (3, 3), (2, 1), (1, 32)], ids=str)
 @pytest.mark.parametrize("columns", [5, 48])
 def test_sums_of_blocks_stay_inside_their_arrays(factors, columns):
-    torch = pytest.importorskip("torch")
-    from tritium.kernels.ops.tensor import triton_repeat
-
     kh, kw = factors
-    dy = np.random.default_rng(0).standard_normal((3, 6, columns * kw)).astype("f4")  # rows 2 and on of six are looked at
+    h = 4 // kh
+    dy = np.random.default_rng(0).standard_normal((1, 5, h * kh, columns * kw)).astype("f4")  # channels 2 and on are looked at
+    body = partial(_block_sum, begin=2, size=factors)
+    specs = [Spec(dy.shape, dy.dtype)], [Spec((1, 3, h, columns), dy.dtype)]
+    kernel = index_kernel(body, *specs, [Req.ADD], "gpu", "block_sum")
 
     def total():
-        x, y = guarded(dy), guarded(np.ones((3, 4 // kh, columns), "f4"))
-        triton_repeat.total(Run(), (3, 4 // kh, columns), factors, torch.from_numpy(x), torch.from_numpy(y), step=6, begin=2,
-                            add=True)
+        x, y = guarded(dy), guarded(np.ones((1, 3, h, columns), "f4"))
+        kernel(HostRun(), [x], [y])
         return y
 
     assert dies_of(total) == 0
-    blocks = dy[:, 2:2 + 4 // kh * kh].astype("f8").reshape(3, 4 // kh, kh, columns, kw)
-    close(total(), (1 + blocks.sum((2, 4))).astype("f4"))
+    blocks = dy[:, 2:].astype("f8").reshape(1, 3, h, kh, columns, kw)
+    close(total(), (1 + blocks.sum((3, 5))).astype("f4"))
 
 
 @pytest.mark.parametrize("target", TARGETS)
