@@ -116,7 +116,7 @@ def _all_pairs(lhs: Shape, rhs: Shape, **_: Any) -> Shape:
     return *lhs[:-1], *rhs[:-1]
 
 
-@indexed("_contrib_box_iou", shape=_all_pairs)
+@indexed("_contrib_box_iou", shape=_all_pairs, differentiable=False)
 def box_iou(at: Any, lhs: Any, rhs: Any, *, format: Format = "corner") -> Any:
     """Intersection over union of every pair of boxes.
 
@@ -290,7 +290,7 @@ def _encoded_shapes(samples: Shape, matches: Shape, anchors: Shape, refs: Shape,
     return anchors, anchors
 
 
-@indexed("_contrib_box_encode", shape=_encoded_shapes, outputs=("output0", "output1"))
+@indexed("_contrib_box_encode", shape=_encoded_shapes, outputs=("output0", "output1"), differentiable=False)
 def box_encode(at: Any, samples: Any, matches: Any, anchors: Any, refs: Any, means: Any, stds: Any) -> tuple[Any, Any]:
     """Training targets of each anchor: its reference box, encoded relative to the anchor.
 
@@ -316,7 +316,7 @@ def _decoded_shape(data: Shape, anchors: Shape, *, std0: float, std1: float, std
     return data
 
 
-@indexed("_contrib_box_decode", shape=_decoded_shape)
+@indexed("_contrib_box_decode", shape=_decoded_shape, differentiable=False)
 def box_decode(at: Any, data: Any, anchors: Any, *, std0: float = 1.0, std1: float = 1.0, std2: float = 1.0, std3: float = 1.0,
                clip: float = -1.0, format: Format = "center") -> Any:
     """Decode data [b, n, 4] relative to anchors [1, n, 4] to boxes in corner form: the inverse of box_encode.
