@@ -28,12 +28,15 @@ def philox4x32(c0: np.ndarray, c1: np.ndarray, c2: np.ndarray, c3: np.ndarray, k
 
 
 _CHUNK = 1 << 14  # counters at a time: the working set stays in cache
+_FEW = 32  # numbers up to which Python's integers are faster than arrays
 
 
 def words(seed: int, offset: int, count: int) -> np.ndarray:
     """Numbers offset .. offset + count of seed, as uint32 [count]."""
-    out = np.empty(count, np.uint32)
     seed &= 0xFFFFFFFFFFFFFFFF
+    if count <= _FEW:
+        return _few_words(seed, offset, count)
+    out = np.empty(count, np.uint32)
     done = 0
     while done < count:
         first = (offset + done) // 4
@@ -46,6 +49,19 @@ def words(seed: int, offset: int, count: int) -> np.ndarray:
         out[done:done + block.size] = block
         done += block.size
     return out
+
+
+def _few_words(seed: int, offset: int, count: int) -> np.ndarray:
+    """As words, without arrays."""
+    m0, m1, low, found = int(_M0), int(_M1), 0xFFFFFFFF, []
+    for n in range(offset // 4, cdiv(offset + count, 4)):
+        c0, c1, c2, c3, k0, k1 = n & low, n >> 32 & low, 0, 0, seed & low, seed >> 32
+        for _ in range(10):
+            p0, p1 = c0 * m0, c2 * m1
+            c0, c1, c2, c3 = (p1 >> 32) ^ c1 ^ k0, p1 & low, (p0 >> 32) ^ c3 ^ k1, p0 & low
+            k0, k1 = (k0 + _W0) & low, (k1 + _W1) & low
+        found += c0, c1, c2, c3
+    return np.array(found[offset % 4:][:count], np.uint32)
 
 
 #: How many random bits a uniform number of each dtype holds: as many as are exact below 1.

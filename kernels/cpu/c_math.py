@@ -36,8 +36,10 @@ PREAMBLE = """\
 static inline uint32_t bits(float x) { uint32_t u; memcpy(&u, &x, 4); return u; }
 static inline float real(uint32_t u) { float x; memcpy(&x, &u, 4); return x; }
 
-static inline int32_t cut32(double x) { return x >= -0x1p31 && x < 0x1p31 ? (int32_t)x : INT32_MIN; }
-static inline int64_t cut64(double x) { return x >= -0x1p63 && x < 0x1p63 ? (int64_t)x : INT64_MIN; }
+/* one comparison, and the conversion outside of the choice: so compilers vectorize it */
+static inline int32_t cut32(double x) { return (int32_t)(__builtin_fabs(x) < 0x1p31 ? x : -0x1p31); }
+static inline int32_t cut32f(float x) { return (int32_t)(__builtin_fabsf(x) < 0x1p31f ? x : -0x1p31f); }
+static inline int64_t cut64(double x) { return (int64_t)(__builtin_fabs(x) < 0x1p63 ? x : -0x1p63); }
 static inline uint64_t cutu64(double x)
 {
     return x >= 0x1p63 && x < 0x1p64 ? (uint64_t)(int64_t)(x - 0x1p63) ^ ((uint64_t)1 << 63) : (uint64_t)cut64(x);

@@ -432,5 +432,6 @@ def converted(value: str, have: np.dtype, want: np.dtype) -> str:
     if is_float(have) and not is_float(want):
         if want.name == "uint64":
             return f"cutu64({value})"
-        return f"({_c(want)})cut{32 if want.itemsize < 4 or want.name == 'int32' else 64}({value})"
+        narrow = want.itemsize < 4 or want.name == "int32"
+        return f"({_c(want)})cut{('32f' if have.itemsize == 4 else '32') if narrow else '64'}({value})"
     return f"({_c(want)})({value})"

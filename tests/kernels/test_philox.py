@@ -45,3 +45,11 @@ def test_uniform_never_reaches_one(name):
 def test_uniform_wants_a_floating_dtype():
     with pytest.raises(DTypeError, match=r"random: int32 is not a floating dtype. Use float32"):
         uniform(1, 0, 4, np.dtype("int32"))
+
+
+@pytest.mark.parametrize("seed, offset", [(0, 0), (7, 3), (-1, 2**33 + 5), (2**63 + 9, 2**40 - 2)])
+def test_a_few_numbers_are_the_first_of_many(seed, offset):
+    many = words(seed, offset, 100)
+    for count in (0, 1, 2, 5, 31, 32):
+        few = words(seed, offset, count)
+        assert few.dtype == many.dtype and few.tolist() == many[:count].tolist()

@@ -1,81 +1,144 @@
 """mx.nd.image.random_*: images [h, w, c] flipped at random, or with randomly changed colours.
 
-uint8 results are clipped to 0 … 255. Computed on the host with NumPy; no derivative.
+uint8 results are clipped to 0 … 255. No derivative. The few random numbers of a call are drawn on the host; they become run-time
+scalars of index formulas, which compute the pixels where the image is.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import math
+from collections.abc import Callable, Sequence
+from functools import cache
 from typing import Any, ClassVar
 
 import numpy as np
 from numpy.typing import ArrayLike
 
+from ....dtype import float32, float64
 from ....errors import ParameterError
-from ...declare.host_op import HostOp
-from ...declare.operator_property import RANDOM, RandomNumbers, Shapes
+from ...declare.indexed import IndexedOp
+from ...declare.operator_property import RANDOM, OperatorProperty, RandomNumbers, Shapes
 from ...declare.property_op import register_operator
-from ...op import Specs
+from ...declare.simple_op import Scalar
+from ...ir.lang import maximum, minimum, mod, where
+from ...kernel import KernelFunction
+from ...op import Req, Reqs, Spec, Specs, builtin, compiled_static
 from .image import picture_axes
 
-GRAY = np.array([0.299, 0.587, 0.114], np.float32)
+GRAY = 0.299, 0.587, 0.114
 #: Principal components of the colours of ImageNet, each times its standard deviation. Source: Krizhevsky, Sutskever, Hinton 2012.
 LIGHT = np.array([[55.46 * -0.5675, 4.794 * 0.7192, 1.148 * 0.4009],
                   [55.46 * -0.5808, 4.794 * -0.0045, 1.148 * -0.8140],
                   [55.46 * -0.5836, 4.794 * -0.6948, 1.148 * 0.4203]], np.float32)
 
 
-def brightened(x: np.ndarray, by: float) -> np.ndarray:
-    """Return x · by."""
-    return x * np.float32(by)
+# ---- formulas: an element of the changed image, clipped to 0 … 255 and of dtype `kind` ---------------------------------
+def _changed_image(body: Callable[..., Any]) -> IndexedOp:
+    return IndexedOp(body, name=f"_image{body.__name__}", dtype=lambda data, *_, kind, **p: kind, free=("mean",)[:"contrast" in
+                     body.__name__], shape=lambda data, *_, **p: data, differentiable=False)
 
 
-def contrasted(x: np.ndarray, by: float) -> np.ndarray:
-    """Scale the distance of x [h, w, c] from its mean gray by `by`."""
-    gray = (x[..., :3] @ GRAY if x.shape[-1] > 1 else x).mean(dtype=np.float64)
-    return x * np.float32(by) + np.float32((1 - by) * gray)
+def _settled(value: Any, clip: bool) -> Any:
+    return maximum(minimum(value, 255.0), 0.0).astype("int32") if clip else value  # int32: processors convert to it at once
 
 
-def saturated(x: np.ndarray, by: float) -> np.ndarray:
-    """Scale the distance of each pixel from its own gray by `by`."""
-    return x if x.shape[-1] == 1 else x * np.float32(by) + (x @ GRAY)[..., None] * np.float32(1 - by)
+def _colours(data: Any, at: Any) -> list[Any]:
+    """Return the channels of a pixel as float32."""
+    return [data[(*at[:-1], c)].astype("float32") for c in range(data.sizes[-1])]
 
 
-def hue_turned(x: np.ndarray, by: float) -> np.ndarray:
-    """Rotate the hue by the fraction `by` of the colour circle, at the same lightness and saturation."""
-    if x.shape[-1] == 1:
-        return x
-    v = x / 255
-    high, low = v.max(-1), v.min(-1)
+def _gray_of(colours: Sequence[Any]) -> Any:
+    return colours[0] if len(colours) == 1 else sum(c * share for c, share in zip(colours, GRAY))
+
+
+@_changed_image
+def _brightness(at: Any, data: Any, *, by: Scalar, kind: str, clip: bool) -> Any:
+    """x · by."""
+    return _settled(data[at].astype("float32") * by, clip)
+
+
+def _gray(at: Any, data: Any) -> Any:
+    """The gray of each pixel."""
+    return _gray_of(_colours(data, (*at, 0)))
+
+
+GRAY_IMAGE = IndexedOp(_gray, name="_image_gray", shape=lambda data: data[:-1], dtype=float64, differentiable=False)
+
+
+@_changed_image
+def _contrast(at: Any, data: Any, mean: Any, *, by: Scalar, rest: Scalar, kind: str, clip: bool) -> Any:
+    """x · by + mean · rest. mean: [1], of the grays of all pixels."""
+    return _settled(data[at].astype("float32") * by + (mean[0] * rest).astype("float32"), clip)
+
+
+@_changed_image
+def _saturation(at: Any, data: Any, *, by: Scalar, rest: Scalar, kind: str, clip: bool) -> Any:
+    """x · by + the pixel's own gray · rest."""
+    return _settled(data[at].astype("float32") * by + _gray_of(_colours(data, at)) * rest, clip)
+
+
+@_changed_image
+def _hue(at: Any, data: Any, *, by: Scalar, kind: str, clip: bool) -> Any:
+    """The hue rotated by the fraction `by` of the colour circle, at the same lightness and saturation."""
+    r, g, b = (c / 255 for c in _colours(data, at))
+    high, low = maximum(maximum(r, g), b), minimum(minimum(r, g), b)
     spread, light = high - low, (high + low) / 2
     some = spread > 1e-7
-    safe = np.where(some, spread, 1)
-    saturation = np.where(some, safe / np.where(light < 0.5, high + low, 2 - high - low), 0)
-    r, g, b = np.moveaxis(v, -1, 0)
-    sixth = np.where(high == r, (g - b) / safe, np.where(high == g, 2 + (b - r) / safe, 4 + (r - g) / safe))
-    turned = (sixth / 6 + by) * 6
-    top = np.where(light <= 0.5, light * (1 + saturation), light + saturation - light * saturation)
+    safe = where(some, spread, 1)
+    saturation = where(some, safe / where(light < 0.5, high + low, 2 - high - low), 0)
+    sixth = where(high == r, (g - b) / safe, where(high == g, 2 + (b - r) / safe, 4 + (r - g) / safe))
+    top = where(light <= 0.5, light * (1 + saturation), light + saturation - light * saturation)
     bottom = 2 * light - top
-    made = []
-    for shift in (2, 0, -2):
-        at = np.mod(turned + shift, 6)
-        made.append(np.where(at < 1, bottom + (top - bottom) * at, np.where(at < 3, top, np.where(
-            at < 4, bottom + (top - bottom) * (4 - at), bottom))))
-    return np.where(some[..., None], np.stack(made, -1), light[..., None]) * 255
+    place = mod((sixth / 6 + by) * 6 + (2 - 2 * at[-1]).astype("float32"), 6)
+    turned = where(place < 1, bottom + (top - bottom) * place, where(place < 3, top, where(
+        place < 4, bottom + (top - bottom) * (4 - place), bottom)))
+    return _settled(where(some, turned, light) * 255, clip)
 
 
-def lit(x: np.ndarray, amounts: ArrayLike) -> np.ndarray:
+@_changed_image
+def _light(at: Any, data: Any, *, red: Scalar, green: Scalar, blue: Scalar, kind: str, clip: bool) -> Any:
+    """A number is added to each channel."""
+    return _settled(data[at].astype("float32") + where(at[-1] == 0, red, where(at[-1] == 1, green, blue)), clip)
+
+
+# ---- changes: an IndexedOp, and the values of its scalars ---------------------------------------------------------------
+Change = tuple[IndexedOp, tuple[float, ...]]
+SAME: Change = _brightness, (1.0,)
+
+
+def brightened(by: float, gray: bool) -> Change:
+    """Multiply by `by`."""
+    return _brightness, (by,)
+
+
+def contrasted(by: float, gray: bool) -> Change:
+    """Scale the distance from the image's mean gray by `by`."""
+    return _contrast, (by, 1 - by)
+
+
+def saturated(by: float, gray: bool) -> Change:
+    """Scale the distance of each pixel from its own gray by `by`."""
+    return SAME if gray else (_saturation, (by, 1 - by))
+
+
+def hue_turned(by: float, gray: bool) -> Change:
+    """Rotate the hue by the fraction `by` of the colour circle."""
+    return SAME if gray else (_hue, (by,))
+
+
+def lit(amounts: ArrayLike, gray: bool) -> Change:
     """Add light along the principal components of the colours."""
-    return x if x.shape[-1] == 1 else x + LIGHT @ np.asarray(amounts, np.float32)
+    return SAME if gray else (_light, tuple(map(float, LIGHT @ np.asarray(amounts, np.float32))))
 
 
-class Changed(HostOp):
+class Changed(OperatorProperty):
     """Base class: an image of the same shape and dtype as data."""
 
-    numbers: ClassVar[int] = 1  # random numbers drawn per call; 0: compute is called instead of compute_random
+    numbers: ClassVar[int] = 1  # random numbers drawn per call
     colours: ClassVar[bool] = True
     resources = (RANDOM,)
     gradient_arguments = ()
+    waits: ClassVar[bool] = True  # it draws on the host, so that no CUDA graph can hold it
 
     def num_random(self, outs: Specs) -> int:
         return self.numbers
@@ -88,17 +151,52 @@ class Changed(HostOp):
                 raise ParameterError(f"{self.name}: data {x} must have 1 or 3 channels, last.")
         return [x], [x], []
 
-    def changed(self, x: np.ndarray, draw: np.ndarray) -> np.ndarray:
-        """Change x [..., h, w, c]. draw: `numbers` uniform numbers in [0, 1)."""
+    def changes(self, draw: np.ndarray, gray: bool) -> list[Change]:
+        """Return the changes in their order. draw: `numbers` uniform numbers in [0, 1); gray: the image has one channel."""
         raise NotImplementedError(self.name)
 
-    def compute_random(self, random: RandomNumbers, *arrays: np.ndarray) -> np.ndarray:
-        return self.settled(arrays[0], random.uniform((self.numbers,)))
+    def forward_kernel(self, ins: Specs, outs: Specs, reqs: Reqs, target: str, train: bool) -> KernelFunction:
+        (image,), (out,), (req,) = ins, outs, reqs
+        between, gray, mean = Spec(image.shape, float32), Spec(image.shape[:-1], float64), Spec((1,), float64)
 
-    def settled(self, x: np.ndarray, draw: np.ndarray) -> np.ndarray:
-        """Return `changed`, clipped to the range of x's dtype."""
-        y = self.changed(x.astype(np.float32), draw)
-        return np.clip(y, 0, 255) if x.dtype == np.uint8 else y
+        @cache
+        def kernels(op: IndexedOp, source: Spec, result: Spec, request: Req) -> tuple[Any, ...]:
+            """Return the kernel of one change, after those of the mean gray that it reads, if it does."""
+            params = {d.name: 0.0 for d in op.params if d.kind == "scalar"}
+            params |= {"kind": result.dtype.name, "clip": result is out and out.dtype == np.uint8}
+            if op is not _contrast:
+                return (_kernel(op, params, [source], result, request, target),)
+            return (_kernel(op, params, [source, mean], result, request, target),
+                    _kernel(GRAY_IMAGE, {}, [source], gray, Req.WRITE, target),
+                    _kernel(builtin("mean"), {}, [gray], mean, Req.WRITE, target))
+
+        def one(change: Change, source: Spec, result: Spec, request: Req, run: Any, x: Any, y: Any) -> None:
+            op, scalars = change
+            apply, *averages = kernels(op, source, result, request)
+            arrays = [x]
+            if averages:
+                grays, average = run.workspace(gray.shape, float64), run.workspace((1,), float64)
+                averages[0](run, [x], [grays])
+                averages[1](run, [grays], [average])
+                arrays.append(average)
+            apply(run, arrays, [y], scalars=scalars)
+
+        def kernel(run: Any, inputs: Sequence[Any], outputs: Sequence[Any], random: tuple[int, int] = (0, 0)) -> None:
+            if req == Req.NULL:
+                return
+            x, have = inputs[0], image
+            *first, last = self.changes(RandomNumbers(*random).uniform((self.numbers,)), image.shape[-1] == 1) or [SAME]
+            for change in first:
+                y = run.workspace(image.shape, float32)
+                one(change, have, between, Req.WRITE, run, x, y)
+                x, have = y, between
+            one(last, have, out, req, run, x, outputs[0])
+
+        return kernel
+
+
+def _kernel(op: Any, params: dict[str, Any], ins: Sequence[Spec], out: Spec, req: Req, target: str) -> Any:
+    return compiled_static(op, op.parse(params), tuple(ins), (out,), (req,), target)
 
 
 def _between(low: float, high: float, share: Any) -> float:
@@ -108,7 +206,7 @@ def _between(low: float, high: float, share: Any) -> float:
 class Scaled(Changed):
     """Base class: a change by a factor between min_factor and max_factor."""
 
-    change: ClassVar[Callable[[np.ndarray, float], np.ndarray]]
+    change: ClassVar[Callable[[float, bool], Change]]
 
     min_factor: float
     max_factor: float
@@ -118,8 +216,8 @@ class Scaled(Changed):
             raise ParameterError(f"{self.name}: min_factor={self.min_factor} must be at least 0 and at most max_factor="
                                  f"{self.max_factor}.")
 
-    def changed(self, x: np.ndarray, draw: np.ndarray) -> np.ndarray:
-        return type(self).change(x, _between(self.min_factor, self.max_factor, draw[0]))
+    def changes(self, draw: np.ndarray, gray: bool) -> list[Change]:
+        return [type(self).change(_between(self.min_factor, self.max_factor, draw[0]), gray)]
 
 
 @register_operator("_image_random_brightness")
@@ -172,14 +270,11 @@ class RandomColorJitter(Changed):
             raise ParameterError(f"{self.name}: brightness={self.brightness}, contrast={self.contrast}, saturation="
                                  f"{self.saturation}, hue={self.hue} must be at least 0.")
 
-    def changed(self, x: np.ndarray, draw: np.ndarray) -> np.ndarray:
+    def changes(self, draw: np.ndarray, gray: bool) -> list[Change]:
         steps = ((brightened, self.brightness, 1.0), (contrasted, self.contrast, 1.0), (saturated, self.saturation, 1.0),
                  (hue_turned, self.hue, 0.0))
-        for i in np.argsort(draw[4:], kind="stable"):
-            change, most, about = steps[i]
-            if most > 0:
-                x = change(x, _between(max(about - most, 0.0) if about else -most, about + most, draw[i]))
-        return x
+        return [change(_between(max(about - most, 0.0) if about else -most, about + most, draw[i]), gray)
+                for i in np.argsort(draw[4:], kind="stable") for change, most, about in (steps[i],) if most > 0]
 
 
 @register_operator("_image_adjust_lighting")
@@ -190,16 +285,14 @@ class AdjustLighting(Changed):
 
     alpha: tuple[float, ...]
     resources = ()
+    waits: ClassVar[bool] = False
 
     def validate(self) -> None:
         if len(self.alpha) != 3:
             raise ParameterError(f"{self.name}: alpha={self.alpha} must be three numbers.")
 
-    def compute(self, *arrays: np.ndarray) -> np.ndarray:
-        return self.settled(arrays[0], np.zeros(1))
-
-    def changed(self, x: np.ndarray, draw: np.ndarray) -> np.ndarray:
-        return lit(x, self.alpha)
+    def changes(self, draw: np.ndarray, gray: bool) -> list[Change]:
+        return [lit(self.alpha, gray)]
 
 
 @register_operator("_image_random_lighting")
@@ -210,9 +303,9 @@ class RandomLighting(Changed):
 
     alpha_std: float = 0.05
 
-    def changed(self, x: np.ndarray, draw: np.ndarray) -> np.ndarray:
+    def changes(self, draw: np.ndarray, gray: bool) -> list[Change]:
         radius = np.sqrt(-2 * np.log1p(-draw[:3].astype(np.float64)))
-        return lit(x, self.alpha_std * radius * np.cos(2 * np.pi * draw[3:]))
+        return [lit(self.alpha_std * radius * np.cos(2 * math.pi * draw[3:]), gray)]
 
 
 class RandomFlip(Changed):
@@ -223,8 +316,14 @@ class RandomFlip(Changed):
 
     p: float = 0.5
 
-    def changed(self, x: np.ndarray, draw: np.ndarray) -> np.ndarray:
-        return np.flip(x, self.axis) if draw[0] < self.p else x
+    def forward_kernel(self, ins: Specs, outs: Specs, reqs: Reqs, target: str, train: bool) -> KernelFunction:
+        whole = _kernel(builtin("_copy"), {}, ins, outs[0], reqs[0], target)
+        flipped = _kernel(builtin("reverse"), {"axis": (len(ins[0].shape) + self.axis,)}, ins, outs[0], reqs[0], target)
+
+        def kernel(run: Any, inputs: Sequence[Any], outputs: Sequence[Any], random: tuple[int, int] = (0, 0)) -> None:
+            (flipped if RandomNumbers(*random).uniform((1,))[0] < self.p else whole)(run, inputs, outputs)
+
+        return kernel
 
 
 @register_operator("_image_random_flip_left_right")
