@@ -62,6 +62,7 @@ class IndexedFunction:
     calls:    of NumPy functions that the NumPy program makes for a tile, about.
     steps:    primitives that are computed for an element, on average. work: of these, those of data, plain reads apart.
     from_data:  whether the length of a loop comes from data, so that these numbers are guesses.
+    rows:     of the last axis, each of which is a loop.
     """
 
     name: str
@@ -78,6 +79,7 @@ class IndexedFunction:
     steps: float
     work: float
     from_data: bool
+    rows: int
 
 
 def indexed_function(p: IndexedProgram, ins: Specs, outs: Specs, reqs: Reqs) -> IndexedFunction | str:
@@ -151,7 +153,8 @@ class _Printer:
         name = f"indexed_{hashlib.sha256(text.encode()).hexdigest()[:16]}"
         return IndexedFunction(name, f"void {name}{text}", frozenset(self.uses), tuple(self.used), tuple(targets),
                                tuple(value for _, value in self.sizes.values()), len(self.p.scalars), math.prod(self.dims),
-                               *self._span(), self.calls, self.steps, self.work, self.from_data)
+                               *self._span(), self.calls, self.steps, self.work, self.from_data,
+                               math.prod(self.dims[:self.last]))
 
     # ---- what a printer of puts does otherwise ----
     def _results(self) -> Sequence[Expr]:

@@ -24,6 +24,7 @@ from .indexed_printer import indexed_kernel as numpy_kernel
 SAVED = 20_000
 CALL = 600  # nanoseconds that each call of a NumPy function takes, of any size
 ELEMENT = 0.5  # nanoseconds that one element of one step takes NumPy longer than C; plain reads and copies take as long
+ROW = 15  # nanoseconds that C takes to begin a row
 STEP = 0.5  # nanoseconds of one element of one step in C
 SHORT = 20_000  # nanoseconds a function may run while other Python threads wait
 TOO_SMALL = "it is too small to be worth compiling"
@@ -51,7 +52,7 @@ def select_function(p: IndexedProgram, ins: Specs, outs: Specs, reqs: Reqs) -> I
     f = indexed_function(p, ins, outs, reqs)
     if isinstance(f, str):
         return f
-    if mode == "auto" and CALL * f.calls + ELEMENT * f.work * f.size < SAVED:
+    if mode == "auto" and CALL * f.calls + ELEMENT * f.work * f.size - ROW * f.rows < SAVED:
         return TOO_SMALL
     return f if c_compile.available() else "no C compiler is available"
 

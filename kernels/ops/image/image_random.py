@@ -23,6 +23,7 @@ from ...declare.simple_op import Scalar
 from ...ir.lang import maximum, minimum, mod, where
 from ...kernel import KernelFunction
 from ...op import Req, Reqs, Spec, Specs, builtin, compiled_static
+from ..vision.boxes import one_of
 from .image import picture_axes
 
 GRAY = 0.299, 0.587, 0.114
@@ -39,7 +40,7 @@ def _changed_image(body: Callable[..., Any]) -> IndexedOp:
 
 
 def _settled(value: Any, clip: bool) -> Any:
-    return maximum(minimum(value, 255.0), 0.0).astype("int32") if clip else value  # int32: processors convert to it at once
+    return maximum(minimum(value, 255.0), 0.0) if clip else value
 
 
 def _colours(data: Any, at: Any) -> list[Any]:
@@ -48,7 +49,10 @@ def _colours(data: Any, at: Any) -> list[Any]:
 
 
 def _gray_of(colours: Sequence[Any]) -> Any:
-    return colours[0] if len(colours) == 1 else sum(c * share for c, share in zip(colours, GRAY))
+    if len(colours) == 1:
+        return colours[0]
+    red, green, blue = (c * share for c, share in zip(colours, GRAY))
+    return red + green + blue
 
 
 @_changed_image
@@ -74,7 +78,9 @@ def _contrast(at: Any, data: Any, mean: Any, *, by: Scalar, rest: Scalar, kind: 
 @_changed_image
 def _saturation(at: Any, data: Any, *, by: Scalar, rest: Scalar, kind: str, clip: bool) -> Any:
     """x · by + the pixel's own gray · rest."""
-    return _settled(data[at].astype("float32") * by + _gray_of(_colours(data, at)) * rest, clip)
+    colours = _colours(data, at)
+    gray = _gray_of(colours) * rest
+    return one_of(at[-1], [_settled(c * by + gray, clip) for c in colours])
 
 
 @_changed_image
@@ -89,16 +95,19 @@ def _hue(at: Any, data: Any, *, by: Scalar, kind: str, clip: bool) -> Any:
     sixth = where(high == r, (g - b) / safe, where(high == g, 2 + (b - r) / safe, 4 + (r - g) / safe))
     top = where(light <= 0.5, light * (1 + saturation), light + saturation - light * saturation)
     bottom = 2 * light - top
-    place = mod((sixth / 6 + by) * 6 + (2 - 2 * at[-1]).astype("float32"), 6)
-    turned = where(place < 1, bottom + (top - bottom) * place, where(place < 3, top, where(
-        place < 4, bottom + (top - bottom) * (4 - place), bottom)))
-    return _settled(where(some, turned, light) * 255, clip)
+    made = []
+    for shift in (2, 0, -2):
+        place = mod((sixth / 6 + by) * 6 + shift, 6)
+        turned = where(place < 1, bottom + (top - bottom) * place, where(place < 3, top, where(
+            place < 4, bottom + (top - bottom) * (4 - place), bottom)))
+        made.append(_settled(where(some, turned, light) * 255, clip))
+    return one_of(at[-1], made)
 
 
 @_changed_image
 def _light(at: Any, data: Any, *, red: Scalar, green: Scalar, blue: Scalar, kind: str, clip: bool) -> Any:
     """A number is added to each channel."""
-    return _settled(data[at].astype("float32") + where(at[-1] == 0, red, where(at[-1] == 1, green, blue)), clip)
+    return one_of(at[-1], [_settled(c + more, clip) for c, more in zip(_colours(data, at), (red, green, blue))])
 
 
 # ---- changes: an IndexedOp, and the values of its scalars ---------------------------------------------------------------
