@@ -770,7 +770,7 @@ def Pooling_v1(
 
     Unlike in Pooling, padding counts as zeros, in maxima too; a mean always divides by the size of the kernel; of equal
         maxima
-    each gets the derivative. Returns: [n, c, *windows]. Computed on the host.
+    each gets the derivative. Returns: [n, c, *windows].
 
     Arrays: data.
     kernel: shape (a tuple of ints, or one), default ().
@@ -2544,6 +2544,7 @@ def linalg_potri(
     """(A Aᵀ)⁻¹ for a lower triangular A, or with lower=False (Aᵀ A)⁻¹ for an upper triangular one.
 
     A: [..., n, n], the result of potrf. So this returns the inverse of the argument of potrf.
+    A zero on the diagonal of A is an error on a CPU, and gives infinities or NaN on a GPU.
 
     Arrays: A.
     lower: bool, default True.
