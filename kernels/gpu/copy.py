@@ -39,10 +39,10 @@ def fill(run: Run, array: DeviceArray, value: float | np.generic, part: Strided 
         fill(run, one, value)
         plan(Strided(0, part.shape, (0,) * len(part.shape)), part, False)(run, one, array)
         return
-    n = math.prod(part.shape)
+    n, unit = math.prod(part.shape), math.gcd(part.offset, 16)
     block = block_for(n, 2048)
-    launch(fill_block, (cdiv(n, block),), array, part.offset, n, bits, stream=run.stream, INTEGER=_INTEGERS[dtype.itemsize],
-           BLOCK=block)
+    launch(fill_block, (cdiv(n, block),), array, part.offset // unit, n, bits, stream=run.stream, UNIT=unit,
+           INTEGER=_INTEGERS[dtype.itemsize], BLOCK=block)
 
 
 def plan(src: Strided, dst: Strided, add: bool = False, *, by_tiles: bool | None = None) -> PlannedCopy:

@@ -105,9 +105,10 @@ def copy_strided(src, dst, src_base: tl.int64, dst_base: tl.int64, n: tl.int64,
 
 
 @triton.jit
-def fill_block(dst, begin: tl.int64, n: tl.int64, bits: tl.int64, INTEGER: tl.constexpr, BLOCK: tl.constexpr):
-    # n elements from element begin on become the one whose bits are those of an integer of their size
-    dst += begin
+def fill_block(dst, begin: tl.int64, n: tl.int64, bits: tl.int64, UNIT: tl.constexpr, INTEGER: tl.constexpr,
+               BLOCK: tl.constexpr):
+    # n elements from element begin · UNIT on become the one whose bits are those of an integer of their size
+    dst += begin * UNIT
     base = tl.program_id(0).to(tl.int64) * BLOCK
     i = base + tl.arange(0, BLOCK)
     element = (tl.zeros((BLOCK,), tl.int64) + bits).to(INTEGER)

@@ -79,7 +79,7 @@ def main(one_in, *dtypes):
         for name, shapes, params in CASES:
             for dtype in dtypes if shapes else ["float32"]:
                 visit(name, shapes, params, dtype)
-    assert props.gpu_module.cache_info().currsize == 10, props.gpu_module.cache_info()
+    assert props.gpu_module.cache_info().currsize == 8, props.gpu_module.cache_info()
     modules = {k.source: ".".join(module.__name__.split(".")[3:]) for module in list(sys.modules.values())
                if module.__name__.startswith("tritium.kernels.ops.") and ".triton_" in module.__name__
                for k in vars(module).values() if isinstance(k, KernelSource) and k.fn.__module__ == module.__name__}

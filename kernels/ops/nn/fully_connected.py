@@ -12,6 +12,7 @@ from ....dtype import is_half
 from ....errors import ParameterError, ShapeError
 from ...declare.operator_property import Shapes, assign, gpu_module, upcast
 from ...declare.property_op import register_operator
+from ...gpu.sums import sum_into
 from ...kernel import BoundKernel, Kernel, KernelFunction
 from ...op import Product, Req, Reqs, Shape, Spec, Specs, merge_shapes
 from ..linalg.gemm import Products, gemm, in_turn, matrix, product, sum_rows, together, view
@@ -126,7 +127,7 @@ class FullyConnected(Products):
         if target == "gpu":
             steps: list[Any] = [product(*p, target) for p in products]
             if bias:
-                sum_into, add = gpu_module("tensor.triton_reduce").sum_into, reqs[2] == Req.ADD
+                add = reqs[2] == Req.ADD
                 steps.insert(0, lambda run, arrays: sum_into(run, arrays[0], (n, h), (1, h), arrays[5], add=add))
             compute = in_turn(steps)
             return lambda run, inputs, outputs: compute(run, [*inputs, *outputs])

@@ -17,10 +17,10 @@ from ...gpu.copy import turn
 from ...gpu.epilogue import Epilogue, epilogue, with_epilogue
 from ...gpu.launch import launch
 from ...gpu.source import tl, triton
+from ...gpu.sums import sum_into
 from ...gpu.target import interpreting, tile_size
 from ...kernel import DeviceArray, Run
 from ...op import Req, Reqs
-from ..tensor.triton_reduce import sum_into
 from . import triton_conv_nhwc as inside
 from .convolution_cpu import ConvolutionGeometry
 

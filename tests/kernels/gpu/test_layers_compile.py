@@ -31,7 +31,7 @@ def test_every_layer_compiles(dtype, one_in):
     # triton_x.py files of other operators hold no kernels launched here; those imported must have launched all of theirs
     seen = {(r["module"], r["kernel"]) for r in rows}
     written = {m for m, _ in seen} - {""}  # the others are printed from bodies
-    assert len(written) >= 10
+    assert len(written) >= 8
     for module in written:
         declared = set(re.findall(r"@triton\.jit\ndef (_\w+)", (OPS / f"{module.replace('.', '/')}.py").read_text())) - HELPERS
         assert declared <= {k for m, k in seen if m == module}, module  # public names are templates: test_codegen_gates.py

@@ -215,7 +215,7 @@ def test_every_kernel_is_wide_or_states_the_reason():
     seen = {job.source for _, job, _ in wide_jobs(WIDE, "bfloat16", 90)}
     modules = [importlib.import_module(f"tritium.kernels.ops.{path.parent.name}.{path.stem}")
                for path in Path(ops.__path__[0]).rglob("triton_*.py")] + [triton_copy]
-    assert len(modules) >= 24
+    assert len(modules) >= 20
     kernels = {f"{m.__name__}.{n}": k for m in modules for n, k in vars(m).items()
                if isinstance(k, KernelSource) and k.fn.__module__ == m.__name__}
     called = {n for k in kernels.values() for n in k.fn.__code__.co_names}  # compiled with those that call them
