@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 
 from ..ir.expr import topological
-from ..ir.indexed import FOLD, IndexedProgram
+from ..ir.indexed import FOLD, INDEX, IndexedProgram
 from ..kernel import BoundKernel, Kernel, KernelFunction
 from ..op import Reqs, Spec, Specs
 from . import c_compile
@@ -27,6 +27,7 @@ ELEMENT = 0.5  # nanoseconds that one element of one step takes NumPy longer tha
 ROW = 15  # nanoseconds that C takes to begin a row
 STEP = 0.5  # nanoseconds of one element of one step in C
 SHORT = 20_000  # nanoseconds a function may run while other Python threads wait
+LEAST = 512  # elements of a row that are worth a piece of their own
 TOO_SMALL = "it is too small to be worth compiling"
 PUT_ELEMENT = 5.0  # nanoseconds that NumPy takes longer to put one element where it belongs
 PIECE = 50_000  # nanoseconds of a piece; pieces are cut by size alone
@@ -64,7 +65,9 @@ def c_scatter(p: IndexedProgram, ins: Specs, out: Spec, combine: str) -> KernelF
     f = "" if mode == "numpy" else scatter_function(p, ins, out, combine)
     if isinstance(f, str) or not f.size:
         return None
-    saved = CALL * f.calls + (ELEMENT * f.work + PUT_ELEMENT) * f.size
+    last = p.roots[0].args[-1]
+    by_rows = combine == "put" and last.op == INDEX and last.value == len(p.shape) - 1 and p.shape[-1] > 1  # NumPy copies them
+    saved = CALL * f.calls + (ELEMENT * f.work + (0 if by_rows else PUT_ELEMENT)) * f.size
     if (mode == "auto" and saved < SAVED) or not c_compile.available():
         return None
     found = c_compile.function(f)
@@ -76,9 +79,12 @@ def _c_kernel(f: IndexedFunction, code: c_compile.Loaded, shape: tuple[int, ...]
     sizes = (ctypes.c_int64 * max(1, len(f.sizes)))(*f.sizes)
     at_sizes, addresses = ctypes.addressof(sizes), ctypes.c_void_p * (len(f.inputs) + len(f.targets) + 2)
     span, nanoseconds = f.span, STEP * max(1.0, f.steps) * f.size
-    row = shape[-1] if shape and span == f.size else 1
+    row = shape[-1] if shape else 1
     piece = span if f.whole else max(1, int(PIECE * span / nanoseconds))
-    piece = piece if piece < row else piece // row * row
+    if span == f.size:
+        piece = piece if piece < row else piece // row * row
+    if span == row != f.size:  # parts of the last axis, each across all others
+        piece = max(piece, LEAST)
     pieces = range(0, span, piece)
     call = code.short if nanoseconds <= SHORT and not f.from_data else code.free
 
