@@ -14,7 +14,7 @@ from support.torch_stand_in import World
 from tritium.context import GPU_MODE, cpu, gpu
 from tritium.engine import NaiveEngine, ThreadedEngine
 from tritium.engine.gpu import cuda
-from tritium.engine.memory import resource, storage
+from tritium.engine.memory import storage
 from tritium.kernels.gpu import launch
 
 pytestmark = pytest.mark.skipif(GPU_MODE != "interpret", reason="replaces the interpreted GPU")
@@ -32,7 +32,6 @@ def devices(monkeypatch):
     """Make two stand-in GPUs, with a function of a stream that says whether it lags."""
     monkeypatch.setattr(cuda, "GPU_MODE", "cuda")
     monkeypatch.setattr(storage, "_pools", {})
-    monkeypatch.setattr(resource, "_slots", {})
     before = mx.engine.current()
 
     def stop():
@@ -75,9 +74,9 @@ def slow_device(device):
 WORST = {"all": all_slow, **{k: slow_kind(k) for k in KINDS[:3]}, "gpu(0)": slow_device(0), "gpu(1)": slow_device(1)}
 
 
-def run_on(place, lane, body, reads, writes, more=()):
+def run_on(place, lane, body, reads, writes):
     """body(run) as an engine function."""
-    mx.engine.current().push_sync(body, place, [a.chunk.var for a in reads], [*(a.chunk.var for a in writes), *more], prop=lane)
+    mx.engine.current().push_sync(body, place, [a.chunk.var for a in reads], [a.chunk.var for a in writes], prop=lane)
 
 
 def add(run, a, b, c, lane_scratch=None):
@@ -103,7 +102,7 @@ def program(r, steps):
     for _ in range(steps):
         i = r.randrange(len(known))
         a, v = known[i]
-        what = r.choice(["new", "copy", "copy", "there", "read", "fill", "assign", "part", "pick", "sum", "sum", "scratch",
+        what = r.choice(["new", "copy", "copy", "there", "read", "fill", "assign", "part", "pick", "sum", "sum", "space",
                          "space", "drop"])
         same = [(b, w) for b, w in known if b.context == a.context]
         if what == "new":
@@ -129,16 +128,11 @@ def program(r, steps):
                 v[10:N // 2] = w[20:N // 2 + 10]
         elif what == "pick":
             known.append((a[::-1], v[::-1].copy()))
-        elif what in ("sum", "scratch", "space") and a.context != cpu(0):
+        elif what in ("sum", "space") and a.context != cpu(0):
             (b, w), (c, u) = r.choice(same), r.choice(same)
             out, lane = mx.nd.empty((N,), ctx=a.context), r.choice(LANES)
             reads = list({id(x): x for x in (b, c)}.values())
-            if what == "scratch":
-                space = resource.get_workspace((N + r.choice([0, 0, 64]),), np.float32, a.context)
-                part = space.array[:N]
-                run_on(a.context, lane, lambda run, b=b, c=c, out=out, part=part: add(run, b, c, out, part), reads, [out],
-                       [space.var])
-            elif what == "space":
+            if what == "space":
                 run_on(a.context, lane, lambda run, b=b, c=c, out=out: add(run, b, c, out, run.workspace((N,), np.float32)),
                        reads, [out])
             else:
@@ -149,7 +143,7 @@ def program(r, steps):
         del a, v
         while len(known) > 12:
             del known[r.randrange(len(known))]
-        b = c = out = space = part = same = reads = None
+        b = c = out = same = reads = None
     for a, v in known:
         np.testing.assert_array_equal(a.asnumpy(), v)
 
@@ -207,18 +201,13 @@ def test_scratch_on_another_stream_is_not_overwritten(devices, lane):
     """Fault 2: memory taken for a function on another stream than compute's, while a kernel still has it in hand."""
     devices(slow_kind("compute"))
     b = mx.nd.array(np.arange(N), ctx=gpu(0))
-    for get in ("space", "scratch"):
-        ran = busy(gpu(0))
-        gc.collect()
-        out = mx.nd.empty((N,), ctx=gpu(0))
-        if get == "scratch":
-            space = resource.get_workspace((N,), np.float32, gpu(0))
-            run_on(gpu(0), lane, lambda run, s=space.array, out=out: add(run, b, b, out, s), [b], [out], [space.var])
-        else:
-            run_on(gpu(0), lane, lambda run, out=out: add(run, b, b, out, run.workspace((N,), np.float32)), [b], [out])
-        out.wait_to_read()
-        cuda.stream(0).record_event().synchronize()
-        assert ran and (out.asnumpy() == 2 * np.arange(N)).all(), get
+    ran = busy(gpu(0))
+    gc.collect()
+    out = mx.nd.empty((N,), ctx=gpu(0))
+    run_on(gpu(0), lane, lambda run: add(run, b, b, out, run.workspace((N,), np.float32)), [b], [out])
+    out.wait_to_read()
+    cuda.stream(0).record_event().synchronize()
+    assert ran and (out.asnumpy() == 2 * np.arange(N)).all()
 
 
 @pytest.mark.parametrize("lane", ["copy", "priority"])
