@@ -196,6 +196,24 @@ def test_softmax_of_rows(shape, longest, monkeypatch):
     assert_close(got, numpy_softmax(a.astype("float64")).astype(F32))
 
 
+@pytest.mark.parametrize("shape", [(2, 5, 3), (1, 129, 16), (3, 40, 1), (40, 7, 9)], ids=str)
+@pytest.mark.parametrize("longest", [16384, 32])
+def test_softmax_of_rows_beside_each_other(shape, longest, monkeypatch):
+    monkeypatch.setattr(gpu_row, "LONGEST_BLOCK", longest)
+    a, w = normal(*shape) * 5, normal(shape[1], 1, seed=1)
+    x, v = loads(2)
+    got = run(Expression((softmax(x) * v + L.row_index(),), kind="row", axis=-2), [a, w], [np.zeros(shape, F32)])
+    want = np.moveaxis(numpy_softmax(np.moveaxis(a, 1, -1).astype("float64")), -1, 1) * w
+    assert_close(got, (want + np.arange(shape[1])[:, None]).astype(F32))
+
+
+@pytest.mark.parametrize("rows, wide", [(40_000, False), (60_000, True)])
+def test_many_rows_beside_each_other_have_offsets_of_64_bits(rows, wide):
+    spec = Spec((1, 40_000, rows), F32)
+    source = triton_source(Expression((softmax(load(0, F32)),), kind="row", axis=-2), [spec], [spec], [Req.WRITE])
+    assert ("outer: tl.int64" in source) == wide == ("tl.program_id(0).to(tl.int64)" in source)
+
+
 def layer_norm(x, gamma, beta, n):
     centred = x - L.row_sum(x) / n
     scale = L.rsqrt(L.row_sum(centred * centred) / n + 1e-5)
