@@ -78,6 +78,8 @@ class _Part:
         element = cast(element, wide)
         self._same = np.array([[element.value]], wide) if element.op == CONST and not whole else None  # one number everywhere
         self._input = element.value[0] if _is_input(element, p.shape) else None  # the elements are those of an input
+        static = math.prod(p.shape) <= STATIC and not any(x.op in (GATHER, PARAM) for x in topological((row, element)))
+        ins = [] if static else ins  # what depends on nothing is computed now
         self._kernels: list[tuple[KernelFunction, slice]] = []
         alone = self._same is not None or self._input is not None
         if whole or alone:
@@ -88,7 +90,7 @@ class _Part:
             self._add(0, [row, element], p.shape, [INT64, wide], p, ins, name)
         self.masked = mask is not TRUE
         self._known: tuple[np.ndarray, np.ndarray] | None = None
-        if math.prod(p.shape) <= STATIC and not any(x.op in (GATHER, PARAM) for x in topological((row, element))):
+        if static:
             self._known = self.computed(None, (), ())
 
     def _add(self, first: int, roots: Sequence[Expr], shape: Shape, dtypes: Sequence[np.dtype], p: IndexedProgram, ins: Specs,
