@@ -287,6 +287,7 @@ class GradientOp(TracedOp):
 def derived_gradient(op: TracedOp, p: Params) -> Gradient | None:
     """Gradient of op worked out from its expression: needs the fewest arrays that will do; None if nothing depends."""
     n, m = len(op.arguments(p)), op.visible_outputs(p)
+    first = n + len(op.auxiliaries(p))  # the number of the first load that is no input
     folds = op.folds and op.combine != "add"
     if op.folds and op.combine not in ("add", "maximum", "minimum"):
         what = "a product of all elements" if op.combine == "mul" else "a fold by a function of its own"
@@ -294,55 +295,59 @@ def derived_gradient(op: TracedOp, p: Params) -> Gradient | None:
                             f"differentiable=False.")
 
     def work(q: Params, dtypes: Sequence[np.dtype], by_output: bool) -> list[Expr | None]:
-        """Derivatives by all inputs, over loads numbered: inputs 0..n-1, dy n..n+m-1, y n+m..n+2m-1, draws n+2m..
+        """Derivatives by all inputs, over loads numbered: inputs and states, then dy, y and draws from `first` on.
 
         by_output: y may be read in place of inputs.
         """
         e, drawn = op._traced(q, dtypes)
         out_dtypes = op.result_dtypes(q, dtypes)
-        dys = [load(n + i, d) for i, d in enumerate(out_dtypes)]
+        dys = [load(first + i, d) for i, d in enumerate(out_dtypes)]
         ins = [node(LOAD, (), i, d) for i, d in enumerate(dtypes)]
         whole = [r if r.dtype is not None else resolve_weak_dtype(r, d) for r, d in zip(e.outputs[:m], out_dtypes)]
         if folds:  # of the elements that attain the maximum, each gets the whole derivative
-            ys = [load(n + m + i, d) for i, d in enumerate(out_dtypes)]
+            ys = [load(first + m + i, d) for i, d in enumerate(out_dtypes)]
             dys = [where(cast(cast(t, d), y.dtype or d) == y, dy, 0) for t, d, y, dy in zip(whole, out_dtypes, ys, dys)]
         dx = derive(whole, [cast(d, t.dtype) if t.dtype is not None else d for d, t in zip(dys, whole)], ins[:n])
         some = [d for d in dx if d is not None]
         if by_output and some:
-            some = in_terms_of_output(some, whole[0], load(n + m, out_dtypes[0]), ins)
-        some = substitute(some, {id(d): _read_draw(n + 2 * m + k, d) for k, d in enumerate(drawn)})
+            some = in_terms_of_output(some, whole[0], load(first + m, out_dtypes[0]), ins)
+        some = substitute(some, {id(d): _read_draw(first + 2 * m + k, d) for k, d in enumerate(drawn)})
         rest = iter(some)
         return [next(rest) if d is not None else None for d in dx]
 
     # a body may cast, so that what it comes to, and what of it is read, depends on the dtype
     def probes(by_output: bool) -> list[list[Expr | None]]:
-        return [work(p, [d] * (n + len(op.auxiliaries(p))), by_output) for d in (float32, float64)]
+        return [work(p, [d] * first, by_output) for d in (float32, float64)]
 
     def read(probe: Sequence[Expr | None]) -> list[int]:
         return loads(d for d in probe if d is not None)
 
     by_output = m == 1 and not op.folds
     found = probes(by_output)
-    if by_output and len({n + m in read(probe) for probe in found}) > 1:
+    if by_output and len({first + m in read(probe) for probe in found}) > 1:
         by_output = False
         found = probes(by_output)
     gives = tuple(i for i in range(n) if any(probe[i] is not None for probe in found))
     if not gives:
         return None
     used = sorted({i for probe in found for i in read(probe)})
-    kept = tuple(u - n - 2 * m for u in used if u >= n + 2 * m)
-    needs = tuple(("x", u) if u < n else ("dy", u - n) if u < n + m else ("y", u - n - m) if u < n + 2 * m else
-                  ("y", m + kept.index(u - n - 2 * m)) for u in used)
+    changed = [name for u, name in zip(range(n, first), op.auxiliaries(p)) if u in used]
+    if changed:
+        raise OperatorError(f"{op.name}: its derivative reads the state {changed[0]}, which forward has changed by then. Declare "
+                            f"it with @{op.name}.gradient.")
+    kept = tuple(u - first - 2 * m for u in used if u >= first + 2 * m)
+    needs = tuple(("x", u) if u < first else ("dy", u - first) if u < first + m else ("y", u - first - m) if u < first + 2 * m
+                  else ("y", m + kept.index(u - first - 2 * m)) for u in used)
     if not any(kind == "dy" for kind, _ in needs):  # a derivative that is a constant still flows from dy's shape
         needs = (("dy", 0), *needs)
-        used = [n, *used]
+        used = [first, *used]
     position = {u: i for i, u in enumerate(used)}
 
     def make(q: Params, inputs: Sequence[Expr]) -> tuple[Expr, ...]:
         raw = [_raw(x) for x in inputs]
         dtype_of = {u: raw[i].dtype for u, i in position.items()}
         d0 = next(d for d in dtype_of.values() if d is not None)
-        dtypes = [dtype_of.get(i) or d0 for i in range(n + len(op.auxiliaries(q)))]
+        dtypes = [dtype_of.get(i) or d0 for i in range(first)]
         made = work(q, dtypes, by_output)
         found = [const(0) if d is None else d for d in (made[i] for i in gives)]
         return tuple(substitute(found, {id(x): raw[position[x.value]] for x in topological(found) if x.op == LOAD}))

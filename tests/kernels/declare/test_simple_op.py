@@ -334,3 +334,18 @@ def test_errors_of_rows_along_an_axis():
         softmax_along(mx.nd.ones((2, 3)), axis=3)
     with pytest.raises(OperatorError, match=r"_test_bad: rows='axes' is not the name of an integer parameter"):
         mx.simple_op(lambda x, *, axis=1: row_sum(x), name="_test_bad", rows="axes", replace=True)
+
+
+def test_derivatives_beside_states(ctx, rng):
+    op = mx.simple_op(lambda x, count: (x * x + count, count + 1), name="_test_counted", states=("count",), replace=True)
+    x, count = mx.nd.array(rng.normal(size=4), ctx), mx.nd.zeros((4,), ctx)
+    x.attach_grad()
+    with mx.autograd.record():
+        y = op(x, count)
+    y.backward(mx.nd.array([1, 2, 3, 4], ctx))
+    assert_close(x.grad, 2 * x.asnumpy() * [1, 2, 3, 4])
+    assert count.asnumpy().tolist() == [1] * 4
+    op = mx.simple_op(lambda x, scale: (x * scale, scale + 1), name="_test_bad", states=("scale",), replace=True)
+    with pytest.raises(OperatorError, match=r"_test_bad: its derivative reads the state scale, which forward has changed"):
+        with mx.autograd.record():
+            op(x, count).backward()
