@@ -87,17 +87,18 @@ _DOMAIN = {"erfinv": (-0.8, 0.8),
 
 
 def check_op(op: Op, params: Mapping[str, object] | None = None, say: Callable[[str], object] = print,
-             shapes: Sequence[Sequence[int]] | None = None) -> None:
+             shapes: Sequence[Sequence[int]] | None = None, inputs: Sequence[np.ndarray] | None = None) -> None:
     """Check values for all shapes and dtypes, requests, in place, gradient, CPU against GPU. Print one line per item.
 
     shapes:  of the inputs; None: each of SHAPES that the operator takes.
+    inputs:  the inputs themselves; floats whose dtype is not free are converted to each dtype.
     Raises:  AssertionError for the first item that fails, with the values. OperatorError if the operator takes none of SHAPES.
     """
     p = op.parse(params or {})
     rng = np.random.default_rng(0)
     n = len(op.arguments(p)) + len(op.auxiliaries(p))
-    taken = [tuple(tuple(s) for s in shapes or ())]
-    if shapes is None and n:
+    taken = [tuple(tuple(s) for s in shapes or ())] if inputs is None else [tuple(a.shape for a in inputs)]
+    if shapes is None and inputs is None and n:
         taken = [t for s in SHAPES if (t := _all_shapes(op, p, s, n))]
     if not taken or any(len(t) != n for t in taken):
         raise OperatorError(f"{op.name}: takes none of the shapes {', '.join(map(str, SHAPES))}. Give those of its {n} inputs: "
@@ -105,6 +106,10 @@ def check_op(op: Op, params: Mapping[str, object] | None = None, say: Callable[[
     small = next((t for t in taken if max(t, default=()) == (3, 5)), taken[-1])
 
     def arrays(sizes: Sequence[tuple[int, ...]], dtype: str) -> list[np.ndarray]:
+        if inputs is not None:
+            free = getattr(op, "free", ())
+            return [a.astype(DTYPES[dtype]) if a.dtype.kind == "f" and name not in free else a
+                    for name, a in zip(op.arguments(p), inputs)]
         return [domain(op, s, DTYPES[dtype], rng) for s in sizes]
 
     draws = draws_numbers(op, p, arrays(small, "float32"))

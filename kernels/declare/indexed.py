@@ -61,6 +61,9 @@ Without any, the derivative by all inputs that are not `free` is derived: what e
 the places from which it was computed. On the CPU the order of the additions is fixed; on a GPU they are atomic, in any order.
 The loops may be lang.sum, max and min (of equal extremes the first counts). It keeps dy and all inputs.
 
+`op.check(x, index, scale=2.0)` runs the standard checks with these NumPy arrays: values by dtype, requests, the gradient, and the
+GPU against the CPU. `op.cpu_source(shapes…)` and `op.triton_source(shapes…)` show the generated code.
+
 **Layers.** An OperatorProperty with rules of its own (dtypes, shapes in both directions, checks of parameters) computes by an
 index formula with `index_kernel`, forward and backward:
 
@@ -102,6 +105,7 @@ from ..ir.indexed_gradient import derived_puts, is_distinct
 from ..kernel import NOTHING, Kernel
 from ..op import Dtypes, Gradient, Need, Op, Req, Reqs, Shape, Shapes, Spec, Specs, is_known, merge_shapes
 from ..params import Param, Params
+from .check_op import check_op
 from .simple_op import array_names, signature
 
 
@@ -498,6 +502,11 @@ class IndexedOp(_Formulas):
         gives = tuple(sorted(self._gradient_bodies))
         needs = tuple(dict.fromkeys(self._need(a) for i in gives for a in array_names(self._gradient_bodies[i])[0][1:]))
         return Gradient(IndexedGradient(self, needs, gives), needs, gives)
+
+    # ---- standard proof ----
+    def check(self, *inputs: np.ndarray, **params: Any) -> None:
+        """Run the standard proof with these inputs and print one line per item. Raises AssertionError on the first failure."""
+        check_op(self, params, inputs=inputs)
 
     # ---- generated source ----
     def cpu_source(self, *shapes: Shape, dtype: DTypeLike | Sequence[DTypeLike] = float32, code: str = "numpy", **params: Any

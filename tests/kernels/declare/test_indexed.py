@@ -323,6 +323,25 @@ def test_both_sources_can_be_read():
     assert "tl.load(x0" in reverse_rows.triton_source((3, 4))
 
 
+def test_a_formula_proves_itself_with_given_inputs(rng, capsys):
+    lookup.check(rng.normal(size=(5, 6)), np.array([[3, 1, 0], [4, 9, 1]], "float32"), scale=2.0)
+    lines = capsys.readouterr().out.splitlines()
+    assert [line.split()[1] for line in lines] == ["values", "requests", "gradient", "gpu"], lines
+    with pytest.raises(AssertionError, match="_test_skewed: gradient is off by"):
+        skewed.check(rng.normal(size=(3, 4)))
+
+
+@mx.indexed("_test_skewed", replace=True)
+def skewed(at, x):
+    """With a gradient that is wrong."""
+    return x[at] * x[at]
+
+
+@skewed.gradient
+def _(at, dy, x):
+    return dy[at] * x[at]
+
+
 # ---- what a declaration refuses --------------------------------------------------------------------------------------------
 def declared(body, **options):
     return mx.indexed("_test_refused", replace=True, **{"shape": lambda x, **_: x, **options})(body)
