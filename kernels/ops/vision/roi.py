@@ -13,9 +13,12 @@ import numpy as np
 
 from ....errors import ParameterError, ShapeError
 from ...declare.host_op import HostOp
+from ...declare.indexed import indexed
 from ...declare.operator_property import KnownShapes, OperatorProperty, Shapes, assign, gpu_module, upcast
 from ...declare.property_op import register_operator
 from ...gpu import copy
+from ...ir.lang import ceil, floor, maximum, minimum, trunc, where
+from ...ir.loops import sum as add_up
 from ...ir.strided import layout
 from ...kernel import KernelFunction
 from ...op import Req, Reqs, Shape, Specs
@@ -245,52 +248,53 @@ class ROIAlign(WeightedRegions, Regions):
         return weights
 
 
-def _rounded(x: Any) -> Any:
-    """Round halves away from zero."""
-    return np.trunc(x + np.copysign(np.float32(0.5), x))
+def _image_of(data: Any, rois: Any, r: Any) -> tuple[Any, Any]:
+    """Return whether region r has a valid image index, and that index, or 0."""
+    image = rois[r, 0].astype("float32")
+    valid = (image >= 0) & (image < data.shape[0].astype("float32"))
+    return valid, where(valid, image, 0).astype("int64")
 
 
-@register_operator("_contrib_PSROIPooling")
-class PSROIPooling(WeightedRegions):
+def _limited(x: Any, most: Any) -> Any:
+    """Return a float of any size as an integer, limited to 0 … most."""
+    return minimum(maximum(minimum(maximum(x, 0), most.astype("float32")).astype("int64"), 0), most)
+
+
+def _psroi_shape(data: Shape, rois: Shape, *, spatial_scale: float, output_dim: int, pooled_size: int, group_size: int) -> Shape:
+    name = "_contrib_PSROIPooling"
+    if output_dim < 1 or pooled_size < 1 or group_size < 0 or spatial_scale <= 0:
+        raise ParameterError(f"{name}: output_dim={output_dim}, pooled_size={pooled_size}, spatial_scale={spatial_scale} must be "
+                             f"above 0, group_size={group_size} at least 0.")
+    groups = group_size or pooled_size
+    channels = output_dim * groups**2
+    if len(data) != 4 or data[1] != channels or len(rois) != 2 or rois[1] != 5:
+        raise ShapeError(f"{name}: data {data} must be [n, {channels}, h, w] for output_dim={output_dim} and {groups} × {groups} "
+                         f"groups, and rois {rois} [regions, 5].")
+    return rois[0], output_dim, pooled_size, pooled_size
+
+
+@indexed("_contrib_PSROIPooling", shape=_psroi_shape, free=("rois",))
+def psroi_pooling(at: Any, data: Any, rois: Any, *, spatial_scale: float, output_dim: int, pooled_size: int, group_size: int = 0
+                  ) -> Any:
     """The mean of the elements in each of pooled_size × pooled_size bins of each region; bin (i, j) reads channel group (i, j).
 
     data: [n, output_dim · group_size², h, w]; rois: [r, 5]: image, left, top, right, bottom, in pixels of the image, which
     spatial_scale converts to elements. group_size 0: pooled_size. A bin without elements is 0. Only data has a derivative.
-    Returns: [r, output_dim, pooled_size, pooled_size]. Computed on the host. Source: Dai et al. 2016, arXiv:1605.06409.
+    Returns: [r, output_dim, pooled_size, pooled_size]. Source: Dai et al. 2016, arXiv:1605.06409.
     """
+    r, c, *cell = at
+    (valid, image), groups = _image_of(data, rois, r), group_size or pooled_size
+    channel = (c * groups + cell[0] * groups // pooled_size) * groups + cell[1] * groups // pooled_size
 
-    spatial_scale: float
-    output_dim: int
-    pooled_size: int
-    group_size: int = 0
+    def along(axis: int) -> tuple[Any, Any]:
+        """Return the first element of the bin along an axis, and the number of elements."""
+        begin, end = (rois[r, k - axis].astype("float32") for k in (2, 4))
+        first, last = (trunc(where(v < 0, v - 0.5, v + 0.5)) * spatial_scale for v in (begin, end + 1))
+        step, place = maximum(last - first, 0.1) / float(pooled_size), cell[axis].astype("float32")
+        low, high = (_limited(edge, data.shape[2 + axis])
+                     for edge in (floor(place * step + first), ceil((place + 1) * step + first)))
+        return low, where(valid, maximum(high - low, 0), 0)
 
-    def validate(self) -> None:
-        if self.output_dim < 1 or self.pooled_size < 1 or self.group_size < 0 or self.spatial_scale <= 0:
-            raise ParameterError(f"{self.name}: output_dim={self.output_dim}, pooled_size={self.pooled_size}, "
-                                 f"spatial_scale={self.spatial_scale} must be above 0, group_size={self.group_size} at least 0.")
-
-    @property
-    def bins(self) -> tuple[int, int]:
-        return self.pooled_size, self.pooled_size
-
-    @property
-    def groups(self) -> tuple[int, int]:
-        return self.group_size or self.pooled_size, self.group_size or self.pooled_size
-
-    def output_shapes(self, in_shape: KnownShapes) -> Shapes:
-        data, rois = in_shape
-        rows, columns = self.groups
-        channels = self.output_dim * rows * columns
-        if len(data) != 4 or data[1] != channels or len(rois) != 2 or rois[1] != 5:
-            raise ShapeError(f"{self.name}: data {data} must be [n, {channels}, h, w] for output_dim={self.output_dim} and "
-                             f"{rows} × {columns} groups, and rois {rois} [regions, 5].")
-        return [(rois[0], self.output_dim, *self.bins)]
-
-    def _weights(self, begin: float, end: float, bins: int, size: int) -> np.ndarray:
-        scale = np.float32(self.spatial_scale)
-        first = _rounded(np.float32(begin)) * scale
-        last = _rounded(np.float32(end) + np.float32(1)) * scale
-        step = max(last - first, np.float32(0.1)) / np.float32(bins)
-        bin_, at = np.arange(bins, dtype=np.float32)[:, None], np.arange(size)
-        low, high = np.clip(np.floor(bin_ * step + first), 0, size), np.clip(np.ceil((bin_ + 1) * step + first), 0, size)
-        return ((at >= low) & (at < high)) / np.maximum(high - low, 1)
+    (top, rows), (left, columns) = along(0), along(1)
+    total = add_up(rows, lambda y: add_up(columns, lambda x: data[image, channel, top + y, left + x]))
+    return total / (maximum(rows, 1) * maximum(columns, 1)).astype("float64" if data.dtype == np.float64 else "float32")
