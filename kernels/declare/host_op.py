@@ -1,7 +1,6 @@
 """HostOp: a layer that NumPy computes. Arrays of a GPU are copied to the host, and the results back.
 
-For work that a GPU does not speed up and that is done once a step at most: matrix decompositions, and choices that depend on one
-another (which boxes suppress which, what matches what).
+For work that a GPU does not speed up and that is done once a step at most, such as decompositions of matrices by LAPACK.
 """
 
 from __future__ import annotations
