@@ -98,9 +98,3 @@ def normal(seed: int, offset: int, count: int, dtype: np.dtype = np.dtype(np.flo
     angle = (drawn[:, 1] >> np.uint32(8)).astype(wide) * wide(2 * np.pi * 2.0**-24)
     pairs = np.stack((radius * np.cos(angle), radius * np.sin(angle)), axis=1)
     return pairs.reshape(-1)[:count].astype(dtype)
-
-
-def integers(seed: int, offset: int, count: int, low: int, high: int, dtype: np.dtype) -> np.ndarray:
-    """Return random integers in [low, high), dtype [count]; high - low is at most 2**32."""
-    scaled = (words(seed, offset, count).astype(np.uint64) * np.uint64(high - low)) >> _HALF
-    return (scaled.astype(np.int64) + np.int64(low)).astype(dtype)

@@ -7,7 +7,7 @@ from support.layer_helpers import TARGETS, Run, backward, call, check_golden, cl
 from tritium.errors import DTypeError, ParameterError
 from tritium.kernels import op as ops
 from tritium.kernels.op import Req
-from tritium.kernels.philox import normal, uniform
+from tritium.kernels.philox import normal, uniform, words
 
 SEED = (1 << 63) + 99, 2**34 + 3  # large ones, and an odd offset
 
@@ -36,6 +36,9 @@ def test_the_same_numbers_everywhere(name, params):
 def test_values_and_requests(target):
     close(forward("_random_uniform", [], target, shape=(9,), low=2, high=4, random=(1, 5))[0], 2 + 2 * uniform(1, 5, 9))
     close(forward("_random_normal", [], target, shape=(9,), loc=2, scale=3, random=(1, 4))[0], 2 + 3 * normal(1, 4, 9))
+    drawn = words(1, 5, 9).astype(object)
+    want = [int(w) * 1005 // 2**32 - 5 for w in drawn]
+    assert forward("_random_randint", [], target, shape=(9,), low=-5, high=1000, random=(1, 5))[0].tolist() == want
     op = ops.get("uniform")
     p = op.parse({"shape": (6,)})
     specs = specs_of(op, p, [])
