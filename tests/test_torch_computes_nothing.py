@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 import tritium as mx
 from support import operator_jobs
+from support.census import MORE
 from tritium.context import GPU_MODE
 from tritium.kernels.op import registered
 from tritium.ndarray.core.methods import NAMES
@@ -35,28 +36,29 @@ GIVEN = {
     "_linalg_trsm": lambda: mx.nd.linalg.trsm(of(np.tril(MATRIX)), of(VALUES)),
     **{f"_linalg_{name}": lambda name=name: getattr(mx.nd.linalg, name)(of(MATRIX)) for name in (
         "sumlogdiag", "potrf", "potri", "gelqf", "syevd", "inverse", "det", "slogdet")},
-    "_contrib_quantize": lambda: mx.nd.contrib.quantize(of(VALUES), of([0.0]), of([1.5]), out_type="uint8"),
-    "_contrib_quantize_v2": lambda: mx.nd.contrib.quantize_v2(of(VALUES)),
-    "_contrib_dequantize": lambda: mx.nd.contrib.dequantize(of([[5, -7]], "int8"), of([-1.0]), of([1.0])),
-    "_contrib_requantize": lambda: mx.nd.contrib.requantize(of([[5, -7]], "int32"), of([-1.0]), of([1.0])),
     **dict.fromkeys(("Custom", "_foreach", "_while_loop", "_cond")),  # below
 }
 
 
 @pytest.mark.parametrize("op", operator_jobs.operators(), ids=lambda op: op.name)
 def test_an_operator_is_computed_without_torch(op, rng):
-    uses = operator_jobs.uses(op, 33)[:1]
-    assert uses or op.name in GIVEN, f"{op.name}: give it a line in TABLE, MORE or GIVEN"
-    for given, params in uses:
-        p = op.parse(params)
-        names = (*op.arguments(p), *op.auxiliaries(p))
-        values = data([(1,) if name in ONE else shape for name, shape in zip(names, given)], rng)
-        if op.name not in GIVEN:
+    if op.name in GIVEN:
+        if GIVEN[op.name] is not None:
             with torch_computes_nothing():
-                run(op.name, values, params, GPU)
-    if GIVEN.get(op.name) is not None:
-        with torch_computes_nothing():
-            GIVEN[op.name]()
+                GIVEN[op.name]()
+        return
+    uses = [(*use, "float32") for use in operator_jobs.uses(op, 33)] or MORE.get(op.name)
+    assert uses, f"{op.name}: give it a line in TABLE, in a MORE or in GIVEN"
+    given, params, dtype = uses[0]
+    p = op.parse(params)
+    names = (*op.arguments(p), *op.auxiliaries(p))
+    values = data([(1,) if name in ONE else shape for name, shape in zip(names, given)], rng)
+    with torch_computes_nothing():
+        if dtype == "float32":
+            run(op.name, values, params, GPU)
+        else:
+            dtypes, _ = op.infer_dtype(p, [np.dtype(dtype)] + [None] * (len(values) - 1))
+            getattr(mx.nd, op.name)(*(of(v, d or dtype) for v, d in zip(values, dtypes)), **params)
 
 
 # ---- methods -----------------------------------------------------------------------------------------------------------
