@@ -12,10 +12,11 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Sequence
+from dataclasses import replace
 
 from ...dtype import is_float
 from ...integers import cdiv, next_power_of_2
-from ..ir.expr import BOOL, CAST, CONST, PARAM, Expr, const, topological, typed
+from ..ir.expr import BOOL, CAST, CONST, PARAM, Expr, const, node, topological, typed
 from ..ir.indexed import (
     ACC,
     FOLD,
@@ -112,9 +113,11 @@ def scatter_kernel(programs: Sequence[IndexedProgram], ins: Specs, out: Spec, re
                 who = plan.temporary(const(-1, INT64), out.shape, INT64)
                 filled = Expression((who.root,))
                 plan.launches.append(elementwise_launch(filled, [], [who], out.shape, f"{name}_nobody", codegen))
-                stored.insert(0, StoreTarget(p.roots[0], who.spec, Req.WRITE, who.array))
-                plan.launches.append(_Printer(p, ins, stored[:1], codegen, "last").launch(f"{name}_last"))
-                stored.reverse()
+                inside, element, *places = p.roots[0].args
+                nobody = node(PUT, (inside, const(0, typed(element)), *places), p.roots[0].value, typed(element))
+                found = StoreTarget(nobody, who.spec, Req.WRITE, who.array)
+                plan.launches.append(_Printer(replace(p, roots=(nobody,)), ins, [found], codegen, "last").launch(f"{name}_last"))
+                stored.append(replace(found, root=p.roots[0]))
             plan.launches.append(_Printer(p, ins, stored, codegen, how).launch(name))
     if target is not final:
         plan.launches.append(copy_launch(target, final, f"{name}_copy", codegen))
