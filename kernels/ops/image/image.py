@@ -2,19 +2,16 @@
 
 from __future__ import annotations
 
-import math
-from collections.abc import Callable
+from typing import Any
 
 import numpy as np
 
 from ....dtype import float32
 from ....errors import DTypeError, ParameterError, ShapeError
 from ...declare.composite import TracedValue, composite, ops
-from ...declare.host_op import HostOp
-from ...declare.operator_property import KnownShapes, Shapes
-from ...declare.property_op import register_operator
+from ...declare.indexed import indexed
+from ...ir.lang import floor, maximum, minimum, where
 from ...op import Shape
-from ..nn.resize import Taps, applied, bilinear_taps, taps_at
 
 
 def picture_axes(name: str, rank: int) -> tuple[int, int, int]:
@@ -75,79 +72,66 @@ def _mirrored(name: str, data: TracedValue, which: int) -> TracedValue:
     return ops.reverse(data, axis=(picture_axes(name, data.ndim)[which],))
 
 
-def _nearest_taps(n: int, m: int) -> Taps:
-    return taps_at(n, np.minimum(np.arange(m) * n // m, n - 1))
+def _resized_shape(data: Shape, *, size: tuple, keep_ratio: bool, interp: int) -> Shape:
+    if len(size) not in (1, 2) or min(size) < 1:
+        raise ParameterError(f"_image_resize: size={size} must be one or two positive integers: width, height.")
+    if interp not in (0, 1):
+        raise ParameterError(f"_image_resize: interp={interp} must be 0 (nearest) or 1 (bilinear). mx.image.imresize has more "
+                             f"modes.")
+    h, w, _ = picture_axes("_image_resize", len(data))
+    width, height = size * 2 if len(size) == 1 else size
+    if keep_ratio and len(size) == 1:
+        if data[h] > data[w]:
+            height = int(width * data[h] / data[w])
+        else:
+            width = int(height * data[w] / data[h])
+    return *data[:h], height, width, data[-1]
 
 
-@register_operator("_image_resize")
-class ImageResize(HostOp):
+def _place(i: Any, n: Any, m: Any) -> Any:
+    """Return the place among n elements of point i of m, which may lie before the first."""
+    return (i.astype("float64") + 0.5) * (n.astype("float64") / m.astype("float64")) - 0.5
+
+
+@indexed("_image_resize", shape=_resized_shape, differentiable=False)
+def image_resize(at: Any, data: Any, *, size: tuple = (), keep_ratio: bool = False, interp: int = 1) -> Any:
     """Images in another size. data: [h, w, c] or [n, h, w, c]; integer results are rounded. No derivative.
 
     size: (width, height), or one number for both; with keep_ratio, for the shorter side. interp: 0 nearest, 1 bilinear, with
-    pixel centres at half integers. Computed on the host.
+    pixel centres at half integers. uint8 images are interpolated in integer arithmetic, with the bits of OpenCV: weights have
+    11 bits, and sums of rows are shifted right by 4 bits before and by 16 bits after each product.
     """
+    *lead, i, j, c = at
+    h, w, (height, width) = *data.shape[-3:-1], at.shape[-3:-1]
 
-    size: tuple = ()
-    keep_ratio: bool = False
-    interp: int = 1
-    gradient_arguments = ()
+    def pixel(y: Any, x: Any) -> Any:
+        return data[(*lead, y, x, c)]
 
-    def validate(self) -> None:
-        if len(self.size) not in (1, 2) or min(self.size) < 1:
-            raise ParameterError(f"{self.name}: size={self.size} must be one or two positive integers: width, height.")
-        if self.interp not in (0, 1):
-            raise ParameterError(f"{self.name}: interp={self.interp} must be 0 (nearest) or 1 (bilinear). mx.image.imresize "
-                                 f"has more modes.")
+    if interp == 0:
+        return pixel(minimum(i * h // height, h - 1), minimum(j * w // width, w - 1))
+    if data.dtype != np.uint8:
+        ends = []
+        for place, n in ((maximum(_place(i, h, height), 0), h), (maximum(_place(j, w, width), 0), w)):
+            low = minimum(place.astype("int64"), n - 1)
+            ends.append((low, minimum(low + 1, n - 1), where(low < n - 1, place - low.astype("float64"), 0.0)))
+        (y0, y1, down), (x0, x1, across) = ends
+        kind = "float64" if data.dtype == np.float64 else "float32"
+        wide = [((1 - s).astype(kind), s.astype(kind)) for s in (down, across)]
+        (a, b), (p, q) = wide
+        upper, lower = (pixel(y0, x).astype(kind) * a + pixel(y1, x).astype(kind) * b for x in (x0, x1))
+        value = upper * p + lower * q
+        return value if data.dtype.kind == "f" or data.dtype.name == "bfloat16" else floor(value + 0.5)
 
-    def output_shapes(self, in_shape: KnownShapes) -> Shapes:
-        x = in_shape[0]
-        h, w, _ = picture_axes(self.name, len(x))
-        width, height = self.size * 2 if len(self.size) == 1 else self.size
-        if self.keep_ratio and len(self.size) == 1:
-            if x[h] > x[w]:
-                height = int(width * x[h] / x[w])
-            else:
-                width = int(height * x[w] / x[h])
-        return [(*x[:h], height, width, x[-1])]
+    def weights(place: Any, n: Any, sharp: bool) -> tuple[Any, ...]:
+        low = floor(place).astype("int64")
+        share = (place - floor(place)).astype("float32")
+        share = where((low < 0) | (low >= n - 1), 0, share) if sharp else share
+        whole = 1.5 * 2**23  # added and subtracted again, it rounds halves to even
+        both = [((2048 * s + whole) - whole).astype("int64") for s in (1 - share, share)]
+        return *(maximum(minimum(k, n - 1), 0) for k in (low, low + 1)), *both
 
-    def compute(self, *arrays: np.ndarray) -> np.ndarray:
-        x = arrays[0]
-        (_,), (out,), _ = self.infer_shape([x.shape], [None])
-        assert out is not None
-        if x.dtype == np.uint8 and self.interp:
-            return _bytes_between(_bytes_between(x, x.ndim - 2, out, False), x.ndim - 3, out, True)
-        make = _nearest_taps if self.interp == 0 else lambda n, m: bilinear_taps(n, m, False)
-        y = x.astype(np.float32) if x.dtype.kind != "f" and self.interp else x
-        for axis in (x.ndim - 3, x.ndim - 2):
-            y = _along(y, axis, lambda lines, axis=axis: applied(make(lines.shape[1], out[axis]), lines))
-        return np.floor(y + 0.5) if x.dtype.kind != "f" and self.interp else y
-
-
-def _along(x: np.ndarray, axis: int, change: Callable[[np.ndarray], np.ndarray]) -> np.ndarray:
-    """Apply change to x seen as [outer, n, inner], where n is the size of axis."""
-    outer, inner = math.prod(x.shape[:axis]), math.prod(x.shape[axis + 1:])
-    y = change(x.reshape(outer, x.shape[axis], inner))
-    return y.reshape(*x.shape[:axis], y.shape[1], *x.shape[axis + 1:])
-
-
-def _bytes_between(x: np.ndarray, axis: int, out: Shape, down: bool) -> np.ndarray:
-    """Resize one axis of a uint8 image bilinearly in integer arithmetic, with the bits of OpenCV.
-
-    Weights have 11 bits. Columns come first, then rows: there sums are shifted right by 4 bits before and by 16 bits after
-    each product, also where both terms are the same edge.
-    """
-
-    def change(lines: np.ndarray) -> np.ndarray:
-        n, m = lines.shape[1], out[axis]
-        at = (np.arange(m) + 0.5) * (n / m) - 0.5
-        low = np.floor(at).astype(np.int64)
-        share = (at - low).astype(np.float32)
-        if not down:
-            share[(low < 0) | (low >= n - 1)] = 0
-        a, b = (lines[:, np.clip(place, 0, n - 1)].astype(np.int64) for place in (low, low + 1))
-        wa, wb = (np.rint(np.float32(2048) * w).astype(np.int64)[:, None] for w in (1 - share, share))
-        if not down:
-            return a * wa + b * wb
-        return np.clip(((wa * (a >> 4) >> 16) + (wb * (b >> 4) >> 16) + 2) >> 2, 0, 255).astype(np.uint8)
-
-    return _along(x, axis, change)
+    y0, y1, above, below = weights(_place(i, h, height), h, False)
+    x0, x1, left, right = weights(_place(j, w, width), w, True)
+    upper, lower = (pixel(y, x0).astype("int64") * left + pixel(y, x1).astype("int64") * right for y in (y0, y1))
+    total = (above * (upper // 16) // 65536) + (below * (lower // 16) // 65536)
+    return maximum(minimum((total + 2) // 4, 255), 0)
