@@ -125,7 +125,7 @@ class _OnDevice:
 
     shape: Shape
     lines: tuple[int, int, int]
-    at: NDArray
+    at: ArrayCore
     distinct: bool
 
     @property
@@ -289,7 +289,7 @@ def _given(k: Any, ctx: Any) -> Any:
     return np.array(k) if isinstance(k, (int, np.integer)) else k
 
 
-def _flat(terms: Sequence[tuple[_Item, int, Shape]], shape: Shape, ctx: Any) -> NDArray:
+def _flat(terms: Sequence[tuple[_Item, int, Shape]], shape: Shape, ctx: Any) -> ArrayCore:
     """Return the sums of indices times strides, int64 [elements of shape], on ctx.
 
     terms: (item, stride, the shape in which its index broadcasts to shape). Raises IndexError.
@@ -316,7 +316,7 @@ def _flat(terms: Sequence[tuple[_Item, int, Shape]], shape: Shape, ctx: Any) -> 
         if total.ndim:
             rc.from_host(flat.device_array(), np.ascontiguousarray(np.broadcast_to(total, shape)).reshape(n))
         else:
-            copies.fill(rc, flat.device_array(), total)
+            copies.fill(rc, flat.device_array(), int(total))
         copies.fill(rc, reach.device_array(), 0)
         for i, (item, stride, aligned) in enumerate(on_device):
             index = rc.workspace(shape, _INT64)
