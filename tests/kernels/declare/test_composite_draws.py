@@ -161,16 +161,16 @@ OUTSIDE = mx.nd.ones(2)
 
 @pytest.mark.parametrize(("body", "text"), [
     (lambda x: mx.nd.random_uniform_like(x) * x,
-     r"^_test_wrong_composite: _random_uniform_like in its body draws random numbers\. Declare it with draws=True\.$"),
-    (lambda x: mx.nd.Dropout(x), r"^_test_wrong_composite: Dropout in its body draws random numbers"),
-    (lambda x: x * OUTSIDE, r"^_test_wrong_composite: inside it, composite: NDArray in arithmetic with a traced value\. Give an array to "
+     r"^_test_mistake: _random_uniform_like in its body draws random numbers\. Declare it with draws=True\.$"),
+    (lambda x: mx.nd.Dropout(x), r"^_test_mistake: Dropout in its body draws random numbers"),
+    (lambda x: x * OUTSIDE, r"^_test_mistake: inside it, composite: NDArray in arithmetic with a traced value\. Give an array to "
                             r"the composite as an argument\.$"),
-    (lambda x: mx.nd.dot(x, OUTSIDE), r"^_test_wrong_composite: inside it, dot: got NDArray, an array from outside of the composite\."),
-    (lambda x: 3.0, r"^_test_wrong_composite: the body returned float\. Return a result of an operator for each output: output\.$"),
-    (lambda x: (x, x), r"^_test_wrong_composite: the body returned TracedValue, TracedValue\. Return a result"),
+    (lambda x: mx.nd.dot(x, OUTSIDE), r"^_test_mistake: inside it, dot: got NDArray, an array from outside of the composite\."),
+    (lambda x: 3.0, r"^_test_mistake: the body returned float\. Return a result of an operator for each output: output\.$"),
+    (lambda x: (x, x), r"^_test_mistake: the body returned TracedValue, TracedValue\. Return a result"),
 ])
 def test_mistakes_of_a_body_are_named(body, text):
     body.__module__ = "__main__"
-    op = mx.composite("_test_wrong_composite")(body)
+    op = mx.composite("_test_mistake")(body)
     with pytest.raises(OperatorError, match=text):
         op(mx.nd.ones(2))
