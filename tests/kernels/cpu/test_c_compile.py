@@ -139,6 +139,7 @@ def test_a_compiler_that_makes_nonsense(tmp_path, monkeypatch):
 
 
 def test_no_compiler_is_said_once(monkeypatch, caplog):
+    monkeypatch.setattr(c_compile, "_warned", set())
     monkeypatch.setenv("TRITIUM_CC", "there-is-no-such-compiler")
     assert c_compile.compiler() is None and not c_compile.available() and not c_compile.available()
     assert c_compile.function(times(2)) is None and c_compile.self_test() == ""

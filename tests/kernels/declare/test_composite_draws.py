@@ -111,7 +111,7 @@ def test_a_composite_in_a_composite_draws_behind_the_numbers_before_it(ctx, rng)
     assert_close(last, uniform(11, 18, 6).reshape(2, 3))
 
 
-def test_draws_do_not_depend_on_the_device_or_on_threads():
+def test_draws_do_not_depend_on_cpu_or_gpu_or_threads():
     declare_masked()
     found = []
     for ctx in (mx.cpu(), mx.gpu(0)):

@@ -124,7 +124,7 @@ def test_derivatives_for_each_device(ctx, rng, req):
     assert_close(ex.grad_dict["y"], n * 2 * u)
 
 
-def test_mistakes_of_derivatives_for_one_device():
+def test_mistakes_of_derivatives_for_the_cpu_or_a_gpu():
     op = mx.simple_op(lambda x: None, name="_test_bad", replace=True)
     op.cpu(lambda x: x)
     op.cpu_gradient(lambda dy, x: dy)
@@ -186,7 +186,7 @@ def test_an_added_result_of_a_device_body(ctx, rng):
     assert_close(y, x[:, ::-1] + 1)
 
 
-def test_a_shape_and_a_dtype_rule_with_a_body_for_the_cpu_alone():
+def test_a_shape_and_a_dtype_rule_with_a_body_for_the_cpu_and_none_for_a_gpu():
     x = mx.nd.array([0, 1, 1, 4, 2], dtype="float32")
     y = histogram(x, bins=4)
     assert y.dtype == np.int32 and y.asnumpy().tolist() == [1, 2, 1, 0]
@@ -195,7 +195,7 @@ def test_a_shape_and_a_dtype_rule_with_a_body_for_the_cpu_alone():
         histogram(x.as_in_context(mx.gpu()), bins=4).wait_to_read()
 
 
-def test_a_kernel_itself_stands_for_the_function_that_launches_it(rng):
+def test_a_gpu_kernel_itself_stands_for_the_function_that_launches_it(rng):
     op = mx.simple_op(lambda x, *, factor=1.0: x * x * x * factor, name="_test_kernel_alone", outputs=("y",), replace=True)
     op.gpu(cube_kernel)
     x = rng.normal(size=(3000,)).astype("float32")
@@ -272,7 +272,7 @@ def test_check_of_several_outputs_and_of_a_fold(capsys):
     assert said(loss, capsys)[1] == ["requests", "write,", "add,", "in", "place", "on", "0", "of", "2", "inputs"]
 
 
-def test_check_of_device_bodies(capsys):
+def test_check_of_cpu_and_gpu_bodies(capsys):
     lines = [" ".join(line) for line in said(cube, capsys, factor=1.5)]
     assert "cpu the body for the CPU equals the formula" in lines and lines[-1].startswith("gpu interpreted, equals the CPU")
     wrong = mx.simple_op(lambda x: x * 2, name="_test_checked", replace=True)

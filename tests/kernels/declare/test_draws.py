@@ -66,7 +66,7 @@ def on(ctx, fn, *arrays, seed=7):
     return [a.asnumpy() for a in (made if isinstance(made, (list, tuple)) else [made])]
 
 
-def test_an_operator_of_eight_lines_with_a_shape_rule_random_numbers_and_two_outputs(rng):
+def test_an_operator_of_eight_lines_with_a_shape_rule_random_numbers_and_two_outputs_on_cpu_and_gpu(rng):
     @mx.simple_op(shape=lambda x, *, copies: (copies, *x), outputs=("y", "kept"), replace=True)
     def noisy_copies(x, *, copies: int, sigma: mx.Scalar = 0.1):
         """So many copies of x with noise, of which half the elements are zero."""
@@ -98,7 +98,7 @@ def test_each_draw_takes_the_next_numbers_of_the_generator():
 
 
 @pytest.mark.parametrize("shape", [(), (1,), (7,), (0,), (3, 5), (2, 129), (70, 1000)])
-def test_draws_are_equal_on_both_devices(shape, rng):
+def test_draws_are_equal_on_cpu_and_gpu(shape, rng):
     x, y = rng.normal(size=(2, *shape)).astype("float32")
     for fn, arrays in ((drop, [x]), (mixture, [x, y]), (lambda a: spread(a, copies=3, sigma=0.5), [x])):
         for cpu, gpu in zip(on(mx.cpu(), fn, *arrays), on(mx.gpu(), fn, *arrays)):

@@ -313,7 +313,7 @@ def test_rows_along_any_axis(ctx, rng, axis):
     assert_close(ex.outputs[0], e * e / (e * e).sum(axis, keepdims=True))
 
 
-def test_rows_along_any_axis_that_draw(rng):
+def test_rows_along_any_axis_that_draw_on_cpu_and_gpu(rng):
     @mx.simple_op(name="_test_centred_along", rows="axis", replace=True)
     def centred(x, *, axis: int):
         n = x + normal()

@@ -44,7 +44,7 @@ def case(rng, where, time=5, n=3, classes=5, m=3):
 
 
 @pytest.mark.parametrize("use_data, use_label, where", KINDS)
-def test_every_kind_of_length_counts(rng, use_data, use_label, where):
+def test_every_kind_of_length_counts_on_cpu_and_gpu(rng, use_data, use_label, where):
     scores, label = case(rng, where)
     ends = 0 if where == "first" else -1
     steps, counts = ([5, 4, 0] if use_data else [5, 5, 5]), [3, 1, 0]
@@ -63,7 +63,7 @@ def test_every_kind_of_length_counts(rng, use_data, use_label, where):
 
 
 @pytest.mark.parametrize("shape, m", [((1, 1, 1), 1), ((1, 2, 3), 2), ((2, 0, 3), 1), ((5, 2, 70), 0), ((30, 2, 3), 40)])
-def test_sizes_at_the_edge_are_as_on_the_cpu(rng, shape, m):
+def test_on_a_gpu_sizes_at_the_edge_are_as_on_the_cpu(rng, shape, m):
     scores, label = rng.normal(size=shape), rng.integers(0, shape[2], (shape[1], m))
     heads = np.arange(1, shape[1] + 1)
     for on_cpu, on_gpu in zip(*(both(scores, ctx, heads, label) for ctx in (mx.cpu(), mx.gpu()))):
