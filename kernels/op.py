@@ -330,7 +330,7 @@ class Op:
 
 
 def _tuner(op: Op, shapes: list[Shape], **options: Any) -> Any:
-    """What `op.tune` calls, once the root has connected it."""
+    """The function behind `op.tune`, once the root has connected it."""
     raise NotImplementedError
 
 

@@ -41,7 +41,7 @@ class TunedKernel:
 
 @dataclass(frozen=True, repr=False)
 class Tuned:
-    """What `tune` found: its kernels; the calls that have nothing to tune, with the reasons; and the run's numbers.
+    """The result of `tune`: its kernels; the calls that have nothing to tune, with the reasons; and the run's numbers.
 
     As text, a line for each. A notebook shows the sum of it: the lines of the kernels have been printed.
     """

@@ -64,7 +64,7 @@ class NoSpelling(Exception):
 
 
 class CText(Protocol):
-    """What a C file is made of: a definition, without the functions of `c_math.py` that it uses."""
+    """A part of a C file: a definition, without the functions of `c_math.py` that it uses."""
 
     @property
     def name(self) -> str: ...

@@ -210,7 +210,7 @@ def index_kernel(body: Callable[..., Any], ins: Specs, outs: Specs, reqs: Reqs, 
 
 @dataclass(frozen=True, slots=True)
 class Limits:
-    """What the indices in an input must be below. A CPU raises ShapeError for others; on a GPU the formula limits them.
+    """The bounds of the indices in an input. A CPU raises ShapeError for indices beyond them; on a GPU the formula limits them.
 
     input:  its number; it is read as [sizes, ...]: one row of indices for each axis.
     sizes:  of the axes. wraps: an index may also be negative, and then counts from the end.

@@ -68,7 +68,7 @@ def put(shape: Shape, mask: Expr, element: Expr, indices: Sequence[Expr]) -> Exp
 
 
 class _Nesting(threading.local):
-    """How many loops are being traced in this thread."""
+    """The number of loops that are being traced in this thread."""
 
     level = 0
 

@@ -70,7 +70,7 @@ MORE: dict[str, list[tuple[list[Any], dict[str, Any], str]]] = {
 
 @dataclass
 class Found:
-    """What was seen of one operator.
+    """The observations of one operator.
 
     modules:  the Triton modules that its own code asks for, or whose kernels it launches.
     lone:     functions of its own that run for one device only, as "device: file:function".
@@ -125,7 +125,7 @@ class Census:
 
     @staticmethod
     def _named(op: Op) -> str | None:
-        """The built-in that op is, or whose derivative it is; None for a part without a name, which is of whoever uses it."""
+        """The built-in that op is, or whose derivative it is; None for a part without a name, which belongs to its user."""
         forward = getattr(op, "forward", op)
         return forward.name if registry._builtin.get(forward.name) is forward else None
 
