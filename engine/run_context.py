@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import math
 import threading
 import weakref
 from collections.abc import Callable
@@ -14,6 +15,8 @@ import numpy as np
 from ..context import Context
 from .gpu import cuda
 from .memory import storage
+
+POOLED = 1 << 14  # elements from which on scratch memory of the host is worth asking the pool for
 
 
 class RunContext:
@@ -41,7 +44,12 @@ class RunContext:
             self._team.run(fn, n)
 
     def workspace(self, shape: tuple[int, ...], dtype: Any) -> Any:
-        """Return an uninitialised device array, scratch memory for the time of this function. Raises OutOfMemoryError."""
+        """Return an uninitialised device array, scratch memory for the time of this function. Raises OutOfMemoryError.
+
+        Small ones of the host come from NumPy, large ones from the pool: fresh pages cost more than what fills them.
+        """
+        if not self.ctx.is_gpu and math.prod(shape) < POOLED:
+            return np.empty(shape, dtype)
         return storage.array(shape, dtype, self.ctx)
 
     def to_host(self, array: Any) -> np.ndarray:

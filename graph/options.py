@@ -23,7 +23,7 @@ class Options:
     bulk_train:  steps per engine operation in training (MXNET_EXEC_BULK_EXEC_MAX_NODE_TRAIN, 15).
     bulk_infer:  the same for inference; 0 is the whole pass.
     capture:     on a GPU, record the launches of a pass once and replay them (TRITIUM_CAPTURE=0).
-    layout:      on a GPU, put channels last around convolutions (TRITIUM_LAYOUT=0).
+    layout:      put channels last around convolutions (TRITIUM_LAYOUT=0).
     checks:      called with (Program, MemoryPlan) for every plan that an executor makes.
     """
 

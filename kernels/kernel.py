@@ -75,21 +75,38 @@ BoundKernel = Callable[..., None]
 Bind = Callable[[Sequence[Any], Sequence[Any]], BoundKernel]
 
 
+class Prepared:
+    """A bound kernel that keeps what it made from some of its inputs, as a packed weight: those that `Kernel.keeps` names.
+
+    prepare(run) is called before the first run, and again when these inputs have changed.
+    """
+
+    __slots__ = ("prepare", "run")
+
+    def __init__(self, prepare: Callable[..., None], run: BoundKernel):
+        self.prepare, self.run = prepare, run
+
+    def __call__(self, run: Run, scalars: Sequence[float] = ()) -> None:
+        self.run(run)
+
+
 class Kernel:
     """A kernel that can be run on arrays, or bound to arrays that stay where they are, as those of a bound graph do.
 
-    run:  the function, called with arrays each time.
+    run:    the function, called with arrays each time.
+    keeps:  the numbers of the inputs from which `keep` makes something that stays; () if it is `bind`.
     """
 
-    __slots__ = ("_bind", "run")
+    __slots__ = ("_bind", "_keep", "keeps", "run")
 
-    def __init__(self, run: KernelFunction | None = None, bind: Bind | None = None):
+    def __init__(self, run: KernelFunction | None = None, bind: Bind | None = None,
+                 keep: Callable[[Sequence[Any], Sequence[Any]], Prepared] | None = None, keeps: Sequence[int] = ()):
         """run or bind may be left out. bind looks at the arrays once, so that each run of what it returns is short."""
         if run is None:
             assert bind is not None
             run = partial(_bind_and_run, bind)
         self.run: KernelFunction = run
-        self._bind = bind
+        self._bind, self._keep, self.keeps = bind, keep, tuple(keeps)
 
     def __call__(self, run: Run, inputs: Sequence[DeviceArray], outputs: Sequence[DeviceArray | None], **more: Any) -> None:
         self.run(run, inputs, outputs, **more)
@@ -107,6 +124,10 @@ class Kernel:
                 function(run, inputs, outputs)
 
         return bound
+
+    def keep(self, inputs: Sequence[DeviceArray], outputs: Sequence[DeviceArray | None]) -> BoundKernel:
+        """Return what bind does, or a Prepared, for a caller that knows when these inputs change."""
+        return self.bind(inputs, outputs) if self._keep is None else self._keep(inputs, outputs)
 
     def with_scalars(self, scalars: Sequence[float]) -> Kernel:
         """Return the kernel with these values of its run-time scalars."""

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from enum import IntEnum
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
 import numpy as np
 
@@ -122,6 +122,14 @@ class Formula:
     outs: tuple[Shape, ...]
 
 
+class ChannelsLast(NamedTuple):
+    """An operator and its parameters for arrays with channels last. inputs: the numbers of those that change; None: all."""
+
+    op: Op
+    params: Params
+    inputs: tuple[int, ...] | None = None
+
+
 @dataclass(frozen=True, slots=True)
 class Refusal:
     """The reason why something cannot be done, a phrase for `executor.explain()`."""
@@ -173,7 +181,6 @@ class Op:
     #: The fewest samples of a block if elementwise work may follow each block of the first output (fusion/epilogue.py); 0 if not.
     epilogue_block = 0
     batched: tuple[int, ...] = (0,)  # the inputs with a sample per row, where epilogue_block is not 0
-    prefers_channels_last = False  # True if on a GPU its input is worth transposing to channels last
     linear = False  # True if it is linear in the inputs that have a derivative: then its derivative is its transpose
     capturable = False  # True if each run only computes or launches the same; user code may do anything
     is_users = False  # True for a user's operator: its name says nothing about what it computes
@@ -259,8 +266,12 @@ class Op:
         return self.num_random(p, outs)
 
     # ---- rewriting ----------------------------------------------------------------------------------------------
-    def with_channels_last(self, p: Params) -> Params | None:
-        """Return the parameters for arrays [n, h, w, channels] instead of [n, channels, h, w]; None if it cannot take them."""
+    def prefers_channels_last(self, p: Params, ins: Specs, target: str) -> bool:
+        """Return whether its first input is worth transposing to channels last."""
+        return False
+
+    def channels_last(self, p: Params, target: str) -> ChannelsLast | None:
+        """Return what computes the same on arrays [n, h, w, channels] instead of [n, channels, h, w]; None: it cannot."""
         return None
 
     # ---- code ---------------------------------------------------------------------------------------------------
@@ -410,6 +421,23 @@ def merge_shapes(op: str, what: str, a: Shape | None, b: Shape | None) -> Shape 
     if len(a) != len(b) or any(m >= 0 and n >= 0 and m != n for m, n in zip(a, b)):
         raise ShapeError(f"{op}: {what} would have to be both {a} and {b}.")
     return tuple(max(m, n) for m, n in zip(a, b))
+
+
+def infer_backward(needs: Sequence[Need], gives: Sequence[int], sizes: tuple[int, int], infer: Callable[..., Any],
+                   merge: Callable[[Any, Any], Any], inputs: Sequence[Any], outputs: Sequence[Any] | None
+                   ) -> tuple[list[Any], list[Any], list[Any]]:
+    """Infer the shapes or dtypes of a derivative with `infer`, forward's inference: each derivative is like its array.
+
+    needs, gives:  as in Gradient. sizes: forward's numbers of inputs and outputs. merge: of two known shapes or dtypes.
+    Returns: those of needs, of gives, and of all inputs of forward.
+    """
+    x: list[Any] = [None] * sizes[0]
+    y: list[Any] = [None] * sizes[1]
+    for (kind, i), known in (*zip(needs, inputs), *((("x", i), k) for i, k in zip(gives, outputs or ()))):
+        group = x if kind == "x" else y
+        group[i] = merge(group[i], known)
+    ins, outs = infer(x, y)
+    return [(ins if kind == "x" else outs)[i] for kind, i in needs], [ins[i] for i in gives], list(ins)
 
 
 def is_known(shape: Shape | None) -> bool:

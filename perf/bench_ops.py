@@ -1,7 +1,7 @@
 """A hundred operators at three sizes, beside MXNet and torch, or another state of Tritium, on the CPU with two threads each.
 
-    python perf/bench_ops.py [--mxnet PYTHON] [--torch PYTHON] [--only NAME] [--pairs 3]
-    python perf/bench_ops.py --base FOLDER [--only NAME]
+    python perf/bench_ops.py [--mxnet PYTHON] [--torch PYTHON] [--only NAME ...] [--pairs 3]
+    python perf/bench_ops.py --base FOLDER [--only NAME ...] [--size small]
 
 JSON lines: seconds per call of each operator and package; then how many times as fast as each peer, by operator; then
 the geometric mean by group. Each call waits for its result. Peers run in turn with ours. Names that end in "step" are a
@@ -99,6 +99,10 @@ def boxes(n: int) -> list[tuple[int, ...]]:
     return [(k, 4), (k, 4)]
 
 
+def scores(n: int) -> list[tuple[int, ...]]:
+    return [(max(1, n // 1024), min(n, 1024))]
+
+
 def photograph(n: int) -> list[tuple[int, ...]]:
     side = int(math.sqrt(n // 3))
     return [(side, side, 3)]
@@ -154,6 +158,7 @@ TABLE: list[tuple[str, str, Shapes, Callable[..., Any], Callable[..., Any] | Non
     ("fused chain", "chain of 6", flat, lambda F, x: F._bench_chain(x),
      lambda F, x: F.tanh(F.exp(-(x * x)) * 0.5 + x) * 2),
     ("softmax", "softmax step", square, lambda F, x: F._bench_step(F.softmax, x), None),
+    ("softmax", "softmax of 1000 step", scores, lambda F, x: F._bench_step(F.softmax, x), None),
     ("softmax", "softmax axis 1 of 4", images, lambda F, x: F.softmax(x, axis=1), None),
     ("softmax", "softmin", square, lambda F, x: F.softmin(x), None),
     ("softmax", "SoftmaxActivation", images, lambda F, x: F.SoftmaxActivation(x, mode="channel"), None),
@@ -184,6 +189,10 @@ TABLE: list[tuple[str, str, Shapes, Callable[..., Any], Callable[..., Any] | Non
     ("indexing", "one_hot", lambda n: [(max(1, n // 64),)], lambda F, x: F.one_hot(x, depth=64), None),
     ("indexing", "where step", two, lambda F, x, y: F._bench_step(F.where, x, x, y), None),
     ("indexing", "gather_nd", square, lambda F, x: F.gather_nd(x, F.reshape(F._bench_some(x), (1, -1))), None),
+    ("indexing", "gather_nd step", square,
+     lambda F, x: F._bench_step(lambda y: F.gather_nd(y, F.reshape(F._bench_some(x), (1, -1))), x), None),
+    ("indexing", "take wrap", square, lambda F, x: F.take(x, F._bench_some(x), mode="wrap"), None),
+    ("indexing", "unravel_index", flat, lambda F, x: F._unravel_index(x, shape=(7, 3)), None),
     ("indexing", "scatter_nd", square,
      lambda F, x: F.scatter_nd(x, F.reshape(F._bench_some(x), (1, -1)), shape=x.shape), None),
     ("indexing", "index_copy", square, lambda F, x: F._contrib_index_copy(x, F._bench_some(x), x), None),
@@ -208,6 +217,8 @@ TABLE: list[tuple[str, str, Shapes, Callable[..., Any], Callable[..., Any] | Non
     ("shape", "eye", square, lambda F, x: F.eye(x.shape[0], x.shape[1]), None),
     ("shape", "diag", square, lambda F, x: F.diag(x), None),
     ("image", "Pad", images, lambda F, x: F.Pad(x, mode="reflect", pad_width=(0, 0, 0, 0, 1, 1, 1, 1)), None),
+    ("image", "Pad edge step", images, lambda F, x: F._bench_step(
+        lambda y: F.Pad(y, mode="edge", pad_width=(0, 0, 0, 0, 1, 1, 1, 1)), x), None),
     ("image", "UpSampling step", images,
      lambda F, x: F._bench_step(lambda y: F.UpSampling(y, scale=2, sample_type="nearest"), x), None),
     ("image", "BilinearResize2D", images, lambda F, x: F._contrib_BilinearResize2D(x, height=24, width=24), None),
@@ -234,6 +245,11 @@ TABLE: list[tuple[str, str, Shapes, Callable[..., Any], Callable[..., Any] | Non
      lambda F, x: F._contrib_quantize_v2(x, min_calib_range=-1.0, max_calib_range=1.0)[0], None),
     ("quantisation", "dequantize", flat,
      lambda F, x: F._contrib_dequantize(F._bench_bytes(x), F._bench_ones(1) * -1, F._bench_ones(1)), None),
+    ("quantisation", "quantize uncalibrated", flat, lambda F, x: F._contrib_quantize_v2(x)[0], None),
+    ("quantisation", "requantize", flat, lambda F, x: F._contrib_requantize(
+        F._bench_sums(x), F._bench_ones(1) * -1, F._bench_ones(1))[0], None),
+    ("quantisation", "requantize calibrated", flat, lambda F, x: F._contrib_requantize(
+        F._bench_sums(x), F._bench_ones(1) * -1, F._bench_ones(1), min_calib_range=-1.0, max_calib_range=1.0)[0], None),
     ("contrib", "count_sketch", square,
      lambda F, x: F._contrib_count_sketch(x, F._bench_ones(x.shape[1]), F._bench_ones(x.shape[1]), out_dim=8), None),
     ("contrib", "index_array", square, lambda F, x: F._contrib_index_array(x), None),
@@ -282,6 +298,7 @@ def _help(mx: Any) -> None:
     mx.nd._bench_some = lambda x: once(("some", x.shape[0]), lambda: mx.nd.array([7 * i % x.shape[0] for i in range(x.shape[0])]))
     mx.nd._bench_grid = lambda x: once(("grid", x.shape), lambda: mx.nd.ones((x.shape[0], 2, *x.shape[2:])) * 0.3)
     mx.nd._bench_bytes = lambda x: once(("bytes", x.shape), lambda: mx.nd.ones(x.shape, dtype="int8"))
+    mx.nd._bench_sums = lambda x: once(("sums", x.shape), lambda: mx.nd.ones(x.shape, dtype="int32") * 1000)
 
 
 def mxnet() -> tuple[Any, Any, Callable[[], None], Callable[[Any], Any]]:
@@ -313,18 +330,21 @@ def numpy() -> tuple[Any, Any, Callable[[], None], Callable[[Any], Any]]:
 PACKAGES = {f.__name__: f for f in (tritium, mxnet, torch, numpy)}
 
 
-def cases(package: str, only: str | None) -> Iterator[tuple[dict[str, str], Callable[[], None], Callable[[], None], int]]:
+def cases(package: str, only: list[str], sizes: list[str]) -> Iterator[
+        tuple[dict[str, str], Callable[[], None], Callable[[], None], int]]:
     """Yield the names of each operator and size, a call that waits for its result, what waits for all, and the most calls
-    of a round."""
+    of a round. only: operators and groups; sizes: names of SIZES; of both, none for all."""
     F, array, finish, wait = PACKAGES[package]()
     import numpy as np
 
     rng = np.random.default_rng(0)
     for group, name, shapes, ours, torchs in TABLE:
         function = torchs if package == "torch" else ours
-        if function is None or (only and only not in (name, group)):
+        if function is None or (only and name not in only and group not in only):
             continue
         for size, n in SIZES.items():
+            if sizes and size not in sizes:
+                continue
             arrays = [array(rng.uniform(0.1, 1, s).astype("float32")) for s in shapes(n)]
             if name == "take":
                 index = rng.integers(0, arrays[0].shape[0], arrays[0].shape[0])
@@ -336,10 +356,10 @@ def cases(package: str, only: str | None) -> Iterator[tuple[dict[str, str], Call
             yield {"group": group, "op": name, "size": size}, call, finish, max(3, min(400, (1 << 22) // n))
 
 
-def measure(package: str, only: str | None) -> list[dict[str, Any]]:
+def measure(package: str, only: list[str], sizes: list[str]) -> list[dict[str, Any]]:
     """Print and return one line per operator and size, of one package in this process."""
     lines = []
-    for names, call, finish, most in cases(package, only):
+    for names, call, finish, most in cases(package, only, sizes):
         try:
             (once,) = common.rounds_of(call, calls=1, rounds=1, warmup=1, finish=finish)
             seconds = common.rounds_of(call, calls=max(1, min(most, int(ROUND / once))), rounds=ROUNDS, warmup=1, finish=finish)
@@ -351,9 +371,9 @@ def measure(package: str, only: str | None) -> list[dict[str, Any]]:
 
 
 # ---- two states of Tritium, in turn -------------------------------------------------------------------------------------
-def serve(only: str | None) -> None:
+def serve(only: list[str], sizes: list[str]) -> None:
     """Answer orders from standard input: "next", or a number of calls to time. Answers are JSON."""
-    every = cases("tritium", only)
+    every = cases("tritium", only, sizes)
     call, finish = None, None
     for order in sys.stdin:
         try:
@@ -375,10 +395,16 @@ def serve(only: str | None) -> None:
         print(json.dumps(answer), flush=True)
 
 
-def compare(base: str, only: str | None) -> None:
-    """Print how many times as fast this state is as the one in the folder base: a process of each, which take turns of calls."""
+def compare(base: str, chosen: list[str]) -> None:
+    """Print how many times as fast this state is as the one in the folder base: a process of each, which take turns of calls.
+
+    chosen: the arguments that choose operators and sizes.
+    """
+    if not (Path(base) / "tritium" / "__init__.py").is_file():
+        raise SystemExit(f"bench_ops: {base} has no folder tritium with another state of it. Name the folder around it.")
+
     def start(folder: str) -> subprocess.Popen[str]:
-        return subprocess.Popen([sys.executable, __file__, "--serve", *(["--only", only] if only else [])], text=True,
+        return subprocess.Popen([sys.executable, __file__, "--serve", *chosen], text=True,
                                 stdin=subprocess.PIPE, stdout=subprocess.PIPE, env={**os.environ, "PYTHONPATH": folder})
 
     workers = {"tritium": start(str(Path(__file__).resolve().parents[2])), "base": start(base)}
@@ -448,26 +474,27 @@ def main() -> None:
     parser.add_argument("--package", choices=PACKAGES, help="measure this package in this process, and nothing else")
     parser.add_argument("--base", metavar="FOLDER", help="a folder with another state of Tritium, in a folder called tritium")
     parser.add_argument("--serve", action="store_true", help="answer the orders of --base")
-    parser.add_argument("--only", help="one operator or group")
+    parser.add_argument("--only", nargs="+", default=[], metavar="NAME", help="operators and groups")
+    parser.add_argument("--size", nargs="+", default=[], choices=SIZES)
     parser.add_argument("--pairs", type=int, default=3, help="how often ours and each peer's are measured in turn")
     given = parser.parse_args()
     if given.package:
-        measure(given.package, given.only)
+        measure(given.package, given.only, given.size)
         return
     if given.serve:
-        serve(given.only)
+        serve(given.only, given.size)
         return
     common.say({"bench": "ops", **common.machine()})
+    chosen = [word for name in ("only", "size") if getattr(given, name) for word in (f"--{name}", *getattr(given, name))]
     if given.base:
-        compare(given.base, given.only)
+        compare(given.base, chosen)
         return
     peers = {name: python for name, python in (("mxnet", given.mxnet), ("torch", given.torch)) if python}
     runs: dict[str, list[list[dict[str, Any]]]] = {name: [] for name in ("tritium", *peers)}
-    extra = ["--only", given.only] if given.only else []
     for _ in range(given.pairs):
         for name, python in {"tritium": sys.executable, **peers}.items():
-            runs[name].append(common.run_peer(python, __file__, "--package", name, *extra, timeout=1800))
-        if given.only in (None, "dot"):
+            runs[name].append(common.run_peer(python, __file__, "--package", name, *chosen, timeout=1800))
+        if not given.only or "dot" in given.only:
             runs.setdefault("numpy", []).append(common.run_peer(sys.executable, __file__, "--package", "numpy", "--only", "dot"))
     for name in [n for n in runs if n != "tritium"]:
         summarise([[line for line in run if "error" not in line] for run in runs["tritium"]], runs[name])

@@ -16,7 +16,7 @@ from tritium.kernels.ir.expr import load
 from tritium.kernels.op import Req, Spec
 from tritium.kernels.ops.linalg.triton_gemm import POINTER, SPECIALISED, TMA, Blocks, gemm
 from tritium.kernels.ops.nn import triton_conv, triton_norm
-from tritium.kernels.ops.nn.convolution_cpu import ConvolutionGeometry
+from tritium.kernels.ops.nn.conv_geometry import ConvolutionGeometry
 from tritium.kernels.ops.optimizer import triton_multi
 from tritium.kernels.ops.tensor import triton_take
 

@@ -72,7 +72,7 @@ REASONS = {
     **{(n, "compiled"): "NumPy computes it wherever its arrays live: kernels/declare/host_op.py" for n in _MATRICES},
     **{(n, "requests"): "kernels/declare/host_op.py stores all results alike" for n in _MATRICES},
     **{(n, r): "a part of quantize_v2 or requantize: tests/kernels/ops/contrib/test_quantize.py" for r in RESPECTS
-       for n in (f"_{kind}_{part}" for kind in ("quantize", "requantize") for part in ("given", "largest", "by"))},
+       for n in (f"_{kind}_{part}" for kind in ("quantize", "requantize") for part in ("given", "ends", "by"))},
     **{(n, "dtypes"): "float32 or 8-bit integers, as in MXNet: tests/kernels/ops/contrib/test_quantize.py" for n in _WHOLE},
     **{(n, "dtypes"): "float32 and float64 alone, as in MXNet: tests/kernels/ops/linalg/test_products.py" for n in _MATRICES},
 }

@@ -16,7 +16,8 @@ from ..kernels.configs.key import Config, Key
 from ..kernels.declare.property_op import BackwardOp, PropertyOp
 from ..kernels.gpu.row import LONGEST_BLOCK, LOOP_BLOCK
 from ..kernels.ops.linalg.gemm import cut
-from ..kernels.ops.nn.convolution_cpu import ConvolutionGeometry, row_pieces
+from ..kernels.ops.nn.conv_geometry import ConvolutionGeometry
+from ..kernels.ops.nn.convolution_cpu import row_pieces
 from ..kernels.ops.nn.triton_conv_nhwc import WEIGHT_BK, WEIGHT_BN, splits_of
 from .tasks import TuningTask, cache_bytes, math_itemsize
 

@@ -88,7 +88,7 @@ class CapturedSegment(Segment):
         """True if runs are replays."""
         return self._graph is not None
 
-    def run(self, rc: Run, draws: Mapping[int, tuple[int, int]] | None = None) -> None:
+    def run(self, rc: Run, draws: Mapping[int, tuple[int, int]] | None = None, changed: bool = False) -> None:
         self._context.stream = rc.stream
         if draws:
             cuda.from_host(self._held, np.array([draws[at] for at, _ in self.random], np.uint64).view(np.int64))

@@ -11,7 +11,7 @@ from ...context import Context
 from ...engine import Engine, Opr, Var
 from ...engine.memory import resource
 from ...errors import MXNetError
-from ...kernels.kernel import BoundKernel, Kernel, Run
+from ...kernels.kernel import BoundKernel, Kernel, Prepared, Run
 from ...kernels.op import Spec, compiled
 from ...ndarray import NDArray
 from ...ndarray.core.chunk import layout_of
@@ -35,10 +35,11 @@ class Segment:
     draws:           {step: (seed, offset)} of the current run; runs do not overlap. drawn: those of the last push.
     read, produced:  arrays by name, for a monitor.
     shortest:        nanoseconds of the shortest run so far.
+    kept:            variables of the arrays from which its kernels keep something. versions: theirs at the last push.
     """
 
-    __slots__ = ("calls", "computes_only", "const", "ctx", "drawn", "draws", "failed", "mutable", "name", "produced", "random",
-                 "read", "ready", "shortest")
+    __slots__ = ("calls", "computes_only", "const", "ctx", "drawn", "draws", "failed", "kept", "mutable", "name", "produced",
+                 "random", "read", "ready", "shortest", "versions")
 
     def __init__(self, steps: Sequence[Step], arrays: Mapping[int, NDArray], program: Program, arena_var: Var, ctx: Context,
                  name: str):
@@ -52,6 +53,8 @@ class Segment:
         self.name, self.ctx, self.failed = name, ctx, False
         self.computes_only = not ctx.is_gpu and all(s.op.capturable for s in steps)
         self.shortest: float = math.inf
+        self.kept: list[Var] = []
+        self.versions: list[int] = []
         mutable: dict[Any, None] = {arena_var: None}
         const: dict[Any, None] = {}
         for at, step in enumerate(steps):
@@ -60,6 +63,7 @@ class Segment:
             sources = [_view(arrays[v], step.input_views.get(k)) for k, v in enumerate(step.inputs)]
             targets = [arrays[v] if v >= 0 else None for v in step.outputs]
             self.calls.append((kernel, sources, targets, f"{step.name} ({step.op.name})"))
+            self.kept += [sources[i].chunk.var for i in kernel.keeps]
             n_random = step.op.random_count(step.params, ins, outs)
             if n_random:
                 self.random.append((at, n_random))
@@ -72,23 +76,26 @@ class Segment:
         self.mutable = list(mutable)
         self.const = [v for v in const if v not in mutable]
 
-    def run(self, rc: Run, draws: Mapping[int, tuple[int, int]] | None = None) -> None:
-        """Run the kernels."""
+    def run(self, rc: Run, draws: Mapping[int, tuple[int, int]] | None = None, changed: bool = False) -> None:
+        """Run the kernels. changed: what they keep was made of arrays that have changed since."""
         ready = self.ready
         if ready is None:
             ready = self.ready = self._bound()
+            changed = True
         if draws is not None:
             self.draws.update(draws)
         at, start = 0, perf_counter_ns()
         try:
             for at, call in enumerate(ready):  # noqa: B007
+                if changed and isinstance(call, Prepared):
+                    call.prepare(rc)
                 call(rc)
             self.shortest = min(self.shortest, perf_counter_ns() - start)
         except MXNetError as failure:
-            self.failed = True
+            self.failed, self.versions = True, []
             raise type(failure)(f"{self.calls[at][3]}: {failure}") from failure
         except Exception as failure:
-            self.failed = True
+            self.failed, self.versions = True, []
             raise MXNetError(f"{self.calls[at][3]}: {type(failure).__name__}: {failure}") from failure
 
     def _bound(self) -> list[BoundKernel]:
@@ -97,7 +104,8 @@ class Segment:
         ready: list[BoundKernel] = []
         for at, (kernel, sources, targets, _) in enumerate(self.calls):
             ins, outs = [a.device_array() for a in sources], [None if o is None else o.device_array() for o in targets]
-            ready.append(_bind_random(kernel, ins, outs, self.draws, at) if at in random else kernel.bind(ins, outs))
+            bound = _bind_random(kernel, ins, outs, self.draws, at) if at in random else kernel.keep(ins, outs)
+            ready.append(bound)
         return ready
 
     def prepare(self, on: Engine) -> Opr | None:
@@ -111,14 +119,16 @@ class Segment:
         again: the random numbers of an earlier pass, to be used again.
         """
         inline = self.computes_only and self.shortest <= SHORT
-        if not self.random:
+        versions = [v.version for v in self.kept]
+        changed, self.versions = versions != self.versions, versions
+        if not self.random and not changed:
             on.push(opr, self.ctx, inline=inline)
             return
         draws = {at: next(again[self.calls[at][3]]) if again is not None else resource.get_random(n, self.ctx)
                  for at, n in self.random}
         self.drawn = [(self.calls[at][3], numbers) for at, numbers in draws.items()]
-        on.push_sync(lambda rc: self.run(rc, draws), self.ctx, self.const, self.mutable, prop="inline" if inline else None,
-                     name=self.name)
+        on.push_sync(lambda rc: self.run(rc, draws, changed), self.ctx, self.const, self.mutable,
+                     prop="inline" if inline else None, name=self.name)
 
 
 class CrossDeviceCopy(Segment):

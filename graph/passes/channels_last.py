@@ -1,9 +1,10 @@
-"""Channels last: on a GPU, runs of convolutions, poolings and BatchNorms work on arrays [n, h, w, channels].
+"""Channels last: runs of convolutions, poolings and BatchNorms work on arrays [n, h, w, channels].
 
-There neighbouring threads read neighbouring channels, and the inner sum of a product runs along memory. Arrays are transposed
-where such a run begins and where it ends; elementwise operators and joins inside the run take part. Weights are transposed
-where they are used, which is little work beside the convolution. The pass runs before gradients are added: the derivative of
-an operator with channels last has them last, and the derivative of a transpose is the transpose back.
+There neighbouring threads or lanes compute neighbouring channels, and the inner sum of a product runs along memory. Arrays are
+transposed where such a run begins and where it ends; elementwise operators and joins inside the run take part. On a GPU weights
+are transposed where they are used, which is little work beside the convolution; on a CPU they stay as they are. There only
+convolutions that are computed in C begin a run. The pass runs before gradients are added: the derivative of an operator with
+channels last has them last, and the derivative of a transpose is the transpose back.
 """
 
 from __future__ import annotations
@@ -11,8 +12,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import replace
 
-from ...kernels.op import Req, Spec, builtin
-from ...kernels.params import Params
+from ...kernels.op import ChannelsLast, Req, Spec, builtin
 from ..program import INNER, OUTPUT, Program, Step
 
 _LAST, _FIRST = (0, 2, 3, 1), (0, 3, 1, 2)  # axes of a transpose to channels last, and back
@@ -21,12 +21,10 @@ _AXES = ("axis", "axes", "dim", "shape")  # parameters that name a position: ope
 
 def put_channels_last(program: Program) -> Program:
     """Put the channels of a forward program last where that pays."""
-    if "gpu" not in program.targets or not any(s.op.prefers_channels_last for s in program.steps):
-        return program
-    return _ChannelsLast(program).run()
+    return _Pass(program).run()
 
 
-class _ChannelsLast:
+class _Pass:
     """last:  {value: the same with channels last}; pending: {value that so far exists only with channels last: its context}."""
 
     def __init__(self, program: Program):
@@ -36,9 +34,9 @@ class _ChannelsLast:
 
     def run(self) -> Program:
         for step in self.old.steps:
-            params = self._params(step) if self.old.targets[step.ctx] == "gpu" else None
-            if params is not None:
-                self._add(step, params)
+            form = self._form(step)
+            if form is not None:
+                self._add(step, form)
                 continue
             for v in step.inputs:
                 self._channels_first(v)
@@ -46,32 +44,38 @@ class _ChannelsLast:
         self.new.n_forward = len(self.new.steps)
         return self.new
 
-    def _add(self, step: Step, params: Params) -> None:
+    def _add(self, step: Step, form: ChannelsLast) -> None:
         """Add step with channels last: its arrays of four axes are transposed ones."""
-        inputs = tuple([self._channels_last(v, step.ctx) if self._is_plane(v) else v for v in step.inputs])
+        changed = range(len(step.inputs)) if form.inputs is None else form.inputs
+        for k, v in enumerate(step.inputs):
+            if k not in changed:
+                self._channels_first(v)
+        inputs = tuple([self._channels_last(v, step.ctx) if k in changed and self._is_plane(v) else v
+                        for k, v in enumerate(step.inputs)])
         outputs = list(step.outputs)
         for k, v in enumerate(step.outputs):
             if self._is_plane(v):
                 outputs[k] = self.last[v] = self._value(v, step.ctx)
                 self.pending[v] = step.ctx
-        self.new.steps.append(replace(step, params=params, inputs=inputs, outputs=tuple(outputs)))
+        self.new.steps.append(replace(step, op=form.op, params=form.params, inputs=inputs, outputs=tuple(outputs)))
         for v in step.outputs:
             if v >= 0 and self.old.values[v].kind == OUTPUT:
                 self._channels_first(v)
 
-    def _params(self, step: Step) -> Params | None:
-        """Return the parameters with which step works on channels last; None if it cannot, or if it would not pay."""
-        op, p = step.op, step.params
+    def _form(self, step: Step) -> ChannelsLast | None:
+        """Return the form in which step works on channels last; None if it cannot, or if it would not pay."""
+        op, p, target = step.op, step.params, self.old.targets[step.ctx]
         if not step.inputs or not self._is_plane(step.inputs[0]):
             return None
         ready = [v for v in step.inputs if self.last.get(v) is not None and self.new.values[self.last[v]].ctx == step.ctx]
-        if not ready and not op.prefers_channels_last:
+        if not ready and not op.prefers_channels_last(p, [self.old.values[v].spec for v in step.inputs], target):
             return None
-        params = op.with_channels_last(p)
-        if params is not None:
-            return params
+        form = op.channels_last(p, target)
+        if form is not None:
+            return form
         shapes = {self.old.values[v].spec.shape for v in (*step.inputs, *step.outputs) if v >= 0}
-        return p if len(shapes) == 1 and 2 * len(ready) >= len(step.inputs) and self._is_elementwise(step) else None
+        alike = len(shapes) == 1 and 2 * len(ready) >= len(step.inputs) and self._is_elementwise(step)
+        return ChannelsLast(op, p) if alike else None
 
     def _is_elementwise(self, step: Step) -> bool:
         if step.auxiliaries or any(d.name in _AXES for d in step.op.params):

@@ -72,7 +72,8 @@ def _refusal(program: Program, h: int, t: int, body: Body | Refusal, writers: Co
     spec = program.values[v].spec
     if spec.shape != body.shape or any(view != body.shape for u, view in zip(epilogue.inputs, body.ins) if u == v):
         return "the shapes differ"
-    if head.op.name.startswith("_backward") and head.params.get("layout") in ("NWC", "NHWC", "NDHWC"):
+    if head.op.name.startswith("_backward") and len(spec.shape) > 2 and (
+            head.op.name.endswith("_convolution_last") or head.params.get("layout") in ("NWC", "NHWC", "NDHWC")):
         return f"{head.name} has its channels last"
     if program.targets[head.ctx] == "gpu":
         if program.values[v].kind != INNER or sum(v in step.inputs for step in program.steps) > 1:

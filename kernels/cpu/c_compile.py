@@ -20,9 +20,9 @@ import signal
 import subprocess
 import tempfile
 import threading
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from ...errors import ParameterError
@@ -35,6 +35,7 @@ log = logging.getLogger(__name__)
 #: NumPy's arithmetic to the bit: integers wrap, no product and sum becomes one, no sum is taken in another order.
 FLAGS = ("-O3", "-shared", "-fPIC", "-w", "-fwrapv", "-fno-strict-aliasing", "-fno-math-errno", "-fno-trapping-math",
          "-ffp-contract=off")
+QUICK = ("-O1",)  # for functions of few steps: a third of the time of -O3, and the same bits
 _OF_MACHINE = {"x86_64": ("-march=native", "-mprefer-vector-width=512"), "aarch64": ("-mcpu=native",)}
 MODES = ("auto", "c", "numpy")
 SECONDS = 60.0  # a compiler may take
@@ -61,7 +62,7 @@ class Loaded:
 
 
 _lock = lock_free_in_child()
-_wanted: dict[str, CText] = {}
+_wanted: dict[str, tuple[CText, bool]] = {}  # with whether it is compiled quickly
 _loaded: dict[str, Loaded | None] = {}  # None: it could not be compiled
 _warned: set[str] = set()
 _hung: set[tuple[str, ...]] = set()  # commands that did not end in time
@@ -107,20 +108,22 @@ def available() -> bool:
     return found is not None and found.command not in _hung
 
 
-def request(function: CText) -> None:
-    """Request that function is compiled, together with all others that are requested."""
+def request(function: CText, *, quick: bool = False) -> None:
+    """Request that function is compiled, together with all others that are requested. quick: with less optimization."""
     with _lock:
         if function.name not in _loaded:
-            _wanted[function.name] = function
+            _wanted[function.name] = function, quick
 
 
 def compile_wanted() -> int:
     """Compile all requested functions, or load them from the cache folder. Return their number."""
     with _lock:
-        functions = [_wanted.pop(name) for name in sorted(_wanted)]
-        if functions:
-            _loaded.update(_load(functions))
-        return len(functions)
+        requests = [_wanted.pop(name) for name in sorted(_wanted)]
+        for flags in ((), QUICK):
+            functions = [f for f, quick in requests if quick == bool(flags)]
+            if functions:
+                _loaded.update(_load(program(functions), [f.name for f in functions], flags))
+        return len(requests)
 
 
 class _Notes(threading.local):
@@ -142,17 +145,17 @@ def noted() -> Iterator[list[CText]]:
         _notes.functions = before
 
 
-def function(f: CText) -> Loaded | None:
-    """Return the compiled function; None if it could not be compiled."""
-    found = _function(f)
+def function(f: CText, *, quick: bool = False) -> Loaded | None:
+    """Return the compiled function; None if it could not be compiled. quick: as for `request`."""
+    found = _function(f, quick)
     if found is not None and _notes.functions is not None:
         _notes.functions.append(f)
     return found
 
 
-def _function(f: CText) -> Loaded | None:
+def _function(f: CText, quick: bool) -> Loaded | None:
     if f.name not in _loaded:
-        request(f)
+        request(f, quick=quick)
         compile_wanted()
     return _loaded[f.name]
 
@@ -191,21 +194,30 @@ def usage() -> tuple[int, int]:
     return len(sizes), sum(sizes)
 
 
-def _load(functions: list[CText]) -> dict[str, Loaded | None]:
-    """Load all functions from one library, compiled if it is not in the cache folder."""
-    nothing, usable, found = dict.fromkeys((f.name for f in functions), None), available(), compiler()
+def library(text: str, names: Sequence[str]) -> dict[str, Loaded] | None:
+    """Return the functions of a C file of its own, which is the same for all graphs; None if it could not be compiled."""
+    with _lock:
+        if names[0] not in _loaded:
+            _loaded.update(_load(text, names))
+        found = {n: f for n in names if (f := _loaded[n]) is not None}
+    return found or None
+
+
+def _load(text: str, names: Sequence[str], flags: tuple[str, ...] = ()) -> dict[str, Loaded | None]:
+    """Load functions from the library of a C file, compiled with these flags too if it is not in the cache folder."""
+    nothing, usable, found = dict.fromkeys(names, None), available(), compiler()
     if found is None:
         return nothing
-    text = program(functions)
+    found = replace(found, flags=(*found.flags, *flags))
     path = library_path(text, found)
-    loaded = _open(path, functions) if _intact(path) else None
+    loaded = _open(path, names) if _intact(path) else None
     if loaded is not None or not usable:
         return loaded or nothing
     try:
         with tempfile.TemporaryDirectory(prefix="tritium-c-") as scratch:
             made = _compile(text, found, Path(scratch))
             at = path if save(path, made.read_bytes()) else made
-            return _open(at, functions) or nothing  # a library that is open may lose its file
+            return _open(at, names) or nothing  # a library that is open may lose its file
     except (OSError, subprocess.SubprocessError) as failure:
         if isinstance(failure, subprocess.TimeoutExpired):
             _hung.add(found.command)
@@ -250,15 +262,15 @@ def _intact(path: Path) -> bool:
     return len(data) > _CHECK and hashlib.sha256(data[:-_CHECK]).digest() == data[-_CHECK:]
 
 
-def _open(path: Path, functions: Iterable[CText]) -> dict[str, Loaded | None] | None:
+def _open(path: Path, names: Iterable[str]) -> dict[str, Loaded | None] | None:
     try:
         libraries = ctypes.CDLL(str(path)), ctypes.PyDLL(str(path))
         made: dict[str, Loaded | None] = {}
-        for f in functions:
-            calls = [getattr(library, f.name) for library in libraries]
+        for name in names:
+            calls = [getattr(library, name) for library in libraries]
             for call in calls:
                 call.argtypes, call.restype = [ctypes.c_void_p, ctypes.c_int64, ctypes.c_int64], None
-            made[f.name] = Loaded(*calls)
+            made[name] = Loaded(*calls)
     except (OSError, AttributeError):
         return None
     return made

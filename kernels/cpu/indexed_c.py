@@ -40,11 +40,14 @@ from ..ir.indexed import (
     axes_of,
     simplify,
 )
+from ..ir.primitives import PRIMITIVES
 from ..op import Req, Reqs, Spec, Specs
 from .c_math import TYPES
 from .c_printer import NoSpelling, constant, spelled
 
+LOOP_CALLS = 4  # of NumPy functions that a loop takes for each accumulator, and as many to begin
 UNKNOWN = 8  # steps that a loop is expected to take if its extent comes from data
+FEW = 4096  # steps of a use in which a function need not be fast: it is then compiled quickly, under another name
 BLOCK = 128  # elements of a row that a loop goes over at each step: a few arrays of them lie in a first-level cache
 
 
@@ -63,6 +66,7 @@ class IndexedFunction:
     steps:    primitives that are computed for an element, on average. work: of these, those of data, plain reads apart.
     from_data:  whether the length of a loop comes from data, so that these numbers are guesses.
     rows:     of the last axis, each of which is a loop.
+    quick:    whether it takes so few steps that it is compiled quickly, with less optimization.
     """
 
     name: str
@@ -80,6 +84,7 @@ class IndexedFunction:
     work: float
     from_data: bool
     rows: int
+    quick: bool
 
 
 def indexed_function(p: IndexedProgram, ins: Specs, outs: Specs, reqs: Reqs) -> IndexedFunction | str:
@@ -150,11 +155,12 @@ class _Printer:
             self._block([i for i in self.schedule.items if self.last in self._axes(i)], cell, 1.0, outermost=True)
         body = [*self._arguments(), *once, *self._walk(dims, row, cell)]
         text = "\n".join(["(void *const *arrays, int64_t begin, int64_t end)", "{", *(f"    {t}" for t in body), "}", ""])
-        name = f"indexed_{hashlib.sha256(text.encode()).hexdigest()[:16]}"
+        quick = not self.from_data and self.steps * math.prod(self.dims) <= FEW
+        name = f"indexed_{'quick_' if quick else ''}{hashlib.sha256(text.encode()).hexdigest()[:16]}"
         return IndexedFunction(name, f"void {name}{text}", frozenset(self.uses), tuple(self.used), tuple(targets),
                                tuple(value for _, value in self.sizes.values()), len(self.p.scalars), math.prod(self.dims),
                                *self._span(), self.calls, self.steps, self.work, self.from_data,
-                               math.prod(self.dims[:self.last]))
+                               math.prod(self.dims[:self.last]), quick)
 
     # ---- what a printer of puts does otherwise ----
     def _results(self) -> Sequence[Expr]:
@@ -286,7 +292,7 @@ class _Printer:
         self._name_accumulators(loop, "[j]")
         inner: list[str] = []
         outside = self.run
-        self._block(loop.items, inner, steps * self._trips(loop), step=loop)
+        self._block(loop.items, inner, steps * self._trips(loop, steps), step=loop)
         self.run = max(self.runs, outside) + 1
         self.runs = self.run
         k = f"k{loop.level}"
@@ -301,10 +307,17 @@ class _Printer:
             self.far.add(id(x))
         return self.names[id(x)]
 
-    def _trips(self, loop: Loop) -> float:
+    def _trips(self, loop: Loop, steps: float) -> float:
+        """Return how many steps the loop takes, about, and count the calls that it takes NumPy besides those of its items.
+
+        steps: of the loops around it.
+        """
         known = self.ranges.of(loop.extent)
         self.from_data |= id(loop.extent) in self.of_data
-        return max(1, known[1]) if known is not None and id(loop.extent) not in self.of_data else UNKNOWN
+        trips = max(1, known[1]) if known is not None and id(loop.extent) not in self.of_data else UNKNOWN
+        checks = 1 + len(loop.accumulators) if self.axes[id(loop.extent)] else 0  # which elements take part, at each step
+        self.calls += steps * (LOOP_CALLS * (1 + len(loop.accumulators)) + trips * checks)
+        return trips
 
     # ---- statements ----
     def _item(self, item: Item, lines: list[str], share: float, steps: float) -> None:
@@ -326,7 +339,7 @@ class _Printer:
         self.steps += share * steps
         plain = item.op == GATHER and item.args[0] is TRUE
         self.work += share * steps * (id(item) in self.of_data and not plain)
-        self.calls += steps
+        self.calls += steps * _numpy_calls(item)
 
     def _gather(self, x: Expr, args: list[str]) -> str:
         text = f"x{x.value[0]}[{self._offset(x, args[1:])}]"
@@ -349,8 +362,9 @@ class _Printer:
             lines.append(f"{_c(typed(new))} a{loop.number}_{j} = {self._read(first)};")
         self._name_accumulators(loop)
         inner: list[str] = []
+        within = steps * self._trips(loop, steps)
         for item in loop.items:
-            self._item(item, inner, share, steps * self._trips(loop))
+            self._item(item, inner, share, within)
             for x in item.results if isinstance(item, Loop) else [item]:
                 self.place.pop(id(x), None)
         for j, (_, new) in loop.accumulators.items():
@@ -404,6 +418,13 @@ class _ScatterPrinter(_Printer):
             low, high = ends[a]
             lines = [f"for (int64_t i{a} = {low}; i{a} < {high}; i{a}++) {{", *(f"    {t}" for t in lines), "}"]
         return lines
+
+
+def _numpy_calls(x: Expr) -> int:
+    """Return how many calls of NumPy functions compute a node, about."""
+    if x.op == GATHER:
+        return 1 if x.args[0] is TRUE else 4
+    return 1 if x.op in (CAST, "where") or x.value == "plain" or isinstance(PRIMITIVES[x.op].numpy, np.ufunc) else 4
 
 
 def _axes_by_loop(order: Sequence[Expr]) -> dict[int, frozenset[int]]:

@@ -17,18 +17,17 @@ from ..ir.indexed import FOLD, INDEX, IndexedProgram
 from ..kernel import BoundKernel, Kernel, KernelFunction
 from ..op import Reqs, Spec, Specs
 from . import c_compile
+from .c_kernel import SAVED, SHORT
 from .indexed_c import IndexedFunction, indexed_function, scatter_function
 from .indexed_printer import indexed_kernel as numpy_kernel
 
-#: C pays where a run saves so many nanoseconds: compiling takes 0.1 s, once on a machine.
-SAVED = 20_000
 CALL = 600  # nanoseconds that each call of a NumPy function takes, of any size
 ELEMENT = 0.5  # nanoseconds that one element of one step takes NumPy longer than C; plain reads and copies take as long
 ROW = 15  # nanoseconds that C takes to begin a row
 STEP = 0.5  # nanoseconds of one element of one step in C
-SHORT = 20_000  # nanoseconds a function may run while other Python threads wait
 LEAST = 512  # elements of a row that are worth a piece of their own
 TOO_SMALL = "it is too small to be worth compiling"
+PUT_CALLS = 12  # of NumPy functions that put elements where they belong
 PUT_ELEMENT = 5.0  # nanoseconds that NumPy takes longer to put one element where it belongs
 PIECE = 50_000  # nanoseconds of a piece; pieces are cut by size alone
 
@@ -36,7 +35,7 @@ PIECE = 50_000  # nanoseconds of a piece; pieces are cut by size alone
 def cpu_kernel(p: IndexedProgram, ins: Specs, outs: Specs, reqs: Reqs, *, name: str = "kernel") -> Kernel:
     """Return a kernel like `indexed_printer.indexed_kernel`, in C where that pays."""
     f = select_function(p, ins, outs, reqs)
-    found = None if isinstance(f, str) else c_compile.function(f)
+    found = None if isinstance(f, str) else c_compile.function(f, quick=f.quick)
     if isinstance(f, str) or found is None:
         return numpy_kernel(p, ins, outs, reqs, name=name)
     return _c_kernel(f, found, p.shape)
@@ -67,10 +66,10 @@ def c_scatter(p: IndexedProgram, ins: Specs, out: Spec, combine: str) -> KernelF
         return None
     last = p.roots[0].args[-1]
     by_rows = combine == "put" and last.op == INDEX and last.value == len(p.shape) - 1 and p.shape[-1] > 1  # NumPy copies them
-    saved = CALL * f.calls + (ELEMENT * f.work + (0 if by_rows else PUT_ELEMENT)) * f.size
+    saved = CALL * (f.calls + PUT_CALLS) + (ELEMENT * f.work + (0 if by_rows else PUT_ELEMENT)) * f.size
     if (mode == "auto" and saved < SAVED) or not c_compile.available():
         return None
-    found = c_compile.function(f)
+    found = c_compile.function(f, quick=f.quick)
     return None if found is None else _c_kernel(f, found, p.shape).run
 
 

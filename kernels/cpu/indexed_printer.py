@@ -446,7 +446,8 @@ class _Printer:
             if not uneven and (new.op in PRIMITIVES or new.op == CAST) and loop.level in self.schedule.levels[id(new)]:
                 self.owned.add(id(acc))  # each step makes a new array, or writes to this one
         extent = self.names[id(loop.extent)]
-        lines.append(f"for k{loop.level} in range(np.max({extent}, initial=0)):")
+        most = int(loop.extent.value) if loop.extent.op == CONST else f"np.max({extent}, initial=0)"
+        lines.append(f"for k{loop.level} in range({most}):")
         inner: list[str] = []
         self._items(loop.items, inner, {})
         news = {j: self.names[id(new)] for j, (_, new) in loop.accumulators.items()}

@@ -49,7 +49,6 @@ from .few_elements import AT_INDEX, FILL_ROWS, at_index, few_elements, fill_rows
 from .sum_tree import combined, total
 
 TILE = 256 * 1024  # elements of one register: 1 MiB in float32; what is smaller than two is not cut
-POOLED = 1 << 14  # elements from which on a register is worth asking the pool for
 DRAWN = 1 << 16  # elements of a tile that draws random numbers: each takes some forty operations
 KEPT = 1 << 11  # elements up to which a bound kernel keeps its registers
 SMALL = 1 << 13  # elements up to which there is nothing to choose
@@ -176,10 +175,8 @@ def _places(tiles: Sequence[_Tile], operand: int) -> list[tuple[tuple[slice, ...
 
 
 def scratch_arrays(run: Any, wanted: Sequence[tuple[np.dtype, tuple[int, ...]]]) -> list[np.ndarray]:
-    """Uninitialised scratch arrays. Large ones come from the engine's pool: fresh pages cost more than what fills them."""
-    if run is None or not wanted or math.prod(wanted[0][1]) < POOLED:
-        return [np.empty(s, d) for d, s in wanted]
-    return [run.workspace(s, d) for d, s in wanted]
+    """Return uninitialised scratch arrays."""
+    return [np.empty(s, d) if run is None else run.workspace(s, d) for d, s in wanted]
 
 
 def _empty_kernel(printed: _TilePrinter) -> Kernel:

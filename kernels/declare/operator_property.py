@@ -267,7 +267,6 @@ class OperatorProperty:
     is_reshape: ClassVar[bool] = False  # output 0 is input 0's memory under another shape, and their derivatives too
     drops_hidden_at_inference: ClassVar[bool] = False  # outside training the hidden outputs may have the request NULL
     costly: ClassVar[bool] = False  # see Op
-    prefers_channels_last: ClassVar[bool] = False  # see Op
     epilogue_block: ClassVar[int] = 0  # see Op; on a GPU, gpu_kernel takes the epilogue, whose arrays have a number per channel
     final_part: ClassVar[tuple[Op, tuple[Need, ...]] | None] = None  # see Op
     state_formula: ClassVar[Op | None] = None  # see Op
@@ -355,8 +354,21 @@ class OperatorProperty:
         """Return whether outside training output 0 is input 0 as it is."""
         return False
 
+    def prefers_channels_last(self, ins: Specs, target: str) -> bool:
+        """Return whether its first input is worth transposing to channels last."""
+        return False
+
     def with_channels_last(self) -> dict[str, object] | None:
         """Return the parameters to change for arrays [n, h, w, channels] instead of [n, channels, h, w]; None: not supported."""
+        return None
+
+    def in_pieces(self, ins: Specs, out: Spec) -> Any:
+        """Return what computes the output on a CPU and calls a function for each part of it while that is in cache, so that an
+        epilogue can follow: an object like `Forward` in ops/nn/c_conv.py; None if there is none."""
+        return None
+
+    def with_data_last(self) -> Op | None:
+        """Return the operator of the same parameters whose first input and output have channels last, on a CPU, if any."""
         return None
 
     def validate(self) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import inspect
 import typing
 from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from operator import index
 from typing import Any, ClassVar
 
@@ -15,6 +16,7 @@ from ..configs.key import Config, Key
 from ..ir.body import Body, formula_body
 from ..kernel import NOTHING, KernelFunction
 from ..op import (
+    ChannelsLast,
     Dtypes,
     Gradient,
     NumpyFunction,
@@ -27,6 +29,7 @@ from ..op import (
     Shapes,
     Spec,
     Specs,
+    infer_backward,
     merge_shapes,
     register,
 )
@@ -49,7 +52,7 @@ class PropertyOp(Op):
         self.is_reshape, self.drops_hidden_at_inference = cls.is_reshape, cls.drops_hidden_at_inference
         self.nonblocking = cls.forward_kernel is not OperatorProperty.forward_kernel  # a user's forward may do anything
         self.capturable = self.nonblocking and not cls.on_host and not cls.waits
-        self.costly, self.prefers_channels_last, self.final_part = cls.costly, cls.prefers_channels_last, cls.final_part
+        self.costly, self.final_part = cls.costly, cls.final_part
         self.state_formula, self.tail, self.epilogue_block = cls.state_formula, cls.tail, cls.epilogue_block
         self.doc = inspect.cleandoc(cls.__doc__ or "")
         self.params = _declared_params(name, cls)
@@ -144,9 +147,15 @@ class PropertyOp(Op):
     def num_random(self, p: Params, outs: Specs) -> int:
         return self.property(p).num_random(outs)
 
-    def with_channels_last(self, p: Params) -> Params | None:
-        changes = self.property(p).with_channels_last()
-        return None if changes is None else self.parse({**p, **changes})
+    def prefers_channels_last(self, p: Params, ins: Specs, target: str) -> bool:
+        return self.property(p).prefers_channels_last(ins, target)
+
+    def channels_last(self, p: Params, target: str) -> ChannelsLast | None:
+        prop = self.property(p)
+        changes, other = prop.with_channels_last(), prop.with_data_last() if target == "cpu" else None
+        if changes is None:
+            return None
+        return ChannelsLast(self, self.parse({**p, **changes})) if other is None else ChannelsLast(other, other.parse(p), (0,))
 
     def kernel(self, p: Params, ins: Specs, outs: Specs, reqs: Reqs, target: str, train: bool = False) -> KernelFunction:
         prop = self.property(p)
@@ -213,17 +222,12 @@ class BackwardOp(Op):
 
     def _infer(self, p: Params, infer: Callable[..., Any], merge: Callable[[Any, Any], Any], inputs: Sequence[Any],
                outputs: Sequence[Any] | None) -> tuple[list[Any], list[Any]]:
-        """Let forward infer, from the arrays that backward reads and from the derivatives: each is like its array."""
         prop = self.property(p)
-        needs, gives = backward_needs(prop), [("x", i) for i in prop.list_gradients()]
-        x: list[Any] = [None] * (len(prop.list_arguments()) + len(prop.list_auxiliary_states()))
-        y: list[Any] = [None] * len(prop.list_outputs())
-        for (kind, i), known in (*zip(needs, inputs), *zip(gives, outputs or ())):
-            group = x if kind == "x" else y
-            group[i] = merge(group[i], known)
-        ins, outs = infer(p, x, y)
-        states = ins[len(prop.list_arguments()):] if prop.backward_needs_aux else ()
-        return [*((ins if kind == "x" else outs)[i] for kind, i in needs), *states], [ins[i] for _, i in gives]
+        n = len(prop.list_arguments())
+        sizes = n + len(prop.list_auxiliary_states()), len(prop.list_outputs())
+        read, given, ins = infer_backward(backward_needs(prop), prop.list_gradients(), sizes, partial(infer, p), merge, inputs,
+                                          outputs)
+        return [*read, *(ins[n:] if prop.backward_needs_aux else ())], given
 
     def inplace(self, p: Params) -> tuple[tuple[int, int], ...]:
         prop = self.property(p)

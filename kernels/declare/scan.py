@@ -22,7 +22,7 @@ from ..ir.lang import maximum, minimum
 from ..kernel import Kernel
 from ..op import Expression, Gradient, Need, Op, Req, Reqs, Shape, Shapes, Spec, Specs, merge_shapes
 from ..params import Param, Params
-from .indexed import At, IndexedArray, index_kernel
+from .index_kernel import At, IndexedArray, index_kernel
 from .simple_op import SimpleOp, declare
 from .traced import TracedOp, printed
 

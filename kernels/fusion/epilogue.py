@@ -7,19 +7,22 @@ derivative) are computed first, for all samples: so the epilogue may overwrite t
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import ctypes
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
 from ...dtype import float32, is_float
+from ..cpu import c_compile
 from ..cpu.c_printer import CFunction
+from ..declare.operator_property import OperatorProperty
 from ..declare.property_op import PropertyOp
 from ..gpu.epilogue import Epilogue
 from ..ir.body import Body
 from ..ir.expr import LOAD, topological
-from ..kernel import BoundKernel, HostRun, Kernel
+from ..kernel import BoundKernel, HostRun, Kernel, Prepared
 from ..op import Expression, Op, Req, Reqs, Spec, Specs, compiled
 from ..params import Params
 from .fused import FusedOp, fused_op
@@ -57,12 +60,17 @@ class EpilogueOp(Op):
         self.output_names = tuple(f"output{i}" for i in range(wiring.n_outputs + len(body.outs)))
         self.capturable = head.capturable
 
+    @property
+    def _layer(self) -> OperatorProperty | None:
+        return self.head.property(self.head_params) if isinstance(self.head, PropertyOp) else None
+
     def inplace(self, p: Params) -> tuple[tuple[int, int], ...]:
         """Return the (input, output) pairs that may share memory: inputs of one row per sample are read before their block is
         written."""
         if self.target == "gpu" or (len(self.body.roots) > 1 and any(r.op == LOAD for r in self.body.roots)):
             return ()
-        uses = [(i, k in self.head.batched) for k, i in enumerate(self.wiring.head)]
+        whole = self._layer is not None and type(self._layer).in_pieces is not OperatorProperty.in_pieces
+        uses = [(i, k in self.head.batched and not whole) for k, i in enumerate(self.wiring.head)]
         uses += [(i, view == self.body.shape) for i, view in zip(self.wiring.epilogue, self.body.ins) if i >= 0]
         rows = {i for i, by_row in uses if by_row} - {i for i, by_row in uses if not by_row}
         full = [o for o, view in enumerate(self.body.outs) if view == self.body.shape]
@@ -78,6 +86,9 @@ class EpilogueOp(Op):
             both = self.head.property(self.head_params).gpu_kernel(  # type: ignore[attr-defined]
                 head_ins, outs[n_head], reqs[n_head], epilogue)
             return Kernel(lambda run, inputs, outputs: both(run, [inputs[i] for i in (*wiring.head, *others)], outputs[n_head]))
+        in_pieces = self._in_pieces(head_ins, ins, outs, reqs, train)
+        if in_pieces is not None:
+            return in_pieces
         total, keep = outs[0].shape[0], reqs[0] != Req.NULL
         step = _block(self.head.epilogue_block, outs[0])
         starts = range(0, total, step)
@@ -134,6 +145,38 @@ class EpilogueOp(Op):
 
         small = len(starts) == 1 and (keep or outs[0].nbytes <= _SCRATCH)
         return Kernel(kernel, bind if small else None)
+
+    def _in_pieces(self, head_ins: Specs, ins: Specs, outs: Specs, reqs: Reqs, train: bool) -> Kernel | None:
+        """Return the kernel of a head that calls its epilogue for each part of the result, where both are in C; else None."""
+        head = None if self._layer is None or self.wiring.n_outputs > 1 else self._layer.in_pieces(head_ins, outs[0])
+        if head is None or reqs[0] == Req.ADD:
+            return None
+        op, epilogue_ins, epilogue_outs = self._epilogue(outs[0].shape[0], ins, outs)
+        f = op.c_code(Params({}), epilogue_ins, epilogue_outs, reqs[1:])
+        if isinstance(f, str):
+            return None
+        c_compile.request(f)
+        wiring, stays = self.wiring, reqs[0] != Req.NULL
+
+        def after_of(inputs: Sequence[Any], outputs: Sequence[Any]) -> Callable[[int, int, int], None]:
+            places = [0 if i < 0 else inputs[i].ctypes.data for i in wiring.epilogue]
+            places += [outputs[1 + t].ctypes.data for t in f.targets]
+            found, kind = c_compile.function(f), ctypes.c_void_p * len(places)
+            assert found is not None
+            call = found.free
+            return lambda first, last, place: call(kind(*(p or place for p in places)), first, last)
+
+        def kernel(run: Any, inputs: Sequence[Any], outputs: Sequence[Any]) -> None:
+            given, packed = [inputs[i] for i in wiring.head], head.memory(run)
+            head.pack(run, given, packed)
+            head.compute(run, given, packed, outputs[0] if stays else None, after_of(inputs, outputs))
+
+        def keep(inputs: Sequence[Any], outputs: Sequence[Any]) -> Prepared:
+            given, packed, after = [inputs[i] for i in wiring.head], head.memory(None), after_of(inputs, outputs)
+            return Prepared(lambda run: head.pack(run, given, packed),
+                            lambda run: head.compute(run, given, packed, outputs[0] if stays else None, after))
+
+        return Kernel(kernel) if train else Kernel(kernel, keep=keep, keeps=[wiring.head[i] for i in head.keeps])
 
     def _block_kernels(self, n: int, head_ins: Specs, ins: Specs, outs: Specs, reqs: Reqs,
                        target: str, train: bool) -> tuple[Kernel, Kernel]:

@@ -100,11 +100,12 @@ def _could_be_wide(job: CompileJob, array: str, kind: str) -> bool:
     """Return True if a thread's elements of an array fill 128 bits. Integers may not be loaded at all, where 0 · x is known."""
     aligned = job.signature if job.align16 is None else job.align16
     dtype = job.signature[array][1:]
-    enough = _BITS[dtype] * job.constexprs["BLOCK"] >= 128 * 32 * job.num_warps
+    enough = BITS[dtype] * job.constexprs["BLOCK"] >= 128 * 32 * job.num_warps
     return array in aligned and enough and (kind == "store" or "f" in dtype)
 
 
-_BITS = {"i1": 8, "i8": 8, "u8": 8, "i16": 16, "u16": 16, "fp16": 16, "bf16": 16, "i32": 32, "u32": 32, "fp32": 32, "i64": 64,
+#: The bits of an element, by the type that Triton names.
+BITS = {"i1": 8, "i8": 8, "u8": 8, "i16": 16, "u16": 16, "fp16": 16, "bf16": 16, "i32": 32, "u32": 32, "fp32": 32, "i64": 64,
          "u64": 64, "fp64": 64}
 
 

@@ -95,7 +95,8 @@ def scatter_kernel(programs: Sequence[IndexedProgram], ins: Specs, out: Spec, re
     combine, start, distinct: as on the CPU (cpu/indexed_scatter.py). Nothing is atomic where places are distinct.
     """
     plan, codegen, name = LaunchPlan(), codegen_target(), kernel_name(name)
-    wide = out.dtype if combine == "put" else accumulated_in(out.dtype)
+    alone = distinct and combine != "maximum"  # an element is stored, or added to what is there, by one program
+    wide = out.dtype if alone or combine == "put" else accumulated_in(out.dtype)
     final = StoreTarget(const(0, wide), out, req, ("out", 0))
     target = final
     if wide != out.dtype or (combine != "add" and req == Req.ADD):
@@ -107,7 +108,7 @@ def scatter_kernel(programs: Sequence[IndexedProgram], ins: Specs, out: Spec, re
     for p in programs:
         if math.prod(p.shape):
             p = simplify(p, fixed_sizes=False)
-            how = "" if distinct and (combine == "put" or target.req != Req.ADD) and combine != "maximum" else combine
+            how = "" if alone else combine
             stored = [StoreTarget(p.roots[0], target.spec, target.req, target.array)]
             if how == "put":  # the last element of each place is found first, and then stored alone
                 who = plan.temporary(const(-1, INT64), out.shape, INT64)
@@ -291,7 +292,7 @@ class _Printer:
             limits.append(f"({there})")
             options = f", mask={' & '.join(limits)}"
         if self.combine in ("", "put"):
-            return f"tl.store(y0 + {offset}, {convert(value, typed(element), t.spec.dtype)}{options})"
+            return store(value, typed(element), t.spec, t.req, f"y0 + {offset}", options)
         return f"tl.atomic_{'add' if self.combine == 'add' else 'max'}(y0 + {offset}, {value}{options}, sem=\"relaxed\")"
 
     def _fits(self, x: Expr) -> bool:

@@ -60,9 +60,8 @@ def _quotient(a: Any, b: Any, out: np.ndarray) -> None:
         cast_into(out, np.true_divide(a, b, dtype=np.float32 if out.dtype.itemsize < 4 else np.float64))
         np.copyto(out, 0, where=np.equal(b, 0))
     else:
-        np.floor_divide(a, b, out=out)
-        rest = np.not_equal(np.multiply(out, b), a)
-        np.add(out, rest & (np.less(a, 0) != np.less(b, 0)) & np.not_equal(b, 0), out=out)
+        np.subtract(a, np.fmod(a, b, out=out), out=out)
+        np.floor_divide(out, b, out=out)
 
 
 def _int_pow(a: Any, b: Any, out: np.ndarray) -> None:

@@ -15,7 +15,7 @@ from tritium.kernels.ops.linalg import triton_factor
 from tritium.kernels.ops.linalg.triton_gemm import POINTER, SPECIALISED, TMA, Blocks, gemm
 from tritium.kernels.ops.nn import triton_conv, triton_norm
 from tritium.kernels.ops.nn.batch_norm_fused import NormaliseMoving
-from tritium.kernels.ops.nn.convolution_cpu import ConvolutionGeometry
+from tritium.kernels.ops.nn.conv_geometry import ConvolutionGeometry
 from tritium.kernels.ops.optimizer import triton_multi
 from tritium.kernels.ops.optimizer.mixed_precision import mixed
 from tritium.kernels.ops.tensor import triton_index, triton_take

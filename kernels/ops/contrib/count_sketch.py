@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from ....errors import ParameterError, ShapeError
-from ...declare.indexed import Put, index_kernel, put, scatter_kernel
+from ...declare.index_kernel import Put, index_kernel, put, scatter_kernel
 from ...declare.numpy_op import NumpyOp
 from ...declare.operator_property import KnownShapes, Shapes
 from ...declare.property_op import register_operator

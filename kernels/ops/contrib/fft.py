@@ -18,7 +18,7 @@ import numpy as np
 from ....dtype import is_float
 from ....errors import ShapeError
 from ....integers import next_power_of_2
-from ...declare.indexed import index_kernel
+from ...declare.index_kernel import index_kernel
 from ...declare.numpy_op import NumpyOp
 from ...declare.operator_property import KnownShapes, Shapes, math_dtype
 from ...declare.property_op import register_operator

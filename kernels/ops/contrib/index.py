@@ -10,7 +10,7 @@ import numpy as np
 from ....errors import ParameterError, ShapeError
 from ....integers import cdiv
 from ...declare.composite import TracedValue, composite, ops
-from ...declare.indexed import Put, index_kernel, put, scatter_kernel
+from ...declare.index_kernel import Put, index_kernel, put, scatter_kernel
 from ...declare.numpy_op import NumpyOp
 from ...declare.operator_property import Dtypes, KnownShapes, OperatorProperty, Shapes
 from ...declare.property_op import register_operator

@@ -25,6 +25,7 @@ _INT8, _UINT8, _INT32 = np.dtype("int8"), np.dtype("uint8"), np.dtype("int32")
 _STEPS = {"int8": 127.0, "uint8": 255.0}
 _FINE = {"int8": 127.5, "uint8": 255.5}  # the integer that MXNet's newer operators map the end of the range to
 _OUTPUTS = ("output0", "output1", "output2")  # the integers, and the ends of their range, [1] each
+_ENDS = ("lower", "upper")
 _WHOLE = 1.5 * 2**23  # added to a float32 below 2²² and subtracted again, it rounds halves to even
 
 
@@ -97,10 +98,11 @@ def _quantize_given(at: Any, data: Any, *, out_type: Bits, low: float, high: flo
     return data[at] if copied else _numbers(data[at], largest, out_type, _FINE[out_type])
 
 
-@indexed("_quantize_largest", shape=lambda *_: (1,), differentiable=False)
-def _quantize_largest(at: Any, low: Any, high: Any) -> Any:
-    """The larger magnitude of two numbers, [1] each."""
-    return _larger(low[at], high[at])
+@indexed("_quantize_ends", shape=lambda *_: ((1,), (1,)), outputs=_ENDS, differentiable=False)
+def _quantize_ends(at: Any, low: Any, high: Any) -> Any:
+    """The symmetric range that holds two numbers, [1] each; a part of quantize_v2."""
+    largest = _larger(low[at], high[at])
+    return -largest, largest
 
 
 @indexed("_quantize_by", dtype=lambda *_, out_type, **p: out_type, differentiable=False)
@@ -129,9 +131,9 @@ def quantize_v2(data: TracedValue, *, out_type: Literal["auto", "int8", "uint8"]
     if low is not None or not math.prod(data.shape):
         return ops._quantize_given(data, out_type=kind, low=low or 0.0, high=high or 0.0)
     least, most = ops.min(data), ops.max(data)
-    largest = ops._quantize_largest(least, most)
-    numbers = ops._quantize_by(data, largest, out_type=kind)
-    return [numbers, -largest, largest] if kind == "int8" else [numbers, least, most]
+    lower, upper = ops._quantize_ends(least, most)
+    numbers = ops._quantize_by(data, upper, out_type=kind)
+    return [numbers, lower, upper] if kind == "int8" else [numbers, least, most]
 
 
 def _dequantize_dtypes(data: np.dtype, *_: Any) -> np.dtype:
@@ -153,11 +155,13 @@ def _unit(min_range: Any, max_range: Any) -> Any:
     return _larger(min_range[0], max_range[0]).astype("float64") / (2.0**31 - 1)
 
 
-@indexed("_requantize_largest", shape=lambda *_: (1,), dtype=float32, free=("min_range", "max_range"), differentiable=False)
-def _requantize_largest(at: Any, low: Any, high: Any, min_range: Any, max_range: Any) -> Any:
-    """The larger magnitude that int32 low and high stand for, [1] each."""
+@indexed("_requantize_ends", shape=lambda *_, **p: ((1,), (1,)), dtype=(float32, float32), outputs=_ENDS,
+         free=("min_range", "max_range"), differentiable=False)
+def _requantize_ends(at: Any, low: Any, high: Any, min_range: Any, max_range: Any, *, out_type: Bits) -> Any:
+    """The range of out_type that holds what int32 low and high stand for, [1] each; a part of requantize."""
     unit = _unit(min_range, max_range)
-    return _larger(*((v[at].astype("float64") * unit).astype("float32") for v in (low, high)))
+    largest = _larger(*((v[at].astype("float64") * unit).astype("float32") for v in (low, high)))
+    return -largest if out_type == "int8" else 0.0, largest
 
 
 @indexed("_requantize_by", shape=lambda data, *_, **p: data, dtype=lambda *_, out_type, **p: out_type,
@@ -197,6 +201,5 @@ def requantize(data: TracedValue, min_range: TracedValue, max_range: TracedValue
     if min_calib_range is not None or not math.prod(data.shape):
         largest = max(abs(min_calib_range or 0.0), abs(max_calib_range or 0.0))
         return ops._requantize_given(data, min_range, max_range, out_type=kind, largest=largest)
-    end = ops._requantize_largest(ops.min(data), ops.max(data), min_range, max_range)
-    numbers = ops._requantize_by(data, end, min_range, max_range, out_type=kind)
-    return [numbers, -end if kind == "int8" else ops.zeros_like(end), end]
+    lower, upper = ops._requantize_ends(ops.min(data), ops.max(data), min_range, max_range, out_type=kind)
+    return [ops._requantize_by(data, upper, min_range, max_range, out_type=kind), lower, upper]

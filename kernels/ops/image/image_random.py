@@ -169,37 +169,38 @@ class Changed(OperatorProperty):
         between, gray, mean = Spec(image.shape, float32), Spec(image.shape[:-1], float64), Spec((1,), float64)
 
         @cache
-        def kernels(op: IndexedOp, source: Spec, result: Spec, request: Req) -> tuple[Any, ...]:
+        def kernels(op: IndexedOp, first: bool, last: bool) -> tuple[Any, ...]:
             """Return the kernel of one change, after those of the mean gray that it reads, if it does."""
+            source, (result, request) = image if first else between, (out, req) if last else (between, Req.WRITE)
             params = {d.name: 0.0 for d in op.params if d.kind == "scalar"}
-            params |= {"kind": result.dtype.name, "clip": result is out and out.dtype == np.uint8}
+            params |= {"kind": result.dtype.name, "clip": last and out.dtype == np.uint8}
             if op is not _contrast:
                 return (_kernel(op, params, [source], result, request, target),)
             return (_kernel(op, params, [source, mean], result, request, target),
                     _kernel(GRAY_IMAGE, {}, [source], gray, Req.WRITE, target),
                     _kernel(builtin("mean"), {}, [gray], mean, Req.WRITE, target))
 
-        def one(change: Change, source: Spec, result: Spec, request: Req, run: Any, x: Any, y: Any) -> None:
-            op, scalars = change
-            apply, *averages = kernels(op, source, result, request)
-            arrays = [x]
-            if averages:
-                grays, average = run.workspace(gray.shape, float64), run.workspace((1,), float64)
-                averages[0](run, [x], [grays])
-                averages[1](run, [grays], [average])
-                arrays.append(average)
-            apply(run, arrays, [y], scalars=scalars)
+        def chosen(draw: np.ndarray) -> list[Change]:
+            return self.changes(draw, image.shape[-1] == 1) or [SAME]
+
+        fixed = None if self.numbers else chosen(np.empty(0))
 
         def kernel(run: Any, inputs: Sequence[Any], outputs: Sequence[Any], random: tuple[int, int] = (0, 0)) -> None:
             if req == Req.NULL:
                 return
-            x, have = inputs[0], image
-            *first, last = self.changes(RandomNumbers(*random).uniform((self.numbers,)), image.shape[-1] == 1) or [SAME]
-            for change in first:
-                y = run.workspace(image.shape, float32)
-                one(change, have, between, Req.WRITE, run, x, y)
-                x, have = y, between
-            one(last, have, out, req, run, x, outputs[0])
+            x, changes = inputs[0], fixed or chosen(RandomNumbers(*random).uniform((self.numbers,)))
+            for i, (op, scalars) in enumerate(changes):
+                last = i == len(changes) - 1
+                apply, *averages = kernels(op, i == 0, last)
+                arrays = [x]
+                if averages:
+                    grays, average = run.workspace(gray.shape, float64), run.workspace((1,), float64)
+                    averages[0](run, [x], [grays])
+                    averages[1](run, [grays], [average])
+                    arrays.append(average)
+                y = outputs[0] if last else run.workspace(image.shape, float32)
+                apply(run, arrays, [y], scalars=scalars)
+                x = y
 
         return kernel
 

@@ -12,7 +12,7 @@ from typing import ClassVar
 import numpy as np
 
 from ....errors import ShapeError
-from ...declare.indexed import index_kernel, put, scatter_kernel
+from ...declare.index_kernel import index_kernel, put, scatter_kernel
 from ...declare.operator_property import KnownShapes, OperatorProperty, Shapes
 from ...declare.property_op import register_operator
 from ...kernel import KernelFunction

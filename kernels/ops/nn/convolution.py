@@ -9,10 +9,12 @@ from typing import TYPE_CHECKING, Any, ClassVar, Literal
 from ....errors import ParameterError, ShapeError
 from ...configs.key import Config, Key
 from ...declare.operator_property import OperatorProperty, Shapes, gpu_module, math_dtype
-from ...declare.property_op import register_operator
-from ...kernel import KernelFunction
-from ...op import Product, Req, Reqs, Shape, Spec, Specs, merge_shapes
-from .convolution_cpu import DEFAULT, ConvolutionGeometry, backward, conv_key, forward
+from ...declare.property_op import PropertyOp, register_operator
+from ...kernel import Kernel, KernelFunction, Prepared
+from ...op import Op, Product, Req, Reqs, Shape, Spec, Specs, merge_shapes
+from .c_conv import Forward, in_c
+from .conv_geometry import ConvolutionGeometry
+from .convolution_cpu import DEFAULT, backward, conv_key, forward
 
 if TYPE_CHECKING:
     from ...gpu.epilogue import Epilogue
@@ -113,11 +115,21 @@ class Convolution(ConvolutionLayer):
              (s + 2 pad - dilate (kernel - 1) - 1) // stride + 1 positions.
     """
 
-    prefers_channels_last = True
     epilogue_block = 1
+    weight_first: ClassVar[bool] = False  # see ConvolutionGeometry
+
+    def join_weight(self, filters: int, channels: int) -> Shape:
+        """Return the shape of the weight."""
+        return self.join(filters, channels, self.kernel)
+
+    def prefers_channels_last(self, ins: Specs, target: str) -> bool:
+        return target == "gpu" or (len(ins[0].shape) == 4 and in_c(self.geometry(ins[0].shape), ins[0].dtype))
 
     def with_channels_last(self) -> dict[str, object] | None:
         return {"layout": "NHWC"} if len(self.kernel) == 2 and self.layout in (None, "NCHW") else None
+
+    def with_data_last(self) -> Op | None:
+        return _LAST
 
     def infer_shape(self, in_shape: Shapes, out_shape: Shapes) -> tuple[Shapes, Shapes, Shapes]:
         x, w, y = in_shape[0], in_shape[1], out_shape[0]
@@ -130,7 +142,7 @@ class Convolution(ConvolutionLayer):
         n, c, spatial = self.split(x) if x is not None else (-1, -1, (-1,) * rank)
         self.check_groups(x, c)
         if w is not None and len(w) == rank + 2 and c < 0:
-            wc = self.split(w)[1]
+            wc = w[self.join_weight(-2, -3).index(-3)]
             c = wc * self.num_group if wc >= 0 else -1
         extent = tuple(d * (k - 1) + 1 for k, d in zip(self.kernel, dilate))
         if y is not None:
@@ -144,7 +156,7 @@ class Convolution(ConvolutionLayer):
                 raise ShapeError(f"{self.name}: kernel {self.kernel} with dilate {dilate} spans {extent}, more than "
                                  f"data {x} with pad {pad}. Pad more, or use a smaller kernel.")
             out.append((s + 2 * p - e) // t + 1 if s >= 0 else -1)
-        weight = self.match_weight(x, w, self.join(self.num_filter, c // self.num_group if c >= 0 else -1, self.kernel))
+        weight = self.match_weight(x, w, self.join_weight(self.num_filter, c // self.num_group if c >= 0 else -1))
         x = self.join(n, c, spatial)
         y = merge_shapes(self.name, "the output", y, self.join(n, self.num_filter, tuple(out)))
         return [x, weight, *([] if self.no_bias else [(self.num_filter,)])], [y], []
@@ -156,7 +168,7 @@ class Convolution(ConvolutionLayer):
         out = tuple((s + 2 * p - d * (k - 1) - 1) // t + 1
                     for s, p, d, k, t in zip(spatial, pad, dilate, self.kernel, stride))
         return ConvolutionGeometry(n, c, self.num_filter, self.num_group, spatial, out, self.kernel, stride, dilate, pad,
-                                   self.channels_last)
+                                   self.channels_last, self.weight_first)
 
     def products(self, shapes: Sequence[Shape]) -> tuple[Product, ...]:
         g = self.geometry(shapes[0])
@@ -175,8 +187,22 @@ class Convolution(ConvolutionLayer):
         if target == "gpu":
             whole = self.gpu_kernel(ins, outs[0], req)
             return lambda run, inputs, outputs: whole(run, inputs, outputs[0])
-        return lambda run, inputs, outputs: forward(run, g, inputs[0], inputs[1], inputs[2] if bias else None, outputs[0],
-                                                    add=req == Req.ADD)
+
+        def kernel(run: Any, inputs: Sequence[Any], outputs: Sequence[Any]) -> None:
+            forward(run, g, inputs[0], inputs[1], inputs[2] if bias else None, outputs[0], add=req == Req.ADD)
+
+        def keep(inputs: Sequence[Any], outputs: Sequence[Any]) -> Prepared:
+            made = Forward(g, bias, add=req == Req.ADD)
+            packed = made.memory(None)
+            return Prepared(lambda run: made.pack(run, inputs, packed),
+                            lambda run: made.compute(run, inputs, packed, outputs[0]))
+
+        packs = not train and req != Req.NULL and in_c(g, outs[0].dtype)
+        return Kernel(kernel, keep=keep, keeps=Forward.keeps) if packs else kernel
+
+    def in_pieces(self, ins: Specs, out: Spec) -> Forward | None:
+        g = self.geometry(ins[0].shape)
+        return Forward(g, not self.no_bias) if g.channels_last and in_c(g, out.dtype) else None
 
     def gpu_kernel(self, ins: Specs, out: Spec, req: Req, epilogue: Epilogue | None = None) -> KernelFunction:
         """Return the GPU function f(run, inputs, output). The arrays of an Epilogue (gpu/epilogue.py) follow the inputs."""
@@ -191,3 +217,26 @@ class Convolution(ConvolutionLayer):
         g = self.geometry(ins[1].shape)
         compute: Any = gpu_module("nn.triton_conv").backward if target == "gpu" else backward
         return lambda run, inputs, outputs: compute(run, g, *inputs, outputs, reqs)
+
+
+class ConvolutionLast(Convolution):
+    """Convolution of two axes with data and output [n, h, w, channels], and the weight of `Convolution`.
+
+    The graph puts it in the place of convolutions on a CPU, whose kernels take the weight as it lies. It has no public name.
+    """
+
+    name = "_convolution_last"
+    weight_first = True
+
+    @property
+    def channels_last(self) -> bool:
+        return True
+
+    def with_channels_last(self) -> dict[str, object] | None:
+        return None
+
+    def join_weight(self, filters: int, channels: int) -> Shape:
+        return (filters, channels, *self.kernel)  # type: ignore[attr-defined]
+
+
+_LAST = PropertyOp(ConvolutionLast.name, ConvolutionLast)

@@ -1,4 +1,6 @@
-"""Convolution on the CPU: windows of a few images at a time are copied to a matrix (im2col) that fits in cache.
+"""Convolution on the CPU: in C where that can be (c_conv.py), else with NumPy.
+
+With NumPy, windows of a few images at a time are copied to a matrix (im2col) that fits in cache.
 
 The size alone determines the pieces, and the weight derivative is summed over pieces in a fixed order. So results have the same
 bits for any number of threads.
@@ -8,7 +10,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
 from itertools import product
 
 import numpy as np
@@ -18,49 +19,22 @@ from ...configs import active as active_configs
 from ...configs.key import Config, Key, key
 from ...declare.operator_property import assign, math_dtype
 from ...kernel import Run
-from ...op import Req, Reqs, Shape
+from ...op import Req, Reqs
+from . import c_conv
+from .conv_geometry import ConvolutionGeometry
 
 _CACHE = 1 << 20  # bytes of the window matrix
 _SLOTS, _PARTIAL = 16, 1 << 26  # number of partial sums of a weight derivative, and their total bytes
 
 
-@dataclass(frozen=True, slots=True)
-class ConvolutionGeometry:
-    """Sizes of one convolution. Shapes per spatial axis; channels_last is how data, weight and output are stored."""
-
-    n: int
-    c: int
-    f: int
-    groups: int
-    spatial: Shape
-    out: Shape
-    kernel: Shape
-    stride: Shape
-    dilate: Shape
-    pad: Shape
-    channels_last: bool
-
-    @property
-    def needed(self) -> Shape:
-        """Size of the padded input that the windows cover, per axis."""
-        return tuple((o - 1) * s + (k - 1) * d + 1
-                     for o, s, k, d in zip(self.out, self.stride, self.kernel, self.dilate))
-
-    @property
-    def depth(self) -> int:
-        """Rows of the window matrix of a group."""
-        return self.c // self.groups * math.prod(self.kernel)
-
-    @property
-    def pointwise(self) -> bool:
-        """True if the input already is its own window matrix."""
-        ones = (1,) * len(self.kernel)
-        return self.kernel == ones and self.stride == ones and not any(self.pad) and not self.channels_last
-
-
 def channels_second(g: ConvolutionGeometry, a: np.ndarray) -> np.ndarray:
-    """Return the view [n, c, ...] of data, weight or output."""
+    """Return the view [n, c, ...] of data or output."""
     return np.moveaxis(a, -1, 1) if g.channels_last else a
+
+
+def weight_view(g: ConvolutionGeometry, a: np.ndarray) -> np.ndarray:
+    """Return the view [f, c, ...] of a weight."""
+    return a if g.weight_first else channels_second(g, a)
 
 
 def conv_key(g: ConvolutionGeometry, direction: str, dtype: np.dtype) -> Key:
@@ -117,13 +91,15 @@ def windows(g: ConvolutionGeometry, x: np.ndarray, first: int, last: int, dtype:
 
 def _flat_weight(g: ConvolutionGeometry, weight: np.ndarray, dtype: np.dtype) -> np.ndarray:
     """Return weight as [groups, filters of a group, depth], a view if possible."""
-    return np.ascontiguousarray(channels_second(g, weight), dtype=dtype).reshape(g.groups, g.f // g.groups, g.depth)
+    return np.ascontiguousarray(weight_view(g, weight), dtype=dtype).reshape(g.groups, g.f // g.groups, g.depth)
 
 
 def forward(run: Run, g: ConvolutionGeometry, x: np.ndarray, weight: np.ndarray, bias: np.ndarray | None, y: np.ndarray, *,
             add: bool) -> None:
     """Compute y = (or +=) convolution of x with weight, plus bias."""
     dtype = math_dtype(y.dtype)
+    if c_conv.in_c(g, y.dtype):
+        return c_conv.forward(run, g, x, weight, bias, y, add=add)
     w, xs, ys = _flat_weight(g, weight, dtype), channels_second(g, x), channels_second(g, y)
     b = None if bias is None else bias.astype(dtype, copy=False).reshape(g.groups, -1, 1)
     config = _config(g, "forward", dtype)
@@ -154,6 +130,8 @@ def backward(run: Run, g: ConvolutionGeometry, dy: np.ndarray, x: np.ndarray, we
              reqs: Reqs) -> None:
     """Compute the derivatives by data, weight and, if grads has a third array, bias."""
     dtype = math_dtype(dy.dtype)
+    if c_conv.in_c(g, dy.dtype):
+        return c_conv.backward(run, g, dy, x, weight, grads, reqs)
     xs, dys = channels_second(g, x), channels_second(g, dy)
     turned = _flat_weight(g, weight, dtype).transpose(0, 2, 1)
     want_x, want_w = reqs[0] != Req.NULL, reqs[1] != Req.NULL
@@ -186,7 +164,7 @@ def backward(run: Run, g: ConvolutionGeometry, dy: np.ndarray, x: np.ndarray, we
     active_configs.limited(run.parallel, config["threads"])(slot, slots)
     if want_w:
         total = dw.sum(axis=0).reshape(g.f, g.c // g.groups, *g.kernel)
-        assign(channels_second(g, grads[1]), reqs[1], total)
+        assign(weight_view(g, grads[1]), reqs[1], total)
     if want_b:
         assign(grads[2], reqs[2], db.sum(axis=0))
 

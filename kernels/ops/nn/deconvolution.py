@@ -14,8 +14,8 @@ from ...declare.row_kernel import row_kernel
 from ...kernel import KernelFunction
 from ...op import Req, Reqs, Shape, Specs, merge_shapes
 from . import convolution_cpu
+from .conv_geometry import ConvolutionGeometry
 from .convolution import ConvolutionLayer, check_axes
-from .convolution_cpu import ConvolutionGeometry
 
 
 @register_operator("Deconvolution")

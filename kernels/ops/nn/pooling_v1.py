@@ -8,7 +8,7 @@ from typing import Any, Literal
 from ....dtype import is_float
 from ....errors import DTypeError, ParameterError, ShapeError
 from ....integers import cdiv
-from ...declare.indexed import index_kernel
+from ...declare.index_kernel import index_kernel
 from ...declare.operator_property import Dtypes, KnownShapes, OperatorProperty, Shapes
 from ...declare.property_op import register_operator
 from ...ir import lang

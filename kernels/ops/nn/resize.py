@@ -15,7 +15,7 @@ from typing import Any, Literal
 import numpy as np
 
 from ....errors import ParameterError, ShapeError
-from ...declare.indexed import At, IndexedArray, index_kernel
+from ...declare.index_kernel import At, IndexedArray, index_kernel
 from ...declare.operator_property import KnownShapes, OperatorProperty, Shapes, math_dtype
 from ...declare.property_op import register_operator
 from ...ir.expr import Expr, typed

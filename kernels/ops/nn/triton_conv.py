@@ -22,7 +22,7 @@ from ...gpu.target import interpreting, tile_size
 from ...kernel import DeviceArray, Run
 from ...op import Req, Reqs
 from . import triton_conv_nhwc as inside
-from .convolution_cpu import ConvolutionGeometry
+from .conv_geometry import ConvolutionGeometry
 
 
 @triton.jit

@@ -25,7 +25,7 @@ from ...gpu.target import block_for, interpreting, multiprocessors, tile_size
 from ...kernel import DeviceArray, Run
 from ..linalg import triton_gemm_kernels as products
 from ..linalg.triton_gemm import Blocks, gemm, precision
-from .convolution_cpu import ConvolutionGeometry
+from .conv_geometry import ConvolutionGeometry
 
 
 @triton.jit

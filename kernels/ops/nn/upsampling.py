@@ -10,7 +10,7 @@ import numpy as np
 
 from ....errors import ParameterError, ShapeError
 from ... import op as registry
-from ...declare.indexed import At, IndexedArray, index_kernel
+from ...declare.index_kernel import At, IndexedArray, index_kernel
 from ...declare.operator_property import Shapes
 from ...declare.property_op import register_operator
 from ...ir.expr import Expr

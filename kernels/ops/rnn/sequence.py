@@ -6,7 +6,7 @@ import math
 from typing import ClassVar
 
 from ....errors import ParameterError, ShapeError
-from ...declare.indexed import At, IndexedArray, index_kernel
+from ...declare.index_kernel import At, IndexedArray, index_kernel
 from ...declare.operator_property import OperatorProperty, Shapes
 from ...declare.property_op import register_operator
 from ...ir.expr import Expr

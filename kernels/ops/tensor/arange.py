@@ -10,7 +10,7 @@ import numpy as np
 
 from ....dtype import is_float
 from ....errors import ParameterError, ShapeError
-from ...declare.indexed import At, IndexedArray, Put, index_kernel, put, scatter_kernel
+from ...declare.index_kernel import At, IndexedArray, Put, index_kernel, put, scatter_kernel
 from ...declare.operator_property import Dtypes, KnownShapes, OperatorProperty, Shapes
 from ...declare.property_op import register_operator
 from ...ir.expr import Expr

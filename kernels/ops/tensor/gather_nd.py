@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from typing import Any, ClassVar
 
 from ....errors import ParameterError, ShapeError
-from ...declare.indexed import At, IndexedArray, Limits, Put, index_kernel, put, scatter_kernel
+from ...declare.index_kernel import At, IndexedArray, Limits, Put, index_kernel, put, scatter_kernel
 from ...declare.operator_property import OperatorProperty, Shapes
 from ...declare.property_op import register_operator
 from ...ir.expr import Expr

@@ -8,7 +8,7 @@ from typing import ClassVar, Literal
 import numpy as np
 
 from ....errors import DTypeError, ShapeError
-from ...declare.indexed import At, IndexedArray, Put, index_kernel, put, scatter_kernel
+from ...declare.index_kernel import At, IndexedArray, Put, index_kernel, put, scatter_kernel
 from ...declare.operator_property import Dtypes, OperatorProperty, Shapes
 from ...declare.property_op import register_operator
 from ...ir.expr import Expr

@@ -9,7 +9,7 @@ from typing import ClassVar
 import numpy as np
 
 from ....errors import ParameterError, ShapeError
-from ...declare.indexed import index_kernel
+from ...declare.index_kernel import index_kernel
 from ...declare.operator_property import KnownShapes, Shapes
 from ...declare.property_op import register_operator
 from ...declare.traced import printed

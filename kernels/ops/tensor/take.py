@@ -10,7 +10,7 @@ import numpy as np
 
 from ....dtype import as_dtype
 from ....errors import ParameterError, ShapeError
-from ...declare.indexed import At, IndexedArray, Limits, index_kernel
+from ...declare.index_kernel import At, IndexedArray, Limits, index_kernel
 from ...declare.operator_property import Dtypes, OperatorProperty, Shapes, gpu_module, math_dtype
 from ...declare.property_op import register_operator
 from ...ir.expr import Expr

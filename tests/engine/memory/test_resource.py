@@ -2,10 +2,12 @@
 
 import threading
 
+import numpy as np
 import pytest
 from tritium.context import cpu
 from tritium.engine import NaiveEngine, ThreadedEngine
-from tritium.engine.memory import resource
+from tritium.engine.memory import resource, storage
+from tritium.engine.run_context import POOLED
 from tritium.errors import EngineError
 
 
@@ -63,3 +65,16 @@ def test_functions_with_scratch_do_not_disturb_each_other(engine, ctx):
         engine.push_sync(lambda run, k=k: use(run, run.workspace((50 + k,), "int32"), k), ctx, [], [])
     engine.wait_for_all()
     assert not wrong
+
+
+def test_small_scratch_of_the_host_is_not_the_pools():
+    own = cpu(117)
+    taken = []
+
+    def use(run):
+        for n in (POOLED - 1, POOLED):
+            array = run.workspace((1, n), "int8")
+            taken.append((array.shape, array.dtype, storage.stats(own).in_use))
+
+    NaiveEngine().push_sync(use, own, [], [])
+    assert taken == [((1, POOLED - 1), np.dtype("int8"), 0), ((1, POOLED), np.dtype("int8"), POOLED)]

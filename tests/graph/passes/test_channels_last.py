@@ -1,11 +1,14 @@
-"""Channels last on a GPU: arrays are transposed only at the edges of a run, and results are those of channels first."""
+"""Channels last: arrays are transposed only at the edges of a run, and results are those of channels first."""
 
 import numpy as np
 import pytest
 import tritium as mx
 from tritium.graph import options
 from tritium.graph.passes.channels_last import put_channels_last
-from tritium.graph.program import Program
+from tritium.graph.program import INNER, Program, Step
+from tritium.kernels.cpu import c_compile
+from tritium.kernels.op import Req, Spec, builtin
+from tritium.kernels.params import Params
 
 gpu = pytest.mark.skipif(not mx.num_gpus(), reason="no GPU, not even an interpreted one")
 
@@ -111,6 +114,38 @@ def test_only_the_gpus_part_has_channels_last():
     agree(results[1], results[2])
 
 
-def test_a_program_without_a_gpu_is_not_changed():
-    program = Program(targets=("cpu",))
-    assert put_channels_last(program) is program
+in_c = pytest.mark.skipif(not c_compile.available(), reason="there is no C compiler")
+
+
+@in_c
+def test_resnet_on_a_cpu_transposes_its_data_once_and_no_weight():
+    shape = {"data": (16, 3, 16, 16)}
+    assert sorted(turned(resnet20().simple_bind(mx.cpu(), "write", **shape))) == ["data_turned", "data_turned_backward"]
+    with options(layout=False):
+        assert not turned(resnet20().simple_bind(mx.cpu(), "write", **shape))
+
+
+@in_c
+def test_edges_in_all_places_on_a_cpu(monkeypatch):
+    monkeypatch.setenv("TRITIUM_CPU_CODE", "c")
+    on = run(mixed(), mx.cpu(), data=(2, 3, 5, 5))
+    agree(on[1], run(mixed(), mx.cpu(), layout=False, data=(2, 3, 5, 5))[1])
+    assert any("concat" in n for n in turned(on[0]))
+
+
+@in_c
+def test_on_a_cpu_only_convolutions_in_c_have_channels_last(monkeypatch):
+    x = convolution(mx.sym.Variable("data"), 16)
+    assert turned(x.simple_bind(mx.cpu(), "null", data=(16, 8, 16, 16)))
+    assert not turned(x.simple_bind(mx.cpu(), "null", data=(1, 1, 4, 4)))  # too small
+    assert not turned(x.simple_bind(mx.cpu(), "null", data=(16, 8, 16, 16), type_dict={"data": "float64"}))
+    monkeypatch.setenv("TRITIUM_CPU_CODE", "numpy")
+    assert not turned(x.simple_bind(mx.cpu(), "null", data=(16, 8, 16, 16)))
+
+
+def test_a_program_without_convolutions_has_the_same_steps():
+    step = Step(builtin("relu"), Params({}), "relu", (0,), (1,), (Req.WRITE,))
+    program = Program(targets=("cpu",), steps=[step])
+    for name in ("x", "y"):
+        program.add_value(Spec((2, 3, 4, 5), np.dtype("f")), INNER, name, 0)
+    assert put_channels_last(program).steps == [step]

@@ -85,6 +85,17 @@ def test_requested_functions_are_compiled_by_one_call_of_the_compiler(tmp_path, 
 
 
 @needs_compiler
+def test_quick_functions_are_compiled_apart_with_less_optimization(tmp_path, monkeypatch):
+    calls = fake(tmp_path, monkeypatch, f'echo "$@" >> {tmp_path}/flags\nexec cc "$@"')
+    quick, plain = times(2), times(3)
+    c_compile.request(quick, quick=True)
+    c_compile.request(plain)
+    assert c_compile.compile_wanted() == 2 and calls() == 2 and right(quick, 2) and right(plain, 3)
+    used = [[w for w in line.split() if w.startswith("-O")] for line in (tmp_path / "flags").read_text().splitlines()]
+    assert used == [["-O3"], ["-O3", "-O1"]]  # the last one counts
+
+
+@needs_compiler
 @pytest.mark.parametrize("damage", [lambda b: b[: len(b) // 2], lambda b: b[:-1], lambda b: b"", lambda b: b"no library" * 9,
                                     lambda b: b[:5000] + bytes([b[5000] ^ 1]) + b[5001:]])
 def test_a_damaged_library_counts_as_absent(damage, tmp_path, monkeypatch):

@@ -6,7 +6,7 @@ from support.layer_helpers import TARGETS
 from tritium.dtype import DTYPES
 from tritium.errors import OperatorError, ShapeError, TraceError
 from tritium.kernels.cpu import indexed_printer
-from tritium.kernels.declare.indexed import Limits, index_kernel, put, scatter_kernel
+from tritium.kernels.declare.index_kernel import Limits, index_kernel, put, scatter_kernel
 from tritium.kernels.kernel import HostRun
 from tritium.kernels.op import Req, Spec
 

@@ -81,3 +81,12 @@ def test_derived_derivatives_compile_without_faults(dtype, target):
     assert sum("tl.atomic_add" in job.source for job in jobs) == 2
     for job, kernel in zip(jobs, compile_all(jobs, timeout=120)):
         assert not wrong_with(job, kernel), (job.source, wrong_with(job, kernel))
+
+
+@pytest.mark.parametrize("dtype", ["float32", "bfloat16"])
+def test_elements_at_distinct_places_are_added_without_atomics_or_a_copy(dtype):
+    last = mx.kernels.op.get("SequenceLast")
+    _, *jobs = jobs_of(last, [(128, 32, 512), (32,)], {"use_sequence_length": True}, mx.dtype.DTYPES[dtype], 90)
+    (kernel,) = compile_all(jobs, timeout=120)
+    assert "atomic" not in jobs[0].source
+    assert {a.bits for a in kernel.accesses if a.kind == "store"} == {128}

@@ -9,7 +9,7 @@ from support.guard_pages import dies_of, guarded
 from tritium.kernels.gpu.load import INTERPRET
 from tritium.kernels.op import Req
 from tritium.kernels.ops.nn import triton_conv
-from tritium.kernels.ops.nn.convolution_cpu import ConvolutionGeometry
+from tritium.kernels.ops.nn.conv_geometry import ConvolutionGeometry
 from tritium.kernels.ops.nn.triton_conv_nhwc import phases
 
 pytestmark = pytest.mark.skipif(not INTERPRET, reason="needs TRITIUM_GPU=interpret")

@@ -9,7 +9,7 @@ from support.guard_pages import dies_of, guarded
 from support.layer_helpers import TARGETS, check_golden, check_gradient, check_requests, close, forward, golden_cases
 from tritium.errors import ParameterError, ShapeError
 from tritium.kernels import op as ops
-from tritium.kernels.declare.indexed import index_kernel
+from tritium.kernels.declare.index_kernel import index_kernel
 from tritium.kernels.kernel import HostRun
 from tritium.kernels.op import Req, Spec
 from tritium.kernels.ops.nn.upsampling import _block_sum

@@ -1,0 +1,127 @@
+"""The inner loop of products and convolutions in C: a tile of results stays in registers while a sum runs.
+
+A tile has a few rows and one or two vectors of columns. Its text is printed here, with one variable for each register, for the
+vector units that C compilers know: AVX-512, AVX2, NEON, or whatever the compiler makes of plain vectors. The text does not depend
+on any size, so a machine compiles a template that contains it once.
+"""
+
+from __future__ import annotations
+
+#: Rows of a tile by the number of vector registers; the remaining rows of a matrix are computed by smaller tiles.
+_ROWS = {16: (6, 3, 2, 1), 32: (12, 6, 3, 2, 1)}
+#: Columns of a tile are at most so many, on every machine: columns are handed to threads in multiples of this.
+MOST_COLUMNS = 32
+
+_VECTORS = """
+#if defined(__AVX512F__)
+#include <immintrin.h>
+typedef __m512 lanes;
+#define LANES 16
+#define TILE_ROWS 12
+#define tile_load _mm512_loadu_ps
+#define tile_store _mm512_storeu_ps
+#define tile_all _mm512_set1_ps
+#define tile_fma _mm512_fmadd_ps
+#elif defined(__AVX2__) && defined(__FMA__)
+#include <immintrin.h>
+typedef __m256 lanes;
+#define LANES 8
+#define TILE_ROWS 6
+#define tile_load _mm256_loadu_ps
+#define tile_store _mm256_storeu_ps
+#define tile_all _mm256_set1_ps
+#define tile_fma _mm256_fmadd_ps
+#else
+#if defined(__aarch64__)
+#define LANES 4
+#define TILE_ROWS 12
+#else
+#define LANES 4
+#define TILE_ROWS 6
+#endif
+typedef float lanes __attribute__((vector_size(4 * LANES)));
+static inline lanes tile_load(const float *p) { lanes a; memcpy(&a, p, sizeof a); return a; }
+static inline void tile_store(float *p, lanes a) { memcpy(p, &a, sizeof a); }
+static inline lanes tile_all(float s) { return (lanes){s, s, s, s}; }
+#if defined(__aarch64__)
+#include <arm_neon.h>
+static inline lanes tile_fma(lanes a, lanes b, lanes c)
+{
+    return (lanes)vfmaq_f32((float32x4_t)c, (float32x4_t)a, (float32x4_t)b);
+}
+#else
+static inline lanes tile_fma(lanes a, lanes b, lanes c) { return a * b + c; }
+#endif
+#endif
+#define COLUMNS (2 * LANES)
+"""
+
+
+def tile_text() -> str:
+    """Return the C text of the tiles, in include guards.
+
+    tile_rows(p, x, y, offset, length, runs, w, start, load): p rows. y[i][j] = (load: y[i][j]) + start[j] + sum over runs r and
+        k < length[r] of x[i][offset[r] + k] * w[k'][j], where k' counts on over all runs; w: [k'][COLUMNS].
+    tile_outer(p, x, rows, row_step, columns, column_step, d, y): y[i][j] += sum over rows and columns of x[i] * d[j], where x
+        moves by the steps and d, [rows * columns][COLUMNS], to its next row. y: [p][COLUMNS].
+    Both take p up to TILE_ROWS, and compute COLUMNS columns; tile_rows computes LANES alone where `narrow` is set.
+    """
+    parts = ["#ifndef TILE_ROWS", _VECTORS]
+    for registers, rows in _ROWS.items():
+        parts.append("#if TILE_ROWS == 12" if registers == 32 else "#if TILE_ROWS == 6")
+        parts += [_rows_kernel(p, v) for p in rows for v in (2, 1)]
+        parts += [_outer_kernel(p) for p in rows]
+        parts.append(_dispatch(rows))
+        parts.append("#endif")
+    return "\n".join([*parts, "#endif"])
+
+
+def _rows_kernel(p: int, vectors: int) -> str:
+    each = [(i, v) for i in range(p) for v in range(vectors)]
+    lines = [f"static void tile_rows_{p}_{vectors}(const float *const *x, float *const *y, const int64_t *offset, "
+             "const int64_t *length, int64_t runs, const float *w, const float *start, int load)", "{"]
+    lines += [f"    lanes a{i}_{v} = tile_load(start + {v} * LANES);" for i, v in each]
+    lines += ["    if (load) {", *(f"        a{i}_{v} += tile_load(y[{i}] + {v} * LANES);" for i, v in each), "    }"]
+    lines += ["    for (int64_t r = 0; r < runs; r++) {", *(f"        const float *x{i} = x[{i}] + offset[r];" for i in range(p))]
+    lines += ["        for (int64_t k = 0, n = length[r]; k < n; k++, w += COLUMNS) {",
+              *(f"            const lanes w{v} = tile_load(w + {v} * LANES);" for v in range(vectors))]
+    for i in range(p):
+        lines.append(f"            const lanes s{i} = tile_all(x{i}[k]);")
+        lines += [f"            a{i}_{v} = tile_fma(s{i}, w{v}, a{i}_{v});" for v in range(vectors)]
+    lines += ["        }", "    }"]
+    lines += [f"    tile_store(y[{i}] + {v} * LANES, a{i}_{v});" for i, v in each]
+    return "\n".join([*lines, "}"])
+
+
+def _outer_kernel(p: int) -> str:
+    each = [(i, v) for i in range(p) for v in range(2)]
+    lines = [f"static void tile_outer_{p}(const float *x, int64_t rows, int64_t row_step, int64_t columns, int64_t column_step, "
+             "const float *d, float *y)", "{"]
+    lines += [f"    lanes a{i}_{v} = tile_load(y + {i} * COLUMNS + {v} * LANES);" for i, v in each]
+    lines += ["    for (int64_t r = 0; r < rows; r++) {", "        const float *q = x + r * row_step;",
+              "        for (int64_t k = 0; k < columns; k++, q += column_step, d += COLUMNS) {",
+              "            const lanes d0 = tile_load(d), d1 = tile_load(d + LANES);"]
+    for i in range(p):
+        lines.append(f"            const lanes s{i} = tile_all(q[{i}]);")
+        lines += [f"            a{i}_{v} = tile_fma(s{i}, d{v}, a{i}_{v});" for v in range(2)]
+    lines += ["        }", "    }"]
+    lines += [f"    tile_store(y + {i} * COLUMNS + {v} * LANES, a{i}_{v});" for i, v in each]
+    return "\n".join([*lines, "}"])
+
+
+def _dispatch(rows: tuple[int, ...]) -> str:
+    """Return functions that compute any number of rows up to TILE_ROWS with the tiles there are."""
+    lines = ["static void tile_rows(int64_t p, const float *const *x, float *const *y, const int64_t *offset, "
+             "const int64_t *length, int64_t runs, const float *w, const float *start, int load, int narrow)", "{",
+             "    while (p > 0) {"]
+    for n in rows:
+        lines += [f"        if (p >= {n}) {{",
+                  f"            (narrow ? tile_rows_{n}_1 : tile_rows_{n}_2)(x, y, offset, length, runs, w, start, load);",
+                  f"            p -= {n}; x += {n}; y += {n}; continue;", "        }"]
+    lines += ["    }", "}"]
+    lines += ["static void tile_outer(int64_t p, const float *x, int64_t rows, int64_t row_step, int64_t columns, "
+              "int64_t column_step, const float *d, float *y)", "{", "    while (p > 0) {"]
+    for n in rows:
+        lines += [f"        if (p >= {n}) {{", f"            tile_outer_{n}(x, rows, row_step, columns, column_step, d, y);",
+                  f"            p -= {n}; x += {n}; y += {n} * COLUMNS; continue;", "        }"]
+    return "\n".join([*lines, "    }", "}"])

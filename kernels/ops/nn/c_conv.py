@@ -1,0 +1,436 @@
+"""Convolution in C: tiles of outputs in registers, for any strides, dilation, groups and padding, channels first or last.
+
+A piece of work is a block of output rows. The data under it is copied with its padding, channels last, into memory of its own
+that stays in cache; where data has its channels last and no padding it is read in place. What an output sums over is a list of
+runs: parts of the block that lie one after the other, one run for each row of a window or, with dilation, for each tap. The
+weights are packed in the order of the runs.
+
+The derivative by data is a convolution of dy for each phase of the stride: the inputs whose distance to the first one has the
+same remainder are reached by the same taps. The derivative by the weight is summed over slots of images, then over the slots in
+their order. Sizes alone decide blocks and slots, so results have the same bits for any number of threads.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import functools
+import math
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from itertools import product
+from typing import Any
+
+import numpy as np
+
+from ....integers import cdiv
+from ...cpu import c_compile
+from ...cpu.c_math import PREAMBLE
+from ...cpu.c_tile import MOST_COLUMNS, tile_text
+from ...declare.operator_property import assign
+from ...kernel import HostRun, Run
+from ...op import Req, Reqs
+from .c_conv_text import FIELDS, TEXT
+from .conv_geometry import ConvolutionGeometry
+
+BLOCK = 1 << 15  # elements of a block of data
+DEPTH = 1024  # rows of packed weights between which a tile is stored
+WORK = 1 << 20  # multiplications that are worth a piece of their own
+SLOTS, PARTIAL = 16, 1 << 23  # sums of a weight's derivative at most, and their elements
+
+@functools.cache
+def _text() -> str:
+    return f"{PREAMBLE}{tile_text()}\n#define MOST_COLUMNS {MOST_COLUMNS}\n{TEXT % {'fields': ', '.join(FIELDS)}}"
+
+
+def _functions() -> dict[str, c_compile.Loaded] | None:
+    return c_compile.library(_text(), ("conv_rows", "conv_outer", "conv_pack", "conv_unpack"))
+
+
+def in_c(g: ConvolutionGeometry, dtype: np.dtype) -> bool:
+    """Return whether C computes a convolution: that depends on its sizes and the machine alone."""
+    mode = c_compile.mode()
+    if mode == "numpy" or dtype != np.float32 or len(g.kernel) > 2 or not _work(g) or g.pointwise:  # that is a plain product
+        return False
+    return (mode == "c" or _work(g) >= WORK) and c_compile.available() and _functions() is not None
+
+
+def _work(g: ConvolutionGeometry) -> int:
+    """Return the number of multiplications."""
+    return g.n * math.prod(g.out) * g.depth * g.f
+
+
+Steps = tuple[int, int, int, int]  # elements between neighbouring images, channels, rows and columns
+Tap = tuple[int, int, int]  # row and column of the data at which it begins, and its weight: elements from the first one
+
+
+def _steps(channels: int, spatial: Sequence[int], last: bool) -> Steps:
+    height, width = spatial
+    each = channels * height * width
+    return (each, 1, width * channels, channels) if last else (each, height * width, width, 1)
+
+
+@dataclass(frozen=True)
+class _Windows:
+    """Sums over windows of an array: the forward convolution, or one phase of its derivative by data.
+
+    channels, filters:  of a group. data, out: height and width. first: the offset of out's first position among its elements.
+    """
+
+    groups: int
+    images: int
+    channels: int
+    filters: int
+    data: tuple[int, int]
+    out: tuple[int, int]
+    step: tuple[int, int]
+    taps: tuple[Tap, ...]
+    x: Steps
+    y: Steps
+    first: int = 0
+
+    @property
+    def depth(self) -> int:
+        return self.channels * len(self.taps)
+
+    def reach(self, axis: int) -> tuple[int, int]:
+        """Return the first row or column of the data that the first position reads, and how many more it spans."""
+        at = [t[axis] for t in self.taps] or [0]
+        return min(at), max(at) - min(at)
+
+    @property
+    def copied(self) -> bool:
+        """Return whether data is copied: padding is added, or channels are put last."""
+        inside = all(self.reach(a)[0] >= 0 and (self.out[a] - 1) * self.step[a] + sum(self.reach(a)) < self.data[a]
+                     for a in (0, 1))
+        return not (inside and self.x[1] == 1)
+
+    def wide(self) -> int:
+        """Return the columns of a block."""
+        return (self.out[1] - 1) * self.step[1] + self.reach(1)[1] + 1
+
+    def runs(self) -> list[tuple[int, int]]:
+        """Return offset and length of what each position sums over, in a block."""
+        row, column = (self.wide() * self.channels, self.channels) if self.copied else self.x[2:]
+        y0, x0 = self.reach(0)[0], self.reach(1)[0]
+        made: list[tuple[int, int]] = []
+        for i, j, _ in self.taps:
+            at = (i - y0) * row + (j - x0) * column
+            if made and sum(made[-1]) == at:
+                made[-1] = made[-1][0], made[-1][1] + self.channels
+            else:
+                made.append((at, self.channels))
+        return made
+
+    def elements(self, rows: int) -> int:
+        """Return the elements of the data under so many rows of positions."""
+        return ((rows - 1) * self.step[0] + self.reach(0)[1] + 1) * self.wide() * self.channels
+
+    def blocks(self, positions: int) -> tuple[int, int]:
+        """Return how many images and rows are one block, of at most so many positions, that stays in cache."""
+        rows = max(1, min(self.out[0], positions // self.out[1]))
+        while rows > 1 and self.elements(rows) > BLOCK:
+            rows -= 1
+        if rows < self.out[0]:
+            return 1, cdiv(self.out[0], cdiv(self.out[0], rows))
+        return max(1, min(self.images, BLOCK // self.elements(rows), positions // (rows * self.out[1]))), rows
+
+    def pieces(self) -> tuple[int, int, int]:
+        """Return how many images, rows and filters are one piece of work."""
+        images, rows = self.blocks(1 << 20)
+        filters = cdiv(self.filters, MOST_COLUMNS) * MOST_COLUMNS
+        while images * rows * self.out[1] * self.depth * min(filters, self.filters) > 2 * WORK:
+            n = cdiv(self.images, images) * cdiv(self.out[0], rows) * self.groups * cdiv(self.filters, filters)
+            if n >= 8:
+                break
+            if images > 1:
+                images = cdiv(images, 2)
+            elif rows > 1 and (rows * self.out[1] > 64 or filters <= MOST_COLUMNS):
+                rows = cdiv(rows, 2)
+            elif filters > MOST_COLUMNS:
+                filters = cdiv(filters // MOST_COLUMNS, 2) * MOST_COLUMNS
+            else:
+                break
+        return images, rows, filters
+
+    def sizes(self, images: int, rows: int, filters: int, add: bool) -> tuple[Any, int]:
+        """Return the numbers that the C function takes, and how many pieces there are."""
+        runs, chunks = cut_runs(self.runs())
+        (y0, tall), (x0, wide) = self.reach(0), self.reach(1)
+        given: dict[str, int] = {
+            "groups": self.groups, "channels": self.channels, "filters": self.filters, "height": self.data[0],
+            "width": self.data[1], "out_height": self.out[0], "out_width": self.out[1], "step_y": self.step[0],
+            "step_x": self.step[1], "first_y": y0, "first_x": x0, "span_y": tall, "span_x": wide, "y_offset":
+            self.first, "copied": self.copied, "images": self.images, "block_images": images, "block_rows": rows,
+            "row_blocks": cdiv(self.out[0], rows), "filter_blocks": cdiv(self.filters, filters), "filter_block":
+            filters, "runs": len(runs), "chunks": len(chunks) - 1, "depth": self.depth, "add": add}
+        given |= zip(("x_image", "x_channel", "x_row", "x_column"), self.x)
+        given |= zip(("y_image", "y_filter", "y_row", "y_column"), self.y)
+        above = [sum(n for _, n in runs[:c]) for c in chunks]
+        numbers = [given[name] for name in FIELDS]
+        pieces = cdiv(self.images, images) * given["row_blocks"] * self.groups * given["filter_blocks"]
+        return [numbers, [*(at for at, _ in runs), *(n for _, n in runs), *chunks, *above[:-1]]], pieces
+
+
+def cut_runs(runs: Sequence[tuple[int, int]]) -> tuple[list[tuple[int, int]], list[int]]:
+    """Cut runs into chunks of about DEPTH. Return the runs, and where each chunk begins among them; at last their number."""
+    made: list[tuple[int, int]] = []
+    starts, depth = [0], 0
+    for at, n in runs:
+        while n:
+            part = min(n, DEPTH)
+            if depth and depth + part > DEPTH:
+                starts.append(len(made))
+                depth = 0
+            made.append((at, part))
+            at, n, depth = at + part, n - part, depth + part
+    return made, [*starts, len(made)]
+
+
+def _numbers(*values: int) -> ctypes.Array:
+    return (ctypes.c_int64 * max(1, len(values)))(*values)
+
+
+@dataclass(frozen=True, slots=True)
+class _Weights:
+    """A weight as a function packs it: filters, channels, their steps and that of a group; taps in order."""
+
+    groups: int
+    filters: int
+    channels: int
+    filter_step: int
+    channel_step: int
+    group_step: int
+    taps: tuple[int, ...]
+
+    @property
+    def packed(self) -> int:
+        """Return the elements of the packed weight, on any machine."""
+        return self.groups * cdiv(self.filters, MOST_COLUMNS) * MOST_COLUMNS * self.channels * len(self.taps)
+
+    def sizes(self, slots: int = 1, add: bool = False) -> tuple[ctypes.Array, int]:
+        """Return the numbers that conv_pack and conv_unpack take, and how many pieces there are."""
+        units = cdiv(self.filters, MOST_COLUMNS)
+        steps = self.filter_step, self.channel_step, self.group_step
+        numbers = _numbers(self.filters, self.channels, len(self.taps), units, *steps, slots, self.groups, add, *self.taps)
+        return numbers, self.groups * units
+
+
+class _Call:
+    """A C function with its numbers, for arrays that are given later."""
+
+    def __init__(self, name: str, pieces: int, *numbers: ctypes.Array):
+        self.name, self.pieces, self.numbers = name, pieces, numbers
+
+    def prepare(self, *arrays: np.ndarray | None) -> tuple[Any, Any, int]:
+        """Return function, addresses and number of pieces."""
+        places = [None if a is None else a.ctypes.data for a in arrays]
+        addresses = [*places, *map(ctypes.addressof, self.numbers)]
+        functions = _functions()
+        assert functions is not None
+        return functions[self.name].free, (ctypes.c_void_p * len(addresses))(*addresses), self.pieces
+
+
+def _compute(run: Run, calls: Sequence[tuple[Any, Any, int]]) -> None:
+    """Compute all pieces of independent calls."""
+    pieces = [(call, given, i) for call, given, n in calls for i in range(n)]
+
+    def piece(k: int) -> None:
+        call, given, i = pieces[k]
+        call(given, i, i + 1)
+
+    run.parallel(piece, len(pieces))
+
+
+def _aligned(run: Run, elements: int, dtype: Any = np.float32) -> Any:
+    """Return scratch memory that begins at a whole vector."""
+    size = np.dtype(dtype).itemsize
+    array: Any = run.workspace((elements + 64 // size,), dtype)
+    return array[-array.ctypes.data % 64 // size:][:elements]
+
+
+class _Product:
+    """Windows and the weight that they are multiplied with: packs the weight, then computes.
+
+    ranges:  the first element and the end of what each piece computes; None if they do not lie one after the other.
+    """
+
+    def __init__(self, windows: _Windows, weights: _Weights, add: bool):
+        images, rows, filters = windows.pieces()
+        sizes, pieces = windows.sizes(images, rows, filters, add)
+        self.rows = _Call("conv_rows", pieces, *(_numbers(*part) for part in sizes))
+        self.packed = weights.packed
+        row, n, out = windows.out[1] * windows.filters, windows.images, windows.out[0]
+        whole = windows.groups == 1 and filters >= windows.filters and windows.y[1] == 1
+        self.ranges = [((i * out + r) * row, min(min(i + images, n) * out, (i + images - 1) * out + r + rows) * row)
+                       for i in range(0, n, images) for r in range(0, out, rows)] if whole else None
+        numbers, pieces = weights.sizes()
+        self.pack = _Call("conv_pack", pieces, numbers)
+
+    def packed_memory(self, run: Run | None) -> Any:
+        """Return memory for the packed weight: scratch memory of run, or memory of its own."""
+        return _aligned(run or HostRun(), self.packed)
+
+
+def _multiply(run: Run, products: Sequence[_Product], x: np.ndarray, weight: np.ndarray, y: np.ndarray) -> None:
+    packed = [p.packed_memory(run) for p in products]
+    _compute(run, [p.pack.prepare(weight, to) for p, to in zip(products, packed)])
+    _compute(run, [p.rows.prepare(x, to, None, y) for p, to in zip(products, packed)])
+
+
+# ---- the three convolutions of a geometry -----------------------------------------------------------------------------
+@functools.lru_cache(maxsize=512)
+def plane(g: ConvolutionGeometry) -> ConvolutionGeometry:
+    """Return a convolution of one axis as one of two."""
+    if len(g.kernel) == 2:
+        return g
+    one = {what: (1, *getattr(g, what)) for what in ("spatial", "out", "kernel", "stride", "dilate")}
+    return replace(g, **one, pad=(0, *g.pad))
+
+
+def _weight_steps(g: ConvolutionGeometry) -> tuple[int, int, list[int]]:
+    """Return the steps of filters and channels of the weight, and where each tap is, row by row."""
+    c, taps = g.c // g.groups, math.prod(g.kernel)
+    channel, tap = (1, c) if g.channels_last and not g.weight_first else (taps, 1)
+    return c * taps, channel, [t * tap for t in range(taps)]
+
+
+def forward_windows(g: ConvolutionGeometry) -> _Windows:
+    (kh, kw), (dy, dx), (py, px) = g.kernel, g.dilate, g.pad
+    at = _weight_steps(g)[2]
+    taps = tuple((i * dy - py, j * dx - px, at[i * kw + j]) for i, j in product(range(kh), range(kw)))
+    return _Windows(g.groups, g.n, g.c // g.groups, g.f // g.groups, g.spatial, g.out, g.stride, taps,  # type: ignore[arg-type]
+                    _steps(g.c, g.spatial, g.channels_last), _steps(g.f, g.out, g.channels_last))
+
+
+@functools.lru_cache(maxsize=512)
+def _forward(g: ConvolutionGeometry, add: bool) -> _Product:
+    filter_step, channel_step, taps = _weight_steps(g)
+    f = g.f // g.groups
+    weights = _Weights(g.groups, f, g.c // g.groups, filter_step, channel_step, f * filter_step, tuple(taps))
+    return _Product(forward_windows(g), weights, add)
+
+
+@functools.lru_cache(maxsize=512)
+def _data_gradient(g: ConvolutionGeometry, add: bool) -> list[_Product]:
+    """Return one product for each phase of the stride."""
+    filter_step, channel_step, at = _weight_steps(g)
+    c, f, made = g.c // g.groups, g.f // g.groups, []
+    image, channel, row, column = _steps(g.c, g.spatial, g.channels_last)
+    for phase in product(*map(range, g.stride)):
+        out = tuple(cdiv(max(0, size - p), s) for size, p, s in zip(g.spatial, phase, g.stride))
+        if not math.prod(out):
+            continue
+        reached = [sorted(((p + pad - k * d) // s, k) for k in range(n) if (p + pad - k * d) % s == 0)
+                   for p, pad, n, d, s in zip(phase, g.pad, g.kernel, g.dilate, g.stride)]
+        taps = tuple((i, j, at[k * g.kernel[1] + m]) for (i, k), (j, m) in product(*reached))
+        windows = _Windows(g.groups, g.n, f, c, g.out, out, (1, 1), taps, _steps(g.f, g.out, g.channels_last),  # type: ignore
+                           (image, channel, row * g.stride[0], column * g.stride[1]), phase[0] * row + phase[1] * column)
+        made.append(_Product(windows, _Weights(g.groups, c, f, channel_step, filter_step, f * filter_step,
+                                               tuple(t for *_, t in taps)), add))
+    return made
+
+
+class _WeightGradient:
+    """The derivative by the weight: sums over slots of images, then over the slots."""
+
+    def __init__(self, g: ConvolutionGeometry, add: bool):
+        windows = forward_windows(g)
+        filter_step, channel_step, taps = _weight_steps(g)
+        weights = _Weights(g.groups, windows.filters, windows.channels, filter_step, channel_step, windows.filters * filter_step,
+                           tuple(taps))
+        self.slots = max(1, min(SLOTS, g.n, PARTIAL // weights.packed))
+        filters = cdiv(windows.filters, MOST_COLUMNS) * MOST_COLUMNS
+        while filters > MOST_COLUMNS and self.slots * g.groups * cdiv(windows.filters, filters) < 8 and (
+                _work(g) * filters // (self.slots * g.groups * windows.filters) > 2 * WORK):
+            filters = cdiv(filters // MOST_COLUMNS, 2) * MOST_COLUMNS
+        sizes, _ = windows.sizes(*windows.blocks(256), filters, False)
+        bounds = _numbers(*(i * g.n // self.slots for i in range(self.slots + 1)))
+        pieces = self.slots * g.groups * cdiv(windows.filters, filters)
+        self.outer = _Call("conv_outer", pieces, *(_numbers(*part) for part in sizes), bounds)
+        self.partial = self.slots * weights.packed
+        numbers, pieces = weights.sizes(self.slots, add)
+        self.unpack = _Call("conv_unpack", pieces, numbers)
+
+
+_weight_gradient = functools.lru_cache(maxsize=512)(_WeightGradient)
+
+
+#: after(first, last, place) is called when these elements of a result are computed. place: the address of element 0, whether or
+#: not the memory begins there.
+After = Callable[[int, int, int], None]
+_AFTER = 1 << 15  # elements of a piece of what follows a convolution
+
+
+class Forward:
+    """The forward convolution of a geometry. A bound graph at inference packs its weight once; see `Prepared`."""
+
+    keeps = (1,)  # the inputs that are packed
+
+    def __init__(self, g: ConvolutionGeometry, bias: bool, *, add: bool = False):
+        self._product, self._bias, self._size = _forward(plane(g), add), bias, g.n * math.prod(g.out) * g.f
+
+    def memory(self, run: Run | None) -> Any:
+        """Return memory for the packed weight: scratch memory of run, or memory that stays."""
+        return self._product.packed_memory(run)
+
+    def pack(self, run: Run, inputs: Sequence[Any], packed: Any) -> None:
+        """Pack the weight."""
+        _compute(run, [self._product.pack.prepare(inputs[1], packed)])
+
+    def compute(self, run: Run, inputs: Sequence[Any], packed: Any, y: Any, after: After | None = None) -> None:
+        """Compute y = (or +=) convolution of x with the packed weight, plus bias.
+
+        after:  called for each part of y, while that is in cache. Then y may be None, if only `after` reads it.
+        """
+        made, x, bias = self._product, inputs[0], inputs[2] if self._bias else None
+        if after is None:
+            _compute(run, [made.rows.prepare(x, packed, bias, y)])
+            return
+        if made.ranges is None:
+            whole = _aligned(run, self._size) if y is None else y
+            _compute(run, [made.rows.prepare(x, packed, bias, whole)])
+            place = whole.ctypes.data
+            run.parallel(lambda i: after(i * _AFTER, min(self._size, i * _AFTER + _AFTER), place), cdiv(self._size, _AFTER))
+            return
+        call, given, n = made.rows.prepare(x, packed, bias, y)
+        ranges, place = made.ranges, 0 if y is None else y.ctypes.data
+
+        def piece(i: int) -> None:
+            first, last = ranges[i]
+            if place:
+                call(given, i, i + 1)
+                after(first, last, place)
+                return
+            part = np.empty(last - first, np.float32)
+            addresses = type(given)(*given)
+            addresses[3] = part.ctypes.data - 4 * first
+            call(addresses, i, i + 1)
+            after(first, last, addresses[3])
+
+        run.parallel(piece, n)
+
+
+def forward(run: Run, g: ConvolutionGeometry, x: np.ndarray, weight: np.ndarray, bias: np.ndarray | None, y: np.ndarray, *,
+            add: bool) -> None:
+    """Compute y = (or +=) convolution of x with weight, plus bias."""
+    made, inputs = Forward(g, bias is not None, add=add), (x, weight, bias)
+    packed = made.memory(run)
+    made.pack(run, inputs, packed)
+    made.compute(run, inputs, packed, y)
+
+
+def backward(run: Run, g: ConvolutionGeometry, dy: np.ndarray, x: np.ndarray, weight: np.ndarray, grads: Sequence[np.ndarray],
+             reqs: Reqs) -> None:
+    """Compute the derivatives by data, weight and, if grads has a third array, bias."""
+    g = plane(g)
+    bias = len(reqs) > 2 and reqs[2] != Req.NULL
+    if reqs[1] != Req.NULL or bias:
+        made = _weight_gradient(g, reqs[1] == Req.ADD)
+        partial, sums = _aligned(run, made.partial), _aligned(run, made.slots * g.f, np.float64) if bias else None
+        _compute(run, [made.outer.prepare(x, dy, partial, sums)])
+        if reqs[1] != Req.NULL:
+            _compute(run, [made.unpack.prepare(grads[1], partial)])
+        if sums is not None:
+            assign(grads[2], reqs[2], sums.reshape(made.slots, g.f).sum(axis=0))
+    if reqs[0] != Req.NULL:
+        _multiply(run, _data_gradient(g, reqs[0] == Req.ADD), dy, weight, grads[0])

@@ -1,0 +1,256 @@
+"""The C text of convolution: c_conv.py calls its functions and says how they work."""
+
+from __future__ import annotations
+
+#: Numbers of the struct conv_sizes, in order.
+FIELDS = (
+    "groups", "channels", "filters", "height", "width", "out_height", "out_width", "step_y", "step_x", "first_y",
+    "first_x", "span_y", "span_x", "x_image", "x_channel", "x_row", "x_column", "y_image", "y_filter", "y_row",
+    "y_column", "y_offset", "copied", "images", "block_images", "block_rows", "row_blocks", "filter_blocks",
+    "filter_block", "runs", "chunks", "depth", "add",
+)
+
+TEXT = """
+#include <stdlib.h>
+
+typedef struct { int64_t %(fields)s; } conv_sizes;
+
+static inline int64_t conv_least(int64_t a, int64_t b) { return a < b ? a : b; }
+
+#define PANELS(filters) (((filters) + COLUMNS - 1) / COLUMNS)
+
+/* Memory for n floats in whole vectors; *held is to be freed. */
+static float *conv_memory(int64_t n, void **held)
+{
+    *held = malloc(sizeof(float) * n + 128);
+    return (float *)(((uintptr_t)*held + 63) / 64 * 64);
+}
+
+/* Copy the data of `rows` rows from y0 on into a block [rows][columns][channels], zero outside of the data. */
+static void conv_fill(const conv_sizes *g, const float *x, float *block, int64_t y0, int64_t rows, int64_t columns)
+{
+    const int64_t C = g->channels, from = g->first_x < 0 ? 0 : g->first_x;
+    const int64_t to = conv_least(g->first_x + columns, g->width), n = to > from ? to - from : 0;
+    for (int64_t r = 0; r < rows; r++) {
+        float *d = block + r * columns * C;
+        if (y0 + r < 0 || y0 + r >= g->height || !n) { memset(d, 0, sizeof(float) * columns * C); continue; }
+        const float *s = x + (y0 + r) * g->x_row + from * g->x_column;
+        const int64_t before = from - g->first_x;
+        memset(d, 0, sizeof(float) * before * C);
+        d += before * C;
+        memset(d + n * C, 0, sizeof(float) * (columns - before - n) * C);
+        if (g->x_channel == 1 && g->x_column == C) memcpy(d, s, sizeof(float) * n * C);
+        else if (g->x_channel == 1) for (int64_t k = 0; k < n; k++) memcpy(d + k * C, s + k * g->x_column, sizeof(float) * C);
+        else for (int64_t k0 = 0; k0 < n; k0 += 16) {
+            const int64_t k1 = conv_least(k0 + 16, n);
+            for (int64_t c = 0; c < C; c++)
+                for (int64_t k = k0; k < k1; k++) d[k * C + c] = s[c * g->x_channel + k * g->x_column];
+        }
+    }
+}
+
+/* A block of images and rows: where its data begins, and the steps from position to position. */
+typedef struct { int64_t image, images, row, rows; const float *data; int64_t image_step, row_step, column_step; } conv_block;
+
+static conv_block conv_take(const conv_sizes *g, const float *x, float *scratch, int64_t image, int64_t images, int64_t row,
+                            int64_t rows)
+{
+    conv_block b = {image, images, row, rows, x + image * g->x_image, g->x_image, g->x_row * g->step_y, g->x_column * g->step_x};
+    const int64_t y0 = row * g->step_y + g->first_y;
+    if (!g->copied) { b.data += y0 * g->x_row + g->first_x * g->x_column; return b; }
+    const int64_t high = (rows - 1) * g->step_y + g->span_y + 1, wide = (g->out_width - 1) * g->step_x + g->span_x + 1;
+    for (int64_t i = 0; i < images; i++)
+        conv_fill(g, b.data + i * g->x_image, scratch + i * high * wide * g->channels, y0, high, wide);
+    b.data = scratch;
+    b.image_step = high * wide * g->channels;
+    b.row_step = wide * g->channels * g->step_y;
+    b.column_step = g->channels * g->step_x;
+    return b;
+}
+
+static float *conv_scratch(const conv_sizes *g, void **held)
+{
+    const int64_t high = (g->block_rows - 1) * g->step_y + g->span_y + 1, wide = (g->out_width - 1) * g->step_x + g->span_x + 1;
+    return conv_memory(g->copied ? g->block_images * high * wide * g->channels : 0, held);
+}
+
+/* arrays: data, packed weights, bias or null, output, sizes, then offsets and lengths of the runs, the first run and the first
+   row of packed weights of each chunk. */
+void conv_rows(void *const *arrays, int64_t begin, int64_t end)
+{
+    const conv_sizes *g = arrays[4];
+    const int64_t *offset = arrays[5], *length = offset + g->runs, *chunk = length + g->runs, *above = chunk + g->chunks + 1;
+    const float *bias = arrays[2];
+    void *held;
+    float *scratch = conv_scratch(g, &held), tile[TILE_ROWS * COLUMNS], *in_tile[TILE_ROWS];
+    for (int i = 0; i < TILE_ROWS; i++) in_tile[i] = tile + i * COLUMNS;
+    for (int64_t piece = begin; piece < end; piece++) {
+        int64_t at = piece;
+        const int64_t fb = at %% g->filter_blocks; at /= g->filter_blocks;
+        const int64_t q = at %% g->groups; at /= g->groups;
+        const int64_t r0 = at %% g->row_blocks * g->block_rows, n0 = at / g->row_blocks * g->block_images;
+        const int64_t rows = conv_least(g->block_rows, g->out_height - r0);
+        const int64_t images = conv_least(g->block_images, g->images - n0);
+        const float *x = (const float *)arrays[0] + q * g->channels * g->x_channel;
+        const conv_block b = conv_take(g, x, scratch, n0, images, r0, rows);
+        float *y = (float *)arrays[3] + g->y_offset + n0 * g->y_image + r0 * g->y_row + q * g->filters * g->y_filter;
+        const int64_t first = fb * g->filter_block, last = conv_least(first + g->filter_block, g->filters);
+        const int64_t positions = images * rows * g->out_width;
+        for (int64_t c = 0; c < g->chunks; c++)
+            for (int64_t f = first; f < last; f += COLUMNS) {
+                const int64_t panel = q * PANELS(g->filters) + f / COLUMNS, first_run = chunk[c], runs = chunk[c + 1] - first_run;
+                const float *w = (const float *)arrays[1] + (panel * g->depth + above[c]) * COLUMNS;
+                const int64_t columns = conv_least(last - f, COLUMNS);
+                const int narrow = columns <= LANES, load = c || g->add;
+                const int in_place = g->y_filter == 1 && columns == (narrow ? LANES : COLUMNS);
+                float start[COLUMNS] = {0};
+                if (bias && !c) memcpy(start, bias + q * g->filters + f, sizeof(float) * columns);
+                int64_t i = 0, r = 0, k = 0;
+                for (int64_t p = 0; p < positions; p += TILE_ROWS) {
+                    const int64_t m = conv_least(TILE_ROWS, positions - p);
+                    const float *xs[TILE_ROWS];
+                    float *ys[TILE_ROWS];
+                    for (int64_t j = 0; j < m; j++) {
+                        xs[j] = b.data + i * b.image_step + r * b.row_step + k * b.column_step;
+                        ys[j] = y + i * g->y_image + r * g->y_row + k * g->y_column + f * g->y_filter;
+                        if (++k == g->out_width) { k = 0; if (++r == rows) { r = 0; i++; } }
+                    }
+                    if (!in_place && load)
+                        for (int64_t j = 0; j < m; j++)
+                            for (int64_t l = 0; l < columns; l++) in_tile[j][l] = ys[j][l * g->y_filter];
+                    tile_rows(m, xs, in_place ? ys : in_tile, offset + first_run, length + first_run, runs, w, start, load,
+                              narrow);
+                    if (!in_place)
+                        for (int64_t l = 0; l < columns; l++)
+                            for (int64_t j = 0; j < m; j++) ys[j][l * g->y_filter] = in_tile[j][l];
+                }
+            }
+    }
+    free(held);
+}
+
+/* Copy some columns of dy in a row to d, [out_width][COLUMNS]; the others are zero. */
+static void conv_columns(const conv_sizes *g, const float *dy, float *d, int64_t columns)
+{
+    const int64_t n = g->out_width;
+    if (columns < COLUMNS) memset(d, 0, sizeof(float) * n * COLUMNS);
+    if (g->y_filter == 1)
+        for (int64_t k = 0; k < n; k++) memcpy(d + k * COLUMNS, dy + k * g->y_column, sizeof(float) * columns);
+    else
+        for (int64_t l = 0; l < columns; l++)
+            for (int64_t k = 0; k < n; k++) d[k * COLUMNS + l] = dy[l * g->y_filter + k * g->y_column];
+}
+
+/* arrays: data, dy, partial sums [slots][groups][panels][depth][COLUMNS], those of the bias as doubles [slots][groups * filters]
+   or null, sizes, runs, the first image of each slot. */
+void conv_outer(void *const *arrays, int64_t begin, int64_t end)
+{
+    const conv_sizes *g = arrays[4];
+    const int64_t *offset = arrays[5], *length = offset + g->runs, *slots = arrays[6];
+    const int64_t most = g->block_images * g->block_rows * g->out_width;
+    void *held, *held_panel;
+    float *scratch = conv_scratch(g, &held), *panel = conv_memory(most * COLUMNS, &held_panel);
+    for (int64_t piece = begin; piece < end; piece++) {
+        int64_t at = piece;
+        const int64_t fb = at %% g->filter_blocks; at /= g->filter_blocks;
+        const int64_t q = at %% g->groups, slot = at / g->groups;
+        const int64_t first = fb * g->filter_block, last = conv_least(first + g->filter_block, g->filters);
+        float *partial = (float *)arrays[2] + (slot * g->groups + q) * PANELS(g->filters) * g->depth * COLUMNS;
+        double *sums = arrays[3] ? (double *)arrays[3] + (slot * g->groups + q) * g->filters : 0;
+        for (int64_t f = first; f < last; f += COLUMNS) memset(partial + f * g->depth, 0, sizeof(float) * g->depth * COLUMNS);
+        if (sums) for (int64_t f = first; f < last; f++) sums[f] = 0;
+        for (int64_t n0 = slots[slot]; n0 < slots[slot + 1]; n0 += g->block_images)
+            for (int64_t r0 = 0; r0 < g->out_height; r0 += g->block_rows) {
+                const int64_t rows = conv_least(g->block_rows, g->out_height - r0);
+                const int64_t images = conv_least(g->block_images, slots[slot + 1] - n0);
+                const float *x = (const float *)arrays[0] + q * g->channels * g->x_channel;
+                const conv_block b = conv_take(g, x, scratch, n0, images, r0, rows);
+                for (int64_t f = first; f < last; f += COLUMNS) {
+                    const int64_t columns = conv_least(last - f, COLUMNS);
+                    const float *dy = (const float *)arrays[1] + g->y_offset + (q * g->filters + f) * g->y_filter;
+                    float *d = panel, total[COLUMNS] = {0};
+                    for (int64_t i = n0; i < n0 + images; i++)
+                        for (int64_t r = r0; r < r0 + rows; r++, d += g->out_width * COLUMNS) {
+                            conv_columns(g, dy + i * g->y_image + r * g->y_row, d, columns);
+                            if (sums)
+                                for (int64_t k = 0; k < g->out_width * COLUMNS; k++) total[k %% COLUMNS] += d[k];
+                        }
+                    if (sums) for (int64_t l = 0; l < columns; l++) sums[f + l] += total[l];
+                    for (int64_t i = 0; i < images; i++) {
+                        const float *di = panel + i * rows * g->out_width * COLUMNS, *xi = b.data + i * b.image_step;
+                        float *out = partial + f * g->depth;
+                        for (int64_t r = 0; r < g->runs; r++)
+                            for (int64_t m = 0; m < length[r]; m += TILE_ROWS) {
+                                const int64_t p = conv_least(TILE_ROWS, length[r] - m);
+                                tile_outer(p, xi + offset[r] + m, rows, b.row_step, g->out_width, b.column_step, di, out);
+                                out += p * COLUMNS;
+                            }
+                    }
+                }
+            }
+    }
+    free(held_panel);
+    free(held);
+}
+
+/* sizes: filters, channels, taps, pieces of a group, steps of filter, channel and group, slots, groups, add; then the taps.
+   A piece is MOST_COLUMNS filters. Calls DO(out, w) for each element of a panel, in an order that reads w as it lies. */
+#define CONV_EACH(DO) do { \
+    const int64_t C = s[1], T = s[2], F = s[4], K = s[5], first_channels = T > 1 && taps[1] - taps[0] == 1; \
+    if (F == 1) \
+        for (int64_t t = 0; t < T; t++) for (int64_t c = 0; c < C; c++) \
+            for (int64_t l = 0; l < columns; l++) DO((t * C + c) * COLUMNS + l, taps[t] + c * K + l); \
+    else if (F < K) \
+        for (int64_t c = 0; c < C; c++) for (int64_t l = 0; l < columns; l++) \
+            for (int64_t t = 0; t < T; t++) DO((t * C + c) * COLUMNS + l, taps[t] + c * K + l * F); \
+    else if (first_channels) \
+        for (int64_t b = 0; b < C; b += 16) for (int64_t l = 0; l < columns; l++) \
+            for (int64_t c = b; c < C && c < b + 16; c++) \
+                for (int64_t t = 0; t < T; t++) DO((t * C + c) * COLUMNS + l, taps[t] + c * K + l * F); \
+    else \
+        for (int64_t t = 0; t < T; t++) for (int64_t b = 0; b < C; b += 32) for (int64_t l = 0; l < columns; l++) \
+            for (int64_t c = b; c < C && c < b + 32; c++) DO((t * C + c) * COLUMNS + l, taps[t] + c * K + l * F); \
+    } while (0)
+
+void conv_pack(void *const *arrays, int64_t begin, int64_t end)
+{
+    const int64_t *s = arrays[2], *taps = s + 10, depth = s[1] * s[2];
+    for (int64_t piece = begin; piece < end; piece++) {
+        const int64_t q = piece / s[3], first = piece %% s[3] * MOST_COLUMNS;
+        for (int64_t f = first; f < s[0] && f < first + MOST_COLUMNS; f += COLUMNS) {
+            const float *w = (const float *)arrays[0] + q * s[6] + f * s[4];
+            float *out = (float *)arrays[1] + (q * PANELS(s[0]) + f / COLUMNS) * depth * COLUMNS;
+            const int64_t columns = conv_least(s[0] - f, COLUMNS);
+            if (columns < COLUMNS) memset(out, 0, sizeof(float) * depth * COLUMNS);
+#define CONV_DO(to, from) out[to] = w[from]
+            CONV_EACH(CONV_DO);
+#undef CONV_DO
+        }
+    }
+}
+
+/* The same with partial sums in place of packed weights: the sum of the slots becomes the derivative, or is added to it. */
+void conv_unpack(void *const *arrays, int64_t begin, int64_t end)
+{
+    const int64_t *s = arrays[2], *taps = s + 10, depth = s[1] * s[2], slot = s[8] * PANELS(s[0]) * depth * COLUMNS;
+    for (int64_t piece = begin; piece < end; piece++) {
+        const int64_t q = piece / s[3], first = piece %% s[3] * MOST_COLUMNS;
+        for (int64_t f = first; f < s[0] && f < first + MOST_COLUMNS; f += COLUMNS) {
+            float *w = (float *)arrays[0] + q * s[6] + f * s[4];
+            float *in = (float *)arrays[1] + (q * PANELS(s[0]) + f / COLUMNS) * depth * COLUMNS;
+            const int64_t columns = conv_least(s[0] - f, COLUMNS);
+            for (int64_t k = 1; k < s[7]; k++)
+                for (int64_t i = 0; i < depth * COLUMNS; i++) in[i] += in[k * slot + i];
+            if (s[9]) {
+#define CONV_DO(from, to) w[to] += in[from]
+                CONV_EACH(CONV_DO);
+            } else {
+#undef CONV_DO
+#define CONV_DO(from, to) w[to] = in[from]
+                CONV_EACH(CONV_DO);
+#undef CONV_DO
+            }
+        }
+    }
+}
+"""

@@ -1,0 +1,118 @@
+"""Convolution in C against the same in NumPy and float64: any sizes, both layouts, requests, pieces in any order."""
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from support import layer_helpers
+from support.layer_helpers import close
+from tritium.kernels.cpu import c_compile
+from tritium.kernels.op import Req
+from tritium.kernels.ops.nn import c_conv, convolution_cpu
+from tritium.kernels.ops.nn.conv_geometry import ConvolutionGeometry
+
+pytestmark = pytest.mark.skipif(not c_compile.available(), reason="there is no C compiler")
+
+
+@pytest.fixture(autouse=True)
+def in_numpy(monkeypatch):
+    """The oracle, convolution_cpu, computes with NumPy; c_conv is called directly."""
+    monkeypatch.setenv("TRITIUM_CPU_CODE", "numpy")
+
+
+class Run(layer_helpers.Run):
+    """Scratch memory without a value that could be right by chance."""
+
+    def workspace(self, shape, dtype):
+        return np.full(shape, np.nan, dtype)
+
+
+def geometry(n, channels, filters, groups, axes, last):
+    """axes: (size, kernel, stride, dilate, pad) of each; the size grows to what the window needs."""
+    axes = [(max(s, d * (k - 1) + 1 - 2 * p), k, t, d, p) for s, k, t, d, p in axes]
+    out = tuple((s + 2 * p - d * (k - 1) - 1) // t + 1 for s, k, t, d, p in axes)
+    spatial, kernel, stride, dilate, pad = map(tuple, zip(*axes))
+    return ConvolutionGeometry(n, channels * groups, filters * groups, groups, spatial, out, kernel, stride, dilate, pad, last)
+
+
+def arrays(g, rng):
+    """Data, weight, bias and dy in float32."""
+    def of(n, c, spatial):
+        return rng.standard_normal((n, *spatial, c) if g.channels_last else (n, c, *spatial)).astype("f")
+
+    return of(g.n, g.c, g.spatial), of(g.f, g.c // g.groups, g.kernel), rng.standard_normal(g.f).astype("f"), of(g.n, g.f, g.out)
+
+
+def compare(g, rng, add=False, run=None):
+    x, w, b, dy = arrays(g, rng)
+    depth = g.depth * max(1, g.n * int(np.prod(g.out)) // 64)  # rounding errors of a sum grow with its length
+    y = rng.standard_normal(dy.shape).astype("f")
+    want = y.astype("d")
+    c_conv.forward(run or Run(), g, x, w, b, y, add=add)
+    convolution_cpu.forward(Run(), g, x.astype("d"), w.astype("d"), b.astype("d"), want, add=add)
+    close(y, want.astype("f"), scale=max(1, g.depth // 64))
+    grads = [rng.standard_normal(a.shape).astype("f") for a in (x, w, b)]
+    wanted = [a.astype("d") for a in grads]
+    reqs = [Req.ADD if add else Req.WRITE] * 3
+    c_conv.backward(run or Run(), g, dy, x, w, grads, reqs)
+    convolution_cpu.backward(Run(), g, dy.astype("d"), x.astype("d"), w.astype("d"), wanted, reqs)
+    for a, e in zip(grads, wanted):
+        close(a, e.astype("f"), scale=max(1, depth // 64))
+    return [y, *grads]
+
+
+AXIS = st.tuples(st.integers(1, 12), st.integers(1, 4), st.integers(1, 3), st.integers(1, 2), st.integers(0, 2))
+
+
+@settings(max_examples=60, deadline=None)
+@given(n=st.integers(1, 5), channels=st.integers(1, 20), filters=st.integers(1, 40), groups=st.sampled_from([1, 1, 2, 3]),
+       axes=st.lists(AXIS, min_size=1, max_size=2), last=st.booleans(), add=st.booleans(), seed=st.integers(0, 99))
+def test_any_sizes(n, channels, filters, groups, axes, last, add, seed):
+    compare(geometry(n, channels, filters, groups, axes, last), np.random.default_rng(seed), add)
+
+
+SHAPES = [  # with several blocks of rows, several of images, several chunks of depth, several pieces of filters
+    geometry(1, 3, 70, 1, [(90, 5, 2, 1, 2), (90, 5, 2, 1, 2)], False),
+    geometry(40, 8, 16, 1, [(6, 3, 1, 1, 1), (7, 3, 1, 1, 1)], True),
+    geometry(2, 150, 40, 1, [(5, 3, 1, 1, 1), (5, 3, 1, 1, 1)], True),
+    geometry(1, 64, 300, 1, [(7, 3, 1, 1, 1), (7, 3, 1, 1, 1)], False),
+    geometry(2, 96, 33, 1, [(9, 1, 1, 1, 0), (9, 1, 1, 1, 0)], True),
+    geometry(2, 40, 65, 1, [(9, 1, 2, 1, 0), (8, 1, 2, 1, 0)], True),
+    geometry(3, 1, 1, 33, [(9, 3, 1, 1, 1), (8, 3, 1, 1, 1)], True),
+]
+
+
+@pytest.mark.parametrize("g", SHAPES)
+def test_large_sizes_and_pieces_in_any_order(g):
+    one, other = (compare(g, np.random.default_rng(1), run=Run(backwards=b)) for b in (False, True))
+    assert all((a == b).all() for a, b in zip(one, other))
+
+
+def test_shapes_have_the_pieces_they_are_there_for():
+    windows = [c_conv.forward_windows(c_conv.plane(g)) for g in SHAPES]
+    images, rows, filters = zip(*(w.pieces() for w in windows))
+    assert rows[0] < SHAPES[0].out[0] and images[1] > 1 and filters[3] < SHAPES[3].f
+    assert len(c_conv.cut_runs(windows[2].runs())[1]) > 2
+    assert not windows[4].copied and not windows[5].copied and windows[1].copied
+
+
+@pytest.mark.parametrize("kernel, sizes, reason", [
+    ((3, 3), {"n": 64}, ""), ((3, 3), {"n": 0}, "nothing to compute"), ((3, 3), {"n": 1, "c": 1}, "too small"),
+    ((1, 1), {"n": 64}, "a plain product"), ((3, 3, 3), {"n": 64}, "three axes")])
+def test_c_computes_what_is_worth_compiling(kernel, sizes, reason, monkeypatch):
+    monkeypatch.setenv("TRITIUM_CPU_CODE", "auto")
+    axes = [(8, k, 1, 1, 0) for k in kernel]
+    g = geometry(sizes["n"], sizes.get("c", 16), 16, 1, axes, False)
+    assert c_conv.in_c(g, np.dtype("f")) == (not reason)
+    assert not c_conv.in_c(g, np.dtype("d"))
+
+
+def test_special_values_spread_as_in_a_sum():
+    g = geometry(2, 8, 24, 1, [(6, 3, 1, 1, 1), (6, 3, 1, 1, 1)], True)
+    x, w, b, dy = arrays(g, np.random.default_rng(3))
+    x[0, 2, 3, 1], x[1, 0, 0, 0] = np.inf, np.nan
+    y, want = np.empty_like(dy), np.empty(dy.shape)
+    c_conv.forward(Run(), g, x, w, b, y, add=False)
+    convolution_cpu.forward(Run(), g, x.astype("d"), w.astype("d"), b.astype("d"), want, add=False)
+    np.testing.assert_array_equal(np.isnan(y), np.isnan(want))
+    np.testing.assert_array_equal(np.isposinf(y), np.isposinf(want))
