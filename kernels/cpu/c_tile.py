@@ -60,8 +60,9 @@ static inline lanes tile_fma(lanes a, lanes b, lanes c) { return a * b + c; }
 def tile_text() -> str:
     """Return the C text of the tiles, in include guards.
 
-    tile_rows(p, x, y, offset, length, runs, w, start, load): p rows. y[i][j] = (load: y[i][j]) + start[j] + sum over runs r and
-        k < length[r] of x[i][offset[r] + k] * w[k'][j], where k' counts on over all runs; w: [k'][COLUMNS].
+    tile_rows(p, x, y, offset, length, runs, w, bias, load): p rows. y[i][j] = (load: y[i][j]) + sum over runs r and
+        k < length[r] of x[i][offset[r] + k] * w[k'][j], where k' counts on over all runs, + bias[j]; w: [k'][COLUMNS].
+        The bias is added last, as where a product is computed first: small sums are not rounded to the bias's last digit.
     tile_outer(p, x, rows, row_step, columns, column_step, d, y): y[i][j] += sum over rows and columns of x[i] * d[j], where x
         moves by the steps and d, [rows * columns][COLUMNS], to its next row. y: [p][COLUMNS].
     Both take p up to TILE_ROWS, and compute COLUMNS columns; tile_rows computes LANES alone where `narrow` is set.
@@ -79,17 +80,17 @@ def tile_text() -> str:
 def _rows_kernel(p: int, vectors: int) -> str:
     each = [(i, v) for i in range(p) for v in range(vectors)]
     lines = [f"static void tile_rows_{p}_{vectors}(const float *const *x, float *const *y, const int64_t *offset, "
-             "const int64_t *length, int64_t runs, const float *w, const float *start, int load)", "{"]
-    lines += [f"    lanes a{i}_{v} = tile_load(start + {v} * LANES);" for i, v in each]
-    lines += ["    if (load) {", *(f"        a{i}_{v} += tile_load(y[{i}] + {v} * LANES);" for i, v in each), "    }"]
+             "const int64_t *length, int64_t runs, const float *w, const float *bias, int load)", "{"]
+    lines += [f"    lanes a{i}_{v} = tile_all(0);" for i, v in each]
+    lines += ["    if (load) {", *(f"        a{i}_{v} = tile_load(y[{i}] + {v} * LANES);" for i, v in each), "    }"]
     lines += ["    for (int64_t r = 0; r < runs; r++) {", *(f"        const float *x{i} = x[{i}] + offset[r];" for i in range(p))]
     lines += ["        for (int64_t k = 0, n = length[r]; k < n; k++, w += COLUMNS) {",
               *(f"            const lanes w{v} = tile_load(w + {v} * LANES);" for v in range(vectors))]
     for i in range(p):
         lines.append(f"            const lanes s{i} = tile_all(x{i}[k]);")
         lines += [f"            a{i}_{v} = tile_fma(s{i}, w{v}, a{i}_{v});" for v in range(vectors)]
-    lines += ["        }", "    }"]
-    lines += [f"    tile_store(y[{i}] + {v} * LANES, a{i}_{v});" for i, v in each]
+    lines += ["        }", "    }", *(f"    const lanes b{v} = tile_load(bias + {v} * LANES);" for v in range(vectors))]
+    lines += [f"    tile_store(y[{i}] + {v} * LANES, a{i}_{v} + b{v});" for i, v in each]
     return "\n".join([*lines, "}"])
 
 
@@ -112,11 +113,11 @@ def _outer_kernel(p: int) -> str:
 def _dispatch(rows: tuple[int, ...]) -> str:
     """Return functions that compute any number of rows up to TILE_ROWS with the tiles there are."""
     lines = ["static void tile_rows(int64_t p, const float *const *x, float *const *y, const int64_t *offset, "
-             "const int64_t *length, int64_t runs, const float *w, const float *start, int load, int narrow)", "{",
+             "const int64_t *length, int64_t runs, const float *w, const float *bias, int load, int narrow)", "{",
              "    while (p > 0) {"]
     for n in rows:
         lines += [f"        if (p >= {n}) {{",
-                  f"            (narrow ? tile_rows_{n}_1 : tile_rows_{n}_2)(x, y, offset, length, runs, w, start, load);",
+                  f"            (narrow ? tile_rows_{n}_1 : tile_rows_{n}_2)(x, y, offset, length, runs, w, bias, load);",
                   f"            p -= {n}; x += {n}; y += {n}; continue;", "        }"]
     lines += ["    }", "}"]
     lines += ["static void tile_outer(int64_t p, const float *x, int64_t rows, int64_t row_step, int64_t columns, "

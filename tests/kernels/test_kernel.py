@@ -4,18 +4,10 @@ import numpy as np
 import pytest
 from tritium.dtype import as_dtype
 from tritium.kernels import op as ops
-from tritium.kernels.kernel import Kernel
+from tritium.kernels.kernel import HostRun, Kernel
 from tritium.kernels.op import Req, Spec, compiled
 
 RNG = np.random.default_rng(0)
-
-
-class Run:
-    """Runs everything here."""
-
-    def parallel(self, fn, n):
-        for i in range(n):
-            fn(i)
 
 
 def kernel_of(name, shapes, outs, reqs, dtype="float32", **params):
@@ -46,8 +38,8 @@ def test_a_bound_kernel_computes_the_same_at_each_run(name, shapes, out, params,
     call = kernel.bind(arrays, [got])
     for _ in range(3):
         arrays[0][...] = RNG.normal(size=shapes[0]).astype(as_dtype(dtype))
-        kernel(Run(), arrays, [want])
-        call(Run())
+        kernel(HostRun(), arrays, [want])
+        call(HostRun())
         assert np.array_equal(want, got)
 
 

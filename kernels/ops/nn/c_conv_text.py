@@ -103,8 +103,8 @@ void conv_rows(void *const *arrays, int64_t begin, int64_t end)
                 const int64_t columns = conv_least(last - f, COLUMNS);
                 const int narrow = columns <= LANES, load = c || g->add;
                 const int in_place = g->y_filter == 1 && columns == (narrow ? LANES : COLUMNS);
-                float start[COLUMNS] = {0};
-                if (bias && !c) memcpy(start, bias + q * g->filters + f, sizeof(float) * columns);
+                float added[COLUMNS] = {0};
+                if (bias && c == g->chunks - 1) memcpy(added, bias + q * g->filters + f, sizeof(float) * columns);
                 int64_t i = 0, r = 0, k = 0;
                 for (int64_t p = 0; p < positions; p += TILE_ROWS) {
                     const int64_t m = conv_least(TILE_ROWS, positions - p);
@@ -118,7 +118,7 @@ void conv_rows(void *const *arrays, int64_t begin, int64_t end)
                     if (!in_place && load)
                         for (int64_t j = 0; j < m; j++)
                             for (int64_t l = 0; l < columns; l++) in_tile[j][l] = ys[j][l * g->y_filter];
-                    tile_rows(m, xs, in_place ? ys : in_tile, offset + first_run, length + first_run, runs, w, start, load,
+                    tile_rows(m, xs, in_place ? ys : in_tile, offset + first_run, length + first_run, runs, w, added, load,
                               narrow);
                     if (!in_place)
                         for (int64_t l = 0; l < columns; l++)
