@@ -173,11 +173,10 @@ class Op:
     #: The elementwise operator that computes the first output from inputs and other outputs, with the same parameters, and
     #: its needs, ("x", i) or ("y", i) as in Gradient; None without such an operator.
     final_part: tuple[Op, tuple[Need, ...]] | None = None
-    #: The elementwise operator that computes the first output from arguments and states outside training, on a GPU; or None.
-    state_formula: Op | None = None
-    #: tail(plus, backward): on a GPU, this operator and a rectifier of its first output as one, after the sum with another array
-    #: if plus; or the derivative of that. None without such operators.
-    tail: Callable[[bool, bool], Op] | None = None
+    #: {target: operators}: the last, elementwise, computes the first output outside training from the data and the results of the
+    #: one before it; or, if it is alone, from arguments and states. {} without such operators.
+    state_formulas: Mapping[str, tuple[Op, ...]] = {}
+    has_tail = False  # True if `tail` may return an operator
     #: The fewest samples of a block if elementwise work may follow each block of the first output (fusion/epilogue.py); 0 if not.
     epilogue_block = 0
     batched: tuple[int, ...] = (0,)  # the inputs with a sample per row, where epilogue_block is not 0
@@ -272,6 +271,13 @@ class Op:
 
     def channels_last(self, p: Params, target: str) -> ChannelsLast | None:
         """Return what computes the same on arrays [n, h, w, channels] instead of [n, channels, h, w]; None: it cannot."""
+        return None
+
+    def tail(self, p: Params, data: Spec, target: str, *, plus: bool, backward: bool) -> Op | None:
+        """Return this operator and a rectifier of its first output as one, after the sum with another array if plus.
+
+        data: the first argument. backward: return the derivative of that. None where there is no such operator.
+        """
         return None
 
     # ---- code ---------------------------------------------------------------------------------------------------

@@ -18,6 +18,7 @@ signal.signal(signal.SIGINT, signal.default_int_handler)
 import tritium as mx
 from support.plan_checker import check_plan
 from tritium.graph import options
+from tritium.kernels import op
 
 #: How long an example takes, or its making, depends on what else the machine does. Examples are the same in every run, so that
 #: what fails is what was changed; `make nightly` draws others each time (--hypothesis-profile=anew).
@@ -43,6 +44,17 @@ def ctx(request):
 @pytest.fixture
 def rng(request):
     return np.random.default_rng(zlib.crc32(request.node.name.encode()))
+
+
+@pytest.fixture
+def cpu_code(monkeypatch):
+    """A function that sets TRITIUM_CPU_CODE, and forgets the kernels that were made under another setting."""
+    def use(mode):
+        monkeypatch.setenv("TRITIUM_CPU_CODE", mode)
+        op._compiled.clear()
+
+    yield use
+    op._compiled.clear()
 
 
 @pytest.fixture(autouse=True)

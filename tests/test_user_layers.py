@@ -276,20 +276,20 @@ def launches_on_the_host(self, ctx, in_data, req, out_data, aux):
 
 @pytest.mark.parametrize(("members", "text"), [
     ({"infer_shape": lambda self, ins, outs: (ins, outs)},
-     r"^_test_wrong: infer_shape returned \(\[\(2,\)\], \[None\]\)\. Return three lists: of 1 arguments, 1 outputs and 0 aux"),
+     r"^_test_fault: infer_shape returned \(\[\(2,\)\], \[None\]\)\. Return three lists: of 1 arguments, 1 outputs and 0 aux"),
     ({"infer_shape": lambda self, ins, outs: (ins, [], [])},
-     r"^_test_wrong: infer_shape returned lists of 1, 0 and 0 entries\. It has 1 arguments, 1 outputs and 0 auxiliary states\.$"),
-    ({"infer_shape": lambda self, ins, outs: (ins, ["x"], [])}, r"^_test_wrong: infer_shape returned \(\[\(2,\)\], \['x'\]"),
-    ({"infer_shape": lambda self, ins, outs: ([(3,)], [(3,)], [])}, r"^_test_wrong: data would have to be both \(2,\) and"),
-    ({"infer_type": lambda self, ins, outs: ["float32"]}, r"^_test_wrong: infer_type returned \['float32'\]"),
+     r"^_test_fault: infer_shape returned lists of 1, 0 and 0 entries\. It has 1 arguments, 1 outputs and 0 auxiliary states\.$"),
+    ({"infer_shape": lambda self, ins, outs: (ins, ["x"], [])}, r"^_test_fault: infer_shape returned \(\[\(2,\)\], \['x'\]"),
+    ({"infer_shape": lambda self, ins, outs: ([(3,)], [(3,)], [])}, r"^_test_fault: data would have to be both \(2,\) and"),
+    ({"infer_type": lambda self, ins, outs: ["float32"]}, r"^_test_fault: infer_type returned \['float32'\]"),
     ({"resources": (RANDOM,), "forward": draws_too_many},
      r"uniform: 7 more random numbers are drawn than this run has reserved\. Let num_random return how many it needs\."),
     ({"forward": launches_on_the_host}, r"track_kernel: x is in host memory, float32\[2\]\. A kernel reads a GPU's memory"),
-    ({"create_operator": OperatorProperty.create_operator}, r"_test_wrong: create_operator"),
+    ({"create_operator": OperatorProperty.create_operator}, r"_test_fault: create_operator"),
 ])
 def test_mistakes_of_a_layer_are_named(members, text):
     with pytest.raises((ShapeError, OperatorError, NotImplementedError), match=text):
-        declare("_test_wrong", **members)(mx.nd.ones(2)).asnumpy()
+        declare("_test_fault", **members)(mx.nd.ones(2)).asnumpy()
 
 
 def test_a_cell_that_runs_again_replaces_the_layer_and_another_place_may_not(ctx):

@@ -1,4 +1,4 @@
-"""BatchNorm on a GPU: in training, the rectifier after it and a sum between them join it, forward and backward.
+"""BatchNorm: in training, the rectifier after it and a sum between them join it, forward and backward.
 
 The data is then read once for the statistics and once for all the rest; the values in between vanish. At inference BatchNorm
 becomes an elementwise formula, which other passes fuse with its neighbours.
@@ -18,21 +18,23 @@ _SUM = "elemwise_add"
 
 def fuse_batch_norm(program: Program) -> Program:
     """Merge BatchNorm, sum and rectifier where no other step reads the values between them."""
-    if "gpu" not in program.targets or not any(s.op.tail for s in program.steps):
+    if not any(s.op.has_tail for s in program.steps):
         return program
     links = _Links(program)
     if not program.train and program.n_forward == len(program.steps):
-        return replace(program, steps=[_formula(program, s, links) for s in program.steps])
+        made = replace(program, values=list(program.values))
+        made.steps = [s for step in program.steps for s in _formula(made, step, links)]
+        made.n_forward = len(made.steps)
+        return made
     joined: dict[int, Step] = {}  # last step of a group -> the merged step
     gone: set[int] = set()
     for i, step in enumerate(program.steps):
-        if program.targets[step.ctx] != "gpu":
-            continue
         forward = i < program.n_forward
-        if step.op.tail is not None:
-            group = links.group(i, forward)
-            if group and gone.isdisjoint(group) and links.can_merge(group):
-                op = step.op.tail(len(group) > 2, not forward)
+        group = links.group(i, forward) if step.op.has_tail else []
+        if group and gone.isdisjoint(group) and links.can_merge(group):
+            data = program.values[step.inputs[0 if forward else 1]].spec
+            op = step.op.tail(step.params, data, program.targets[step.ctx], plus=len(group) > 2, backward=not forward)
+            if op is not None:
                 joined[max(group)] = _forward(program, group, op) if forward else _backward(program, group, op)
                 gone.update(group)
     if not joined:
@@ -110,14 +112,22 @@ class _Links:
         return True
 
 
-def _formula(program: Program, step: Step, links: _Links) -> Step:
-    """Return a GPU's BatchNorm of inference as a formula, if its statistics are not read; any other step unchanged."""
+def _formula(program: Program, step: Step, links: _Links) -> list[Step]:
+    """Return BatchNorm of inference as formulas, if its statistics are not read; any other step unchanged."""
+    formulas = step.op.state_formulas.get(program.targets[step.ctx], ())
     unread = all(v < 0 or (program.values[v].kind == INNER and not links.reads[v]) for v in step.outputs[1:])
-    formula = step.op.state_formula
-    if formula is None or program.targets[step.ctx] != "gpu" or not unread or step.outputs[0] < 0:
-        return step
-    return replace(step, op=formula, outputs=step.outputs[:1], reqs=step.reqs[:1], auxiliaries=0, unused_outputs={},
-                   members=step.operators)
+    if not formulas or not unread or step.outputs[0] < 0:
+        return [step]
+    inputs, before = step.inputs, []
+    if len(formulas) > 1:
+        numbers = formulas[0]
+        made = [program.add_value(program.values[step.inputs[1]].spec, INNER, f"{step.name}_{n}", step.ctx)
+                for n in numbers.outputs(step.params)]
+        before = [Step(numbers, step.params, f"{step.name}_scale", inputs[1:], tuple(made), (Req.WRITE,) * len(made),
+                       ctx=step.ctx)]
+        inputs = (inputs[0], *made)
+    return [*before, replace(step, op=formulas[-1], inputs=inputs, outputs=step.outputs[:1], reqs=step.reqs[:1], auxiliaries=0,
+                             unused_outputs={}, members=step.operators)]
 
 
 def _forward(program: Program, group: Sequence[int], op: Op) -> Step:

@@ -57,8 +57,13 @@ static inline lanes tile_fma(lanes a, lanes b, lanes c) { return a * b + c; }
 """
 
 
+def vectors_text() -> str:
+    """Return the C text of a vector of floats: the type `lanes` of LANES numbers, tile_load, tile_store, tile_all, tile_fma."""
+    return f"#ifndef LANES\n{_VECTORS}#endif\n"
+
+
 def tile_text() -> str:
-    """Return the C text of the tiles, in include guards.
+    """Return the C text of the tiles, with `vectors_text`.
 
     tile_rows(p, x, y, offset, length, runs, w, bias, load): p rows. y[i][j] = (load: y[i][j]) + sum over runs r and
         k < length[r] of x[i][offset[r] + k] * w[k'][j], where k' counts on over all runs, + bias[j]; w: [k'][COLUMNS].
@@ -67,14 +72,14 @@ def tile_text() -> str:
         moves by the steps and d, [rows * columns][COLUMNS], to its next row. y: [p][COLUMNS].
     Both take p up to TILE_ROWS, and compute COLUMNS columns; tile_rows computes LANES alone where `narrow` is set.
     """
-    parts = ["#ifndef TILE_ROWS", _VECTORS]
+    parts = [vectors_text()]
     for registers, rows in _ROWS.items():
         parts.append("#if TILE_ROWS == 12" if registers == 32 else "#if TILE_ROWS == 6")
         parts += [_rows_kernel(p, v) for p in rows for v in (2, 1)]
         parts += [_outer_kernel(p) for p in rows]
         parts.append(_dispatch(rows))
         parts.append("#endif")
-    return "\n".join([*parts, "#endif"])
+    return "\n".join(parts)
 
 
 def _rows_kernel(p: int, vectors: int) -> str:

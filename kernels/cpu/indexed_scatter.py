@@ -18,7 +18,7 @@ from ..ir.indexed import GATHER, INDEX, INT64, TRUE, IndexedProgram, accumulated
 from ..kernel import Kernel, KernelFunction
 from ..op import Req, Shape, Spec, Specs
 from .errstate import no_fp_warnings
-from .indexed_kernel import c_scatter
+from .indexed_kernel import c_scatter, is_input
 from .indexed_kernel import cpu_kernel as indexed_kernel
 from .indexed_printer import STATIC
 from .numpy_printer import scratch_arrays
@@ -77,7 +77,7 @@ class _Part:
         self.shape, self.wide = p.shape, wide
         element = cast(element, wide)
         self._same = np.array([[element.value]], wide) if element.op == CONST and not whole else None  # one number everywhere
-        self._input = element.value[0] if _is_input(element, p.shape) else None  # the elements are those of an input
+        self._input = element.value[0] if is_input(element, p.shape) else None  # the elements are those of an input
         static = math.prod(p.shape) <= STATIC and not any(x.op in (GATHER, PARAM) for x in topological((row, element)))
         ins = [] if static else ins  # what depends on nothing is computed now
         self._kernels: list[tuple[KernelFunction, slice]] = []
@@ -123,12 +123,6 @@ class _Part:
             if not there.all():
                 return at[there], elements[there] if self._same is None else elements
         return at, elements
-
-
-def _is_input(x: Expr, shape: Shape) -> bool:
-    """Return whether x is an input's element at the index itself."""
-    return x.op == GATHER and x.args[0] is TRUE and x.value[1] == shape and all(
-        a.op == INDEX and a.value == i for i, a in enumerate(x.args[1:]))
 
 
 def _combine(target: np.ndarray, at: np.ndarray, elements: np.ndarray, combine: str, distinct: bool) -> None:

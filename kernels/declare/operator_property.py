@@ -15,7 +15,7 @@ from __future__ import annotations
 
 import importlib
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache
 from types import ModuleType
@@ -269,8 +269,7 @@ class OperatorProperty:
     costly: ClassVar[bool] = False  # see Op
     epilogue_block: ClassVar[int] = 0  # see Op; on a GPU, gpu_kernel takes the epilogue, whose arrays have a number per channel
     final_part: ClassVar[tuple[Op, tuple[Need, ...]] | None] = None  # see Op
-    state_formula: ClassVar[Op | None] = None  # see Op
-    tail: ClassVar[Callable[[bool, bool], Op] | None] = None  # see Op
+    state_formulas: ClassVar[Mapping[str, tuple[Op, ...]]] = {}  # see Op
 
     # ---- MXNet's names of these facts, which a user's layer may override ----------------------------------------
     def list_arguments(self) -> list[str]:
@@ -360,6 +359,10 @@ class OperatorProperty:
 
     def with_channels_last(self) -> dict[str, object] | None:
         """Return the parameters to change for arrays [n, h, w, channels] instead of [n, channels, h, w]; None: not supported."""
+        return None
+
+    def tail(self, data: Spec, target: str, *, plus: bool, backward: bool) -> Op | None:
+        """Return this layer and a rectifier as one operator, or its derivative; None without one. See Op."""
         return None
 
     def in_pieces(self, ins: Specs, out: Spec) -> Any:

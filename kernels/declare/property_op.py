@@ -53,7 +53,8 @@ class PropertyOp(Op):
         self.nonblocking = cls.forward_kernel is not OperatorProperty.forward_kernel  # a user's forward may do anything
         self.capturable = self.nonblocking and not cls.on_host and not cls.waits
         self.costly, self.final_part = cls.costly, cls.final_part
-        self.state_formula, self.tail, self.epilogue_block = cls.state_formula, cls.tail, cls.epilogue_block
+        self.state_formulas, self.epilogue_block = cls.state_formulas, cls.epilogue_block
+        self.has_tail = cls.tail is not OperatorProperty.tail
         self.doc = inspect.cleandoc(cls.__doc__ or "")
         self.params = _declared_params(name, cls)
         self._properties: Cache[Params, OperatorProperty] = Cache()
@@ -157,6 +158,9 @@ class PropertyOp(Op):
             return None
         return ChannelsLast(self, self.parse({**p, **changes})) if other is None else ChannelsLast(other, other.parse(p), (0,))
 
+    def tail(self, p: Params, data: Spec, target: str, *, plus: bool, backward: bool) -> Op | None:
+        return self.property(p).tail(data, target, plus=plus, backward=backward)
+
     def kernel(self, p: Params, ins: Specs, outs: Specs, reqs: Reqs, target: str, train: bool = False) -> KernelFunction:
         prop = self.property(p)
         return NOTHING if _is_idle(prop, outs, reqs) else prop.forward_kernel(ins, outs, reqs, target, train)
@@ -182,7 +186,7 @@ class BackwardOp(Op):
     def __init__(self, forward: PropertyOp):
         self.name, self.forward, self.is_reshape = f"_backward_{forward.name}", forward, forward.is_reshape
         self.doc = f"Derivative of {forward.name}."
-        self.tail, self.epilogue_block = forward.tail, forward.epilogue_block
+        self.has_tail, self.epilogue_block = forward.has_tail, forward.epilogue_block
         self.params = forward.params
         self.capturable = (not forward.cls.on_host and not forward.cls.waits
                            and forward.cls.backward_kernel is not OperatorProperty.backward_kernel)
@@ -244,6 +248,9 @@ class BackwardOp(Op):
     def kernel(self, p: Params, ins: Specs, outs: Specs, reqs: Reqs, target: str, train: bool = False) -> KernelFunction:
         prop = self.property(p)
         return NOTHING if _is_idle(prop, outs, reqs) else prop.backward_kernel(ins, outs, reqs, target, train)
+
+    def tail(self, p: Params, data: Spec, target: str, *, plus: bool, backward: bool) -> Op | None:
+        return self.forward.tail(p, data, target, plus=plus, backward=backward)
 
     def products(self, p: Params, ins: Specs) -> tuple[Product, ...]:
         return self.property(p).products([s.shape for s in ins[1:]])[1:]

@@ -14,9 +14,10 @@ from ...cpu.sum_tree import total
 from ...declare.operator_property import Dtypes, OperatorProperty, Shapes, assign, gpu_module, math_dtype
 from ...declare.property_op import register_operator
 from ...kernel import KernelFunction
-from ...op import Req, Reqs, Shape, Shaped, Specs, merge_shapes
+from ...op import Op, Req, Reqs, Shape, Shaped, Spec, Specs, merge_shapes
 from ..tensor.reshape import check_axis
-from .batch_norm_fused import NormaliseMoving, NormaliseOp, norm_tail
+from . import c_norm
+from .batch_norm_fused import MovingScale, NormaliseMoving, NormaliseOp, ScaleShift, norm_tail
 from .norm_layers import differentiable_gradient
 from .softmax import Rows, pieces, rows_along
 
@@ -44,8 +45,7 @@ class BatchNorm(OperatorProperty):
 
     backward_needs_aux: ClassVar[bool] = False
     final_part = NormaliseOp(), (("x", 0), ("x", 1), ("x", 2), ("y", 1), ("y", 2))
-    state_formula = NormaliseMoving()
-    tail = staticmethod(norm_tail)
+    state_formulas: ClassVar[Mapping[str, tuple[Op, ...]]] = {"gpu": (NormaliseMoving(),), "cpu": (MovingScale(), ScaleShift())}
     argument_names = ("data", "gamma", "beta")
     output_names = ("output", "mean", "var")
     state_names = ("moving_mean", "moving_var")
@@ -66,6 +66,10 @@ class BatchNorm(OperatorProperty):
 
     def with_channels_last(self) -> dict[str, object] | None:
         return {"axis": 3} if self.axis in (1, -3) else None
+
+    def tail(self, data: Spec, target: str, *, plus: bool, backward: bool) -> Op | None:
+        found = target == "gpu" or c_norm.in_c(self.rows(data.shape), data.dtype, (), backward=backward)
+        return norm_tail(plus, backward) if found else None
 
     @property
     def visible_outputs(self) -> int:
@@ -102,6 +106,8 @@ class BatchNorm(OperatorProperty):
         if target == "gpu":
             norm, p = gpu_module("nn.triton_norm"), self
             return lambda run, inputs, outputs: norm.forward(run, rows, p, batch, inputs, outputs, reqs)
+        if c_norm.in_c(rows, ins[0].dtype, reqs):
+            return c_norm.forward(rows, self, batch, reqs)
         dtype, count = math_dtype(ins[0].dtype), rows[0] * rows[2]
 
         def kernel(run: Any, inputs: Sequence[Any], outputs: Sequence[Any]) -> None:
@@ -147,6 +153,8 @@ class BatchNorm(OperatorProperty):
         if target == "gpu":
             norm, p = gpu_module("nn.triton_norm"), self
             return lambda run, inputs, outputs: norm.backward(run, rows, p, batch, inputs, outputs, reqs)
+        if c_norm.in_c(rows, ins[1].dtype, reqs, backward=True):
+            return c_norm.backward(rows, self, batch, reqs)
         dtype, count = math_dtype(ins[0].dtype), max(1, rows[0] * rows[2])
 
         def kernel(run: Any, inputs: Sequence[Any], outputs: Sequence[Any]) -> None:

@@ -1,4 +1,4 @@
-"""Fused forms of BatchNorm, which the pass graph/passes/fuse_batch_norm.py puts in its place on a GPU.
+"""Fused forms of BatchNorm, which the pass graph/passes/fuse_batch_norm.py puts in its place.
 
 In training: BatchNorm, an optional sum with another array, and a rectifier in one pass over the data. At inference: an
 elementwise formula.
@@ -18,6 +18,7 @@ from ...ir.lang import sqrt
 from ...kernel import Kernel, KernelFunction
 from ...op import Op, Req, Reqs, Shape, Spec, Specs, builtin
 from ...params import Params
+from . import c_norm
 from .softmax import Rows
 
 
@@ -39,10 +40,10 @@ class NormaliseOp(TracedOp):
 
     def views(self, p: Params, ins: Sequence[Shape], outs: Sequence[Shape]) -> tuple[Sequence[Shape], Sequence[Shape]]:
         """The statistics as [1, channels, 1, ...]."""
-        x = ins[0]
+        x, *others = ins
         axis = p.axis % len(x)
         one = tuple(n if i == axis else 1 for i, n in enumerate(x))
-        return (x, one, one, one, one), outs
+        return (x, *[one] * len(others)), outs
 
     def inplace(self, p: Params) -> tuple[tuple[int, int], ...]:
         return ((0, 0),)
@@ -86,8 +87,10 @@ class NormTail(NormTailOp):
         return ((0, 0), (3, 0)) if self.plus else ((0, 0),)  # the sums are computed first, then each element by itself
 
     def kernel(self, p: Params, ins: Specs, outs: Specs, reqs: Reqs, target: str, train: bool = False) -> KernelFunction:
-        assert target == "gpu", target
-        (norm, rows, batch), gpu = self._norm(p, ins[0], train), gpu_module("nn.triton_norm")
+        norm, rows, batch = self._norm(p, ins[0], train)
+        if target == "cpu":
+            return c_norm.forward(rows, norm, batch, reqs, relu=True, plus=self.plus)
+        gpu = gpu_module("nn.triton_norm")
 
         def kernel(run: Any, inputs: Sequence[Any], outputs: Sequence[Any]) -> None:
             x, gamma, beta, *other, mean, var = inputs
@@ -112,8 +115,11 @@ class NormTailBackward(NormTailOp):
         return ((0, 0), (1, 0), *(((0, 3),) if self.plus else ()))
 
     def kernel(self, p: Params, ins: Specs, outs: Specs, reqs: Reqs, target: str, train: bool = False) -> KernelFunction:
-        assert target == "gpu" and (not self.plus or reqs[0] != Req.NULL), (target, reqs)
-        (norm, rows, batch), gpu = self._norm(p, ins[1], train), gpu_module("nn.triton_norm")
+        assert not self.plus or reqs[0] != Req.NULL, reqs
+        norm, rows, batch = self._norm(p, ins[1], train)
+        if target == "cpu":
+            return c_norm.backward(rows, norm, batch, reqs, relu=True, plus=self.plus)
+        gpu = gpu_module("nn.triton_norm")
         other = self.plus and reqs[3] != Req.NULL
 
         def kernel(run: Any, inputs: Sequence[Any], outputs: Sequence[Any]) -> None:
@@ -140,3 +146,33 @@ class NormaliseMoving(NormaliseOp):
         x, gamma, beta, mean, var = inputs
         inverse = 1 / sqrt(var + p.eps)
         return ((x - mean) * (inverse if p.fix_gamma else inverse * gamma) + beta,)
+
+
+class MovingScale(TracedOp):
+    """The two numbers of each channel with which BatchNorm is x · scale + shift outside training.
+
+    On a CPU they are computed first: in the formula above, each element would take the root again.
+    """
+
+    name = "_moving_scale"
+    input_names = ("gamma", "beta", "moving_mean", "moving_var")
+    output_names = ("scale", "shift")
+    doc = "The scale and the shift of a BatchNorm that uses its moving statistics."
+
+    def trace(self, p: Params, inputs: Sequence[Expr]) -> tuple[Expr, ...]:
+        gamma, beta, mean, var = inputs
+        inverse = 1 / sqrt(var + p.eps)
+        scale = inverse if p.fix_gamma else inverse * gamma
+        return scale, beta - mean * scale
+
+
+class ScaleShift(NormaliseOp):
+    """x · scale + shift for each channel: an elementwise formula, which can be fused with its neighbours."""
+
+    name = "_scale_shift"
+    input_names = ("data", "scale", "shift")
+    doc = "Data times a scale plus a shift, per channel."
+
+    def trace(self, p: Params, inputs: Sequence[Expr]) -> tuple[Expr, ...]:
+        x, scale, shift = inputs
+        return (x * scale + shift,)

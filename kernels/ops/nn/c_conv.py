@@ -23,11 +23,10 @@ from typing import Any
 import numpy as np
 
 from ....integers import cdiv
-from ...cpu import c_compile
-from ...cpu.c_math import PREAMBLE
+from ...cpu.c_template import Call, Template, aligned, compute, int64s
 from ...cpu.c_tile import MOST_COLUMNS, tile_text
 from ...declare.operator_property import assign
-from ...kernel import HostRun, Run
+from ...kernel import Run
 from ...op import Req, Reqs
 from .c_conv_text import FIELDS, TEXT
 from .conv_geometry import ConvolutionGeometry
@@ -37,21 +36,15 @@ DEPTH = 1024  # rows of packed weights between which a tile is stored
 WORK = 1 << 20  # multiplications that are worth a piece of their own
 SLOTS, PARTIAL = 16, 1 << 23  # sums of a weight's derivative at most, and their elements
 
-@functools.cache
-def _text() -> str:
-    return f"{PREAMBLE}{tile_text()}\n#define MOST_COLUMNS {MOST_COLUMNS}\n{TEXT % {'fields': ', '.join(FIELDS)}}"
 
-
-def _functions() -> dict[str, c_compile.Loaded] | None:
-    return c_compile.library(_text(), ("conv_rows", "conv_outer", "conv_pack", "conv_unpack"))
+TEMPLATE = Template(lambda: f"{tile_text()}\n#define MOST_COLUMNS {MOST_COLUMNS}\n{TEXT % {'fields': ', '.join(FIELDS)}}",
+                    ("conv_rows", "conv_outer", "conv_pack", "conv_unpack"))
 
 
 def in_c(g: ConvolutionGeometry, dtype: np.dtype) -> bool:
     """Return whether C computes a convolution: that depends on its sizes and the machine alone."""
-    mode = c_compile.mode()
-    if mode == "numpy" or dtype != np.float32 or len(g.kernel) > 2 or not _work(g) or g.pointwise:  # that is a plain product
-        return False
-    return (mode == "c" or _work(g) >= WORK) and c_compile.available() and _functions() is not None
+    plain = len(g.kernel) > 2 or g.pointwise  # pointwise: that is a product of matrices
+    return dtype == np.float32 and not plain and TEMPLATE.serves(_work(g), WORK)
 
 
 def _work(g: ConvolutionGeometry) -> int:
@@ -186,10 +179,6 @@ def cut_runs(runs: Sequence[tuple[int, int]]) -> tuple[list[tuple[int, int]], li
     return made, [*starts, len(made)]
 
 
-def _numbers(*values: int) -> ctypes.Array:
-    return (ctypes.c_int64 * max(1, len(values)))(*values)
-
-
 @dataclass(frozen=True, slots=True)
 class _Weights:
     """A weight as a function packs it: filters, channels, their steps and that of a group; taps in order."""
@@ -211,41 +200,8 @@ class _Weights:
         """Return the numbers that conv_pack and conv_unpack take, and how many pieces there are."""
         units = cdiv(self.filters, MOST_COLUMNS)
         steps = self.filter_step, self.channel_step, self.group_step
-        numbers = _numbers(self.filters, self.channels, len(self.taps), units, *steps, slots, self.groups, add, *self.taps)
+        numbers = int64s(self.filters, self.channels, len(self.taps), units, *steps, slots, self.groups, add, *self.taps)
         return numbers, self.groups * units
-
-
-class _Call:
-    """A C function with its numbers, for arrays that are given later."""
-
-    def __init__(self, name: str, pieces: int, *numbers: ctypes.Array):
-        self.name, self.pieces, self.numbers = name, pieces, numbers
-
-    def prepare(self, *arrays: np.ndarray | None) -> tuple[Any, Any, int]:
-        """Return function, addresses and number of pieces."""
-        places = [None if a is None else a.ctypes.data for a in arrays]
-        addresses = [*places, *map(ctypes.addressof, self.numbers)]
-        functions = _functions()
-        assert functions is not None
-        return functions[self.name].free, (ctypes.c_void_p * len(addresses))(*addresses), self.pieces
-
-
-def _compute(run: Run, calls: Sequence[tuple[Any, Any, int]]) -> None:
-    """Compute all pieces of independent calls."""
-    pieces = [(call, given, i) for call, given, n in calls for i in range(n)]
-
-    def piece(k: int) -> None:
-        call, given, i = pieces[k]
-        call(given, i, i + 1)
-
-    run.parallel(piece, len(pieces))
-
-
-def _aligned(run: Run, elements: int, dtype: Any = np.float32) -> Any:
-    """Return scratch memory that begins at a whole vector."""
-    size = np.dtype(dtype).itemsize
-    array: Any = run.workspace((elements + 64 // size,), dtype)
-    return array[-array.ctypes.data % 64 // size:][:elements]
 
 
 class _Product:
@@ -257,24 +213,24 @@ class _Product:
     def __init__(self, windows: _Windows, weights: _Weights, add: bool):
         images, rows, filters = windows.pieces()
         sizes, pieces = windows.sizes(images, rows, filters, add)
-        self.rows = _Call("conv_rows", pieces, *(_numbers(*part) for part in sizes))
+        self.rows = Call(TEMPLATE, "conv_rows", pieces, *(int64s(*part) for part in sizes))
         self.packed = weights.packed
         row, n, out = windows.out[1] * windows.filters, windows.images, windows.out[0]
         whole = windows.groups == 1 and filters >= windows.filters and windows.y[1] == 1
         self.ranges = [((i * out + r) * row, min(min(i + images, n) * out, (i + images - 1) * out + r + rows) * row)
                        for i in range(0, n, images) for r in range(0, out, rows)] if whole else None
         numbers, pieces = weights.sizes()
-        self.pack = _Call("conv_pack", pieces, numbers)
+        self.pack = Call(TEMPLATE, "conv_pack", pieces, numbers)
 
     def packed_memory(self, run: Run | None) -> Any:
         """Return memory for the packed weight: scratch memory of run, or memory of its own."""
-        return _aligned(run or HostRun(), self.packed)
+        return aligned(run, self.packed)
 
 
 def _multiply(run: Run, products: Sequence[_Product], x: np.ndarray, weight: np.ndarray, y: np.ndarray) -> None:
     packed = [p.packed_memory(run) for p in products]
-    _compute(run, [p.pack.prepare(weight, to) for p, to in zip(products, packed)])
-    _compute(run, [p.rows.prepare(x, to, None, y) for p, to in zip(products, packed)])
+    compute(run, [p.pack.prepare(weight, to) for p, to in zip(products, packed)])
+    compute(run, [p.rows.prepare(x, to, None, y) for p, to in zip(products, packed)])
 
 
 # ---- the three convolutions of a geometry -----------------------------------------------------------------------------
@@ -344,12 +300,12 @@ class _WeightGradient:
                 _work(g) * filters // (self.slots * g.groups * windows.filters) > 2 * WORK):
             filters = cdiv(filters // MOST_COLUMNS, 2) * MOST_COLUMNS
         sizes, _ = windows.sizes(*windows.blocks(256), filters, False)
-        bounds = _numbers(*(i * g.n // self.slots for i in range(self.slots + 1)))
+        bounds = int64s(*(i * g.n // self.slots for i in range(self.slots + 1)))
         pieces = self.slots * g.groups * cdiv(windows.filters, filters)
-        self.outer = _Call("conv_outer", pieces, *(_numbers(*part) for part in sizes), bounds)
+        self.outer = Call(TEMPLATE, "conv_outer", pieces, *(int64s(*part) for part in sizes), bounds)
         self.partial = self.slots * weights.packed
         numbers, pieces = weights.sizes(self.slots, add)
-        self.unpack = _Call("conv_unpack", pieces, numbers)
+        self.unpack = Call(TEMPLATE, "conv_unpack", pieces, numbers)
 
 
 _weight_gradient = functools.lru_cache(maxsize=512)(_WeightGradient)
@@ -375,7 +331,7 @@ class Forward:
 
     def pack(self, run: Run, inputs: Sequence[Any], packed: Any) -> None:
         """Pack the weight."""
-        _compute(run, [self._product.pack.prepare(inputs[1], packed)])
+        compute(run, [self._product.pack.prepare(inputs[1], packed)])
 
     def compute(self, run: Run, inputs: Sequence[Any], packed: Any, y: Any, after: After | None = None) -> None:
         """Compute y = (or +=) convolution of x with the packed weight, plus bias.
@@ -384,15 +340,16 @@ class Forward:
         """
         made, x, bias = self._product, inputs[0], inputs[2] if self._bias else None
         if after is None:
-            _compute(run, [made.rows.prepare(x, packed, bias, y)])
+            compute(run, [made.rows.prepare(x, packed, bias, y)])
             return
         if made.ranges is None:
-            whole = _aligned(run, self._size) if y is None else y
-            _compute(run, [made.rows.prepare(x, packed, bias, whole)])
+            whole = aligned(run, self._size) if y is None else y
+            compute(run, [made.rows.prepare(x, packed, bias, whole)])
             place = whole.ctypes.data
             run.parallel(lambda i: after(i * _AFTER, min(self._size, i * _AFTER + _AFTER), place), cdiv(self._size, _AFTER))
             return
-        call, given, n = made.rows.prepare(x, packed, bias, y)
+        function, given, n = made.rows.prepare(x, packed, bias, y)
+        call = function.free
         ranges, place = made.ranges, 0 if y is None else y.ctypes.data
 
         def piece(i: int) -> None:
@@ -426,10 +383,10 @@ def backward(run: Run, g: ConvolutionGeometry, dy: np.ndarray, x: np.ndarray, we
     bias = len(reqs) > 2 and reqs[2] != Req.NULL
     if reqs[1] != Req.NULL or bias:
         made = _weight_gradient(g, reqs[1] == Req.ADD)
-        partial, sums = _aligned(run, made.partial), _aligned(run, made.slots * g.f, np.float64) if bias else None
-        _compute(run, [made.outer.prepare(x, dy, partial, sums)])
+        partial, sums = aligned(run, made.partial), aligned(run, made.slots * g.f, np.float64) if bias else None
+        compute(run, [made.outer.prepare(x, dy, partial, sums)])
         if reqs[1] != Req.NULL:
-            _compute(run, [made.unpack.prepare(grads[1], partial)])
+            compute(run, [made.unpack.prepare(grads[1], partial)])
         if sums is not None:
             assign(grads[2], reqs[2], sums.reshape(made.slots, g.f).sum(axis=0))
     if reqs[0] != Req.NULL:

@@ -121,10 +121,33 @@ def test_a_program_without_derivatives_stays_a_forward_one():
     assert out.max() > 1 and (executor.aux_dict["b_moving_mean"].asnumpy() > 0).all()
 
 
-def test_batch_norm_is_not_merged_at_inference_or_on_the_cpu():
+@pytest.mark.parametrize("name", CASES)
+@pytest.mark.parametrize("grad_req", ["write", "add"])
+def test_the_same_steps_merge_on_a_cpu_where_c_computes(name, grad_req, cpu_code):
+    cpu_code("c")
+    net, forward, backward = CASES[name]
+    executor, joined = run(net, ctx=mx.cpu(), grad_req=grad_req)
+    assert operators(executor) == (forward, backward)
+    same(joined, run(net, ctx=mx.cpu(), grad_req=grad_req, fuse=False)[1])
+    cpu_code("numpy")
+    executor, apart = run(net, ctx=mx.cpu(), grad_req=grad_req)
+    assert not any("BatchNorm+" in n for n in operators(executor)[0])
+    for n in joined:
+        # another order of sums; a name for each array
+        np.testing.assert_allclose(joined[n], apart[n], rtol=2e-4, atol=2e-5, err_msg=n)
+
+
+def test_at_inference_the_cpu_computes_scale_and_shift_first():
     net = CASES["sum"][0]
-    assert not any("BatchNorm+" in n for n in operators(run(net, ctx=mx.cpu())[0])[0])
-    executor = run(net, train=False)[0]
+    executor, made = run(net, train=False, ctx=mx.cpu())
+    program = executor._compile(False).program
+    assert [s.op.name for s in program.steps][0] == "_moving_scale" and len(program.steps) == 2, program.steps
+    for n, want in run(net, train=False, ctx=mx.cpu(), fuse=False)[1].items():
+        assert_close(made[n], want, scale=10)
+
+
+def test_batch_norm_is_not_merged_at_inference():
+    executor = run(CASES["sum"][0], train=False)[0]
     compiled = executor._compile(False).program
     assert not any("BatchNorm+" in s.op.name for s in compiled.steps)
 

@@ -1,0 +1,101 @@
+"""C files written by hand, whose functions serve all sizes: a call gives the addresses of arrays and of a few numbers.
+
+A function has the form f(arrays, begin, end) and computes the pieces from begin to end; sizes alone decide the pieces, so results
+have the same bits for any number of threads.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import functools
+from collections.abc import Callable, Sequence
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from ..kernel import Run
+from . import c_compile
+from .c_math import PREAMBLE
+
+
+class Prepared(NamedTuple):
+    """A C function with the addresses of its arrays, and the number of its pieces."""
+
+    function: c_compile.Loaded
+    addresses: Any
+    pieces: int
+
+
+class Template:
+    """One C file. It is compiled, or found in the cache folder, when a kernel is first made from it.
+
+    text: returns what follows the preamble; called once.
+    """
+
+    def __init__(self, text: Callable[[], str], names: Sequence[str]):
+        self._text, self._names = functools.cache(lambda: PREAMBLE + text()), tuple(names)
+
+    def functions(self) -> dict[str, c_compile.Loaded] | None:
+        """Return the functions by name; None if they could not be compiled."""
+        return c_compile.library(self._text(), self._names)
+
+    def serves(self, work: int, least: int) -> bool:
+        """Return whether C computes so much work: `least` in mode "auto", any in mode "c"; see `c_compile.mode`."""
+        mode = c_compile.mode()
+        if mode == "numpy" or not work or (mode == "auto" and work < least):
+            return False
+        return c_compile.available() and self.functions() is not None
+
+
+class Call:
+    """A function of a template with its numbers, for arrays that are given later."""
+
+    def __init__(self, template: Template, name: str, pieces: int, *numbers: ctypes.Array):
+        self.template, self.name, self.pieces, self.numbers = template, name, pieces, numbers
+
+    def prepare(self, *arrays: np.ndarray | None) -> Prepared:
+        """Return the call for these arrays; the numbers follow them. The caller keeps the arrays alive."""
+        places = [None if a is None else a.ctypes.data for a in arrays]
+        addresses = [*places, *map(ctypes.addressof, self.numbers)]
+        functions = self.template.functions()
+        assert functions is not None
+        return Prepared(functions[self.name], (ctypes.c_void_p * len(addresses))(*addresses), self.pieces)
+
+
+def int64s(*values: int) -> ctypes.Array:
+    """Return numbers as C reads them."""
+    return (ctypes.c_int64 * max(1, len(values)))(*values)
+
+
+def doubles(*values: float) -> ctypes.Array:
+    """Return numbers as C reads them."""
+    return (ctypes.c_double * max(1, len(values)))(*values)
+
+
+def compute(run: Run, calls: Sequence[Prepared]) -> None:
+    """Compute all pieces of independent calls."""
+    if not calls:
+        return
+    if len(calls) == 1:
+        (function, given, n), = calls
+        free = function.free
+        if n == 1:
+            free(given, 0, 1)
+        else:
+            run.parallel(lambda i: free(given, i, i + 1), n)
+        return
+    pieces = [(call, i) for call in calls for i in range(call.pieces)]
+
+    def piece(k: int) -> None:
+        call, i = pieces[k]
+        call.function.free(call.addresses, i, i + 1)
+
+    run.parallel(piece, len(pieces))
+
+
+def aligned(run: Run | None, elements: int, dtype: Any = np.float32) -> Any:
+    """Return memory that begins at a whole vector: scratch memory of run, or memory that stays."""
+    size = np.dtype(dtype).itemsize
+    n = elements + 64 // size
+    array: Any = np.empty(n, dtype) if run is None else run.workspace((n,), dtype)
+    return array[-array.ctypes.data % 64 // size:][:elements]
