@@ -13,6 +13,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from ..configs.active import limited
 from ..kernel import Run
 from . import c_compile
 from .c_math import PREAMBLE
@@ -72,17 +73,18 @@ def doubles(*values: float) -> ctypes.Array:
     return (ctypes.c_double * max(1, len(values)))(*values)
 
 
-def compute(run: Run, calls: Sequence[Prepared]) -> None:
-    """Compute all pieces of independent calls."""
+def compute(run: Run, calls: Sequence[Prepared], threads: int = 0) -> None:
+    """Compute all pieces of independent calls. threads: at most so many; 0: all."""
     if not calls:
         return
+    parallel = limited(run.parallel, threads)
     if len(calls) == 1:
         (function, given, n), = calls
         free = function.free
         if n == 1:
             free(given, 0, 1)
         else:
-            run.parallel(lambda i: free(given, i, i + 1), n)
+            parallel(lambda i: free(given, i, i + 1), n)
         return
     pieces = [(call, i) for call in calls for i in range(call.pieces)]
 
@@ -90,7 +92,7 @@ def compute(run: Run, calls: Sequence[Prepared]) -> None:
         call, i = pieces[k]
         call.function.free(call.addresses, i, i + 1)
 
-    run.parallel(piece, len(pieces))
+    parallel(piece, len(pieces))
 
 
 def aligned(run: Run | None, elements: int, dtype: Any = np.float32) -> Any:

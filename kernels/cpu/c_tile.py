@@ -68,51 +68,54 @@ def tile_text() -> str:
     tile_rows(p, x, y, offset, length, runs, w, bias, load): p rows. y[i][j] = (load: y[i][j]) + sum over runs r and
         k < length[r] of x[i][offset[r] + k] * w[k'][j], where k' counts on over all runs, + bias[j]; w: [k'][COLUMNS].
         The bias is added last, as where a product is computed first: small sums are not rounded to the bias's last digit.
-    tile_outer(p, x, rows, row_step, columns, column_step, d, y): y[i][j] += sum over rows and columns of x[i] * d[j], where x
-        moves by the steps and d, [rows * columns][COLUMNS], to its next row. y: [p][COLUMNS].
-    Both take p up to TILE_ROWS, and compute COLUMNS columns; tile_rows computes LANES alone where `narrow` is set.
+    tile_outer(p, x, rows, row_step, columns, column_step, d, y, bias, load): y[i][j] = (load: y[i][j]) + sum over rows and
+        columns of x[i] * d[j] + bias[j], where x moves by the steps and d, [rows * columns][COLUMNS], to its next row.
+    Both take p up to TILE_ROWS, and compute COLUMNS columns, or LANES alone where `narrow` is set.
     """
     parts = [vectors_text()]
     for registers, rows in _ROWS.items():
         parts.append("#if TILE_ROWS == 12" if registers == 32 else "#if TILE_ROWS == 6")
         parts += [_rows_kernel(p, v) for p in rows for v in (2, 1)]
-        parts += [_outer_kernel(p) for p in rows]
+        parts += [_outer_kernel(p, v) for p in rows for v in (2, 1)]
         parts.append(_dispatch(rows))
         parts.append("#endif")
     return "\n".join(parts)
 
 
+def _begin(each: list[tuple[int, int]]) -> list[str]:
+    return [*(f"    lanes a{i}_{v} = tile_all(0);" for i, v in each),
+            "    if (load) {", *(f"        a{i}_{v} = tile_load(y[{i}] + {v} * LANES);" for i, v in each), "    }"]
+
+
+def _end(each: list[tuple[int, int]], vectors: int) -> list[str]:
+    return [*(f"    const lanes b{v} = tile_load(bias + {v} * LANES);" for v in range(vectors)),
+            *(f"    tile_store(y[{i}] + {v} * LANES, a{i}_{v} + b{v});" for i, v in each), "}"]
+
+
 def _rows_kernel(p: int, vectors: int) -> str:
     each = [(i, v) for i in range(p) for v in range(vectors)]
     lines = [f"static void tile_rows_{p}_{vectors}(const float *const *x, float *const *y, const int64_t *offset, "
-             "const int64_t *length, int64_t runs, const float *w, const float *bias, int load)", "{"]
-    lines += [f"    lanes a{i}_{v} = tile_all(0);" for i, v in each]
-    lines += ["    if (load) {", *(f"        a{i}_{v} = tile_load(y[{i}] + {v} * LANES);" for i, v in each), "    }"]
+             "const int64_t *length, int64_t runs, const float *w, const float *bias, int load)", "{", *_begin(each)]
     lines += ["    for (int64_t r = 0; r < runs; r++) {", *(f"        const float *x{i} = x[{i}] + offset[r];" for i in range(p))]
     lines += ["        for (int64_t k = 0, n = length[r]; k < n; k++, w += COLUMNS) {",
               *(f"            const lanes w{v} = tile_load(w + {v} * LANES);" for v in range(vectors))]
     for i in range(p):
         lines.append(f"            const lanes s{i} = tile_all(x{i}[k]);")
         lines += [f"            a{i}_{v} = tile_fma(s{i}, w{v}, a{i}_{v});" for v in range(vectors)]
-    lines += ["        }", "    }", *(f"    const lanes b{v} = tile_load(bias + {v} * LANES);" for v in range(vectors))]
-    lines += [f"    tile_store(y[{i}] + {v} * LANES, a{i}_{v} + b{v});" for i, v in each]
-    return "\n".join([*lines, "}"])
+    return "\n".join([*lines, "        }", "    }", *_end(each, vectors)])
 
 
-def _outer_kernel(p: int) -> str:
-    each = [(i, v) for i in range(p) for v in range(2)]
-    lines = [f"static void tile_outer_{p}(const float *x, int64_t rows, int64_t row_step, int64_t columns, int64_t column_step, "
-             "const float *d, float *y)", "{"]
-    lines += [f"    lanes a{i}_{v} = tile_load(y + {i} * COLUMNS + {v} * LANES);" for i, v in each]
+def _outer_kernel(p: int, vectors: int) -> str:
+    each = [(i, v) for i in range(p) for v in range(vectors)]
+    lines = [f"static void tile_outer_{p}_{vectors}(const float *x, int64_t rows, int64_t row_step, int64_t columns, "
+             "int64_t column_step, const float *d, float *const *y, const float *bias, int load)", "{", *_begin(each)]
     lines += ["    for (int64_t r = 0; r < rows; r++) {", "        const float *q = x + r * row_step;",
               "        for (int64_t k = 0; k < columns; k++, q += column_step, d += COLUMNS) {",
-              "            const lanes d0 = tile_load(d), d1 = tile_load(d + LANES);"]
+              *(f"            const lanes d{v} = tile_load(d + {v} * LANES);" for v in range(vectors))]
     for i in range(p):
         lines.append(f"            const lanes s{i} = tile_all(q[{i}]);")
-        lines += [f"            a{i}_{v} = tile_fma(s{i}, d{v}, a{i}_{v});" for v in range(2)]
-    lines += ["        }", "    }"]
-    lines += [f"    tile_store(y + {i} * COLUMNS + {v} * LANES, a{i}_{v});" for i, v in each]
-    return "\n".join([*lines, "}"])
+        lines += [f"            a{i}_{v} = tile_fma(s{i}, d{v}, a{i}_{v});" for v in range(vectors)]
+    return "\n".join([*lines, "        }", "    }", *_end(each, vectors)])
 
 
 def _dispatch(rows: tuple[int, ...]) -> str:
@@ -126,8 +129,11 @@ def _dispatch(rows: tuple[int, ...]) -> str:
                   f"            p -= {n}; x += {n}; y += {n}; continue;", "        }"]
     lines += ["    }", "}"]
     lines += ["static void tile_outer(int64_t p, const float *x, int64_t rows, int64_t row_step, int64_t columns, "
-              "int64_t column_step, const float *d, float *y)", "{", "    while (p > 0) {"]
+              "int64_t column_step, const float *d, float *const *y, const float *bias, int load, int narrow)", "{",
+              "    while (p > 0) {"]
     for n in rows:
-        lines += [f"        if (p >= {n}) {{", f"            tile_outer_{n}(x, rows, row_step, columns, column_step, d, y);",
-                  f"            p -= {n}; x += {n}; y += {n} * COLUMNS; continue;", "        }"]
+        lines += [f"        if (p >= {n}) {{",
+                  f"            (narrow ? tile_outer_{n}_1 : tile_outer_{n}_2)(x, rows, row_step, columns, column_step, d, y, "
+                  "bias, load);",
+                  f"            p -= {n}; x += {n}; y += {n}; continue;", "        }"]
     return "\n".join([*lines, "    }", "}"])

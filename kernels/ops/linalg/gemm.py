@@ -1,4 +1,4 @@
-"""The matrix product that all layers share: BLAS on the CPU, Triton on the GPU."""
+"""The matrix product that all layers share: C or BLAS on the CPU, Triton on the GPU."""
 
 from __future__ import annotations
 
@@ -12,11 +12,13 @@ import numpy as np
 from ....dtype import is_half
 from ....integers import cdiv
 from ...configs import active as active_configs
-from ...configs.key import Config, Key, key
+from ...configs.key import Config, Key
 from ...cpu.sum_tree import total
 from ...declare.operator_property import OperatorProperty, assign, gpu_module, upcast
 from ...kernel import BoundKernel
 from ...op import Product, Req, Shape, Specs, only
+from . import c_product
+from .c_product import gemm_key
 
 # A product with a quarter of this many multiplications is cut into two pieces, larger ones into more, as the square root of their
 # size: BLAS packs one operand again for each piece, and 1024 cubed costs 5 % more in 4 pieces, 15 % in 8, 75 % in 64. The number
@@ -25,11 +27,6 @@ _FLOPS = 1 << 24
 
 #: Multiplications in one piece; number of threads, 0 for all.
 DEFAULT: Config = {"piece": _FLOPS, "threads": 0}
-
-
-def gemm_key(batch: int, m: int, n: int, k: int, dtype: np.dtype) -> Key:
-    """Return the tuning key of a product."""
-    return key("cpu gemm", dtype.name, "", batch=batch, m=m, n=n, k=k)
 
 
 MIN_PIECE = 1 << 20  # multiplications: smaller pieces are never tried
@@ -53,14 +50,23 @@ def cut(work: int, piece: int) -> int:
     return min(64, max(work // piece, 2 if work >= piece // 4 else 1))
 
 
-def gemm(a: np.ndarray, b: np.ndarray, out: np.ndarray, add: bool = False) -> BoundKernel:
-    """Return a function (run) that computes out [..., m, n] = (or +=) a [..., m, k] @ b [..., k, n].
+def gemm(a: np.ndarray, b: np.ndarray, out: np.ndarray, add: bool = False, bias: np.ndarray | None = None) -> BoundKernel:
+    """Return a function (run) that computes out [..., m, n] = (or +=) a [..., m, k] @ b [..., k, n] + bias [n].
 
     a and b may be transposed views. Large products are split over threads, in pieces that depend on the shape alone.
     """
     if is_half(a.dtype) or is_half(b.dtype):
-        return lambda run: gemm(upcast(a), upcast(b), out, add)(run)
+        return lambda run: gemm(upcast(a), upcast(b), out, add, bias)(run)
+    in_c = c_product.planned(a, b, out, add)
+    if in_c is not None:
+        return c_product.bound([(in_c, a, b, out, bias)])
     calls, threads = _pieces(a, b, out, add)
+    if bias is not None:
+        return in_turn([_each(calls, threads), lambda run: np.add(out, bias, out=out)])
+    return _each(calls, threads)
+
+
+def _each(calls: Sequence[Callable[[], None]], threads: int) -> BoundKernel:
     if len(calls) < 2:
         return lambda run: calls[0]()
     return lambda run: active_configs.limited(run.parallel, threads)(lambda i: calls[i](), len(calls))
@@ -78,7 +84,10 @@ def in_turn(steps: Sequence[Callable[..., Any]]) -> Callable[..., None]:
 
 def together(products: Sequence[tuple[np.ndarray, np.ndarray, np.ndarray, bool]]) -> BoundKernel:
     """Return a function that computes several independent products, (a, b, out, add) each, and waits for all of them once."""
-    made = [] if any(is_half(p[0].dtype) for p in products) else [_pieces(*p) for p in products]
+    in_c = [c_product.planned(*p) for p in products]
+    if all(in_c):
+        return c_product.bound([(p, a, b, out, None) for p, (a, b, out, _) in zip(in_c, products) if p is not None])
+    made = [] if any(in_c) or any(is_half(p[0].dtype) for p in products) else [_pieces(*p) for p in products]
     if not any(len(calls) > 1 for calls, _ in made):
         return in_turn([gemm(*p) for p in products])
     calls = [call for some, _ in made for call in some]

@@ -168,6 +168,7 @@ void conv_outer(void *const *arrays, int64_t begin, int64_t end)
                 for (int64_t f = first; f < last; f += COLUMNS) {
                     const int64_t columns = conv_least(last - f, COLUMNS);
                     const float *dy = (const float *)arrays[1] + g->y_offset + (q * g->filters + f) * g->y_filter;
+                    const float none[COLUMNS] = {0};
                     float *d = panel, total[COLUMNS] = {0};
                     for (int64_t i = n0; i < n0 + images; i++)
                         for (int64_t r = r0; r < r0 + rows; r++, d += g->out_width * COLUMNS) {
@@ -182,7 +183,10 @@ void conv_outer(void *const *arrays, int64_t begin, int64_t end)
                         for (int64_t r = 0; r < g->runs; r++)
                             for (int64_t m = 0; m < length[r]; m += TILE_ROWS) {
                                 const int64_t p = conv_least(TILE_ROWS, length[r] - m);
-                                tile_outer(p, xi + offset[r] + m, rows, b.row_step, g->out_width, b.column_step, di, out);
+                                float *ys[TILE_ROWS];
+                                for (int64_t j = 0; j < p; j++) ys[j] = out + j * COLUMNS;
+                                tile_outer(p, xi + offset[r] + m, rows, b.row_step, g->out_width, b.column_step, di, ys, none,
+                                           1, columns <= LANES);
                                 out += p * COLUMNS;
                             }
                     }

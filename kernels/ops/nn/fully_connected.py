@@ -97,16 +97,7 @@ class FullyConnected(Products):
             a, b, out = view(arrays, x), view(arrays, w), view(arrays, y)
             if bias and is_half(out.dtype):
                 return _rounded_once(a, b, inputs[2], out, req)
-            compute = gemm(a, b, out, req == Req.ADD)
-            if not bias:
-                return compute
-            per_output = inputs[2]
-
-            def call(run: Any) -> None:
-                compute(run)
-                np.add(out, per_output, out=out)
-
-            return call
+            return gemm(a, b, out, req == Req.ADD, inputs[2] if bias else None)
 
         return Kernel(bind=bind)
 

@@ -141,7 +141,7 @@ def test_at_inference_the_cpu_computes_scale_and_shift_first():
     net = CASES["sum"][0]
     executor, made = run(net, train=False, ctx=mx.cpu())
     program = executor._compile(False).program
-    assert [s.op.name for s in program.steps][0] == "_moving_scale" and len(program.steps) == 2, program.steps
+    assert program.steps[0].op.name == "_moving_scale" and len(program.steps) == 2, program.steps
     for n, want in run(net, train=False, ctx=mx.cpu(), fuse=False)[1].items():
         assert_close(made[n], want, scale=10)
 

@@ -117,11 +117,11 @@ def test_block_sizes_do_not_change_a_convolution(config, backward, rng):
 
 
 def test_pieces_of_a_product_are_as_chosen(rng):
-    a, b = rng.normal(size=(256, 256)).astype("f"), rng.normal(size=(256, 256)).astype("f")
+    a, b = rng.normal(size=(256, 256)), rng.normal(size=(256, 256))
     with active_configs.forced("cpu gemm", {"piece": 1 << 22, "threads": 0}):
         (got,), run = compute("dot", {}, [a, b])
     assert run.parts == 4
-    assert_close(got, a.astype("float64") @ b, scale=30)
+    assert_close(got, a @ b, scale=30)
 
 
 def test_the_tuner_sees_the_keys_that_kernels_ask_for(rng):

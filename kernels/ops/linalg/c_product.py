@@ -1,0 +1,223 @@
+"""Matrix products in C: tiles of the result in registers, from one matrix as it lies and one that is packed into panels.
+
+The sum of a tile runs along rows of the first matrix or along its columns, whichever lie in memory. Either operand may be the one
+that is packed: then the result is computed as its transpose. What costs less by the sizes is done, so that a product of a small
+batch and a large weight packs the batch and reads the weight once. Sizes alone decide, so results have the same bits for any
+number of threads.
+"""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from ....integers import cdiv
+from ...configs import active as active_configs
+from ...configs.key import Key, key
+from ...cpu.c_template import Call, Prepared, Template, aligned, compute, int64s
+from ...cpu.c_tile import MOST_COLUMNS, tile_text
+from ...kernel import BoundKernel, Run
+
+LEAST = 1 << 15  # multiplications from which on C computes
+NARROW = 8  # rows and columns from which on it does: below, BLAS multiplies a matrix and a vector
+DEPTH = 1024  # elements of a sum between which a tile is stored
+PANELS = 1 << 17  # elements of the panels that are read again and again: they stay in the second cache
+WORK, PIECES = 1 << 20, 16  # multiplications that are worth a piece of their own; pieces of a product, about
+COPY = 1 << 15  # elements of a piece that are packed
+LANES = 16  # of a vector, for the estimate of what a product costs
+HELD = 1 << 14  # elements of packed panels that a bound product keeps memory for
+
+_TEXT = """
+typedef struct {
+    int64_t rows, columns, depth, x_row, x_depth, y_row, y_column, row_block, row_blocks, column_block, add, chunk;
+} product_sizes;
+
+#define LEAST(a, b) ((a) < (b) ? (a) : (b))
+
+/* arrays: the matrix, its panels [panel][depth][COLUMNS], then depth, columns, the steps of both, and the columns of a piece. */
+void product_pack(void *const *arrays, int64_t begin, int64_t end)
+{
+    const int64_t *s = arrays[2], K = s[0], N = s[1], down = s[2], along = s[3];
+    for (int64_t f = begin * s[4]; f < end * s[4] && f < N; f += COLUMNS) {
+        const float *b = (const float *)arrays[0] + f * along;
+        float *out = (float *)arrays[1] + f * K;
+        const int64_t columns = LEAST(COLUMNS, N - f);
+        if (columns < COLUMNS) memset(out, 0, sizeof(float) * K * COLUMNS);
+        if (along == 1 && columns == COLUMNS)
+            for (int64_t k = 0; k < K; k++) memcpy(out + k * COLUMNS, b + k * down, sizeof(float) * COLUMNS);
+        else if (along == 1)
+            for (int64_t k = 0; k < K; k++) memcpy(out + k * COLUMNS, b + k * down, sizeof(float) * columns);
+        else for (int64_t k0 = 0; k0 < K; k0 += 16) {
+            const int64_t n = LEAST(16, K - k0);
+            for (int64_t l = 0; l < columns; l++)
+                for (int64_t k = k0; k < k0 + n; k++) out[k * COLUMNS + l] = b[k * down + l * along];
+        }
+    }
+}
+
+/* arrays: a matrix, panels, a number added to each column or null, one added to each row or null, the result, sizes. */
+void product_rows(void *const *arrays, int64_t begin, int64_t end)
+{
+    const product_sizes *g = arrays[5];
+    const int64_t K = g->depth, none = 0;
+    const float *bias = arrays[2], *row_bias = arrays[3];
+    float tile[TILE_ROWS * COLUMNS], *in_tile[TILE_ROWS];
+    for (int i = 0; i < TILE_ROWS; i++) in_tile[i] = tile + i * COLUMNS;
+    for (int64_t piece = begin; piece < end; piece++) {
+        const int64_t r0 = piece % g->row_blocks * g->row_block, r1 = LEAST(r0 + g->row_block, g->rows);
+        const int64_t f0 = piece / g->row_blocks * g->column_block, f1 = LEAST(f0 + g->column_block, g->columns);
+        for (int64_t k = 0; k < K; k += g->chunk) {
+            const int64_t n = LEAST(g->chunk, K - k), ends = k + n == K;
+            const int load = k || g->add;
+            for (int64_t r = r0; r < r1; r += TILE_ROWS) {
+                const int64_t m = LEAST(TILE_ROWS, r1 - r);
+                const float *x = (const float *)arrays[0] + r * g->x_row + k * g->x_depth, *xs[TILE_ROWS];
+                for (int64_t j = 0; j < m; j++) xs[j] = x + j * g->x_row;
+                for (int64_t f = f0; f < f1; f += COLUMNS) {
+                    const int64_t columns = LEAST(COLUMNS, f1 - f);
+                    const float *w = (const float *)arrays[1] + f * K + k * COLUMNS;
+                    float *y = (float *)arrays[4] + r * g->y_row + f * g->y_column, *ys[TILE_ROWS], added[COLUMNS] = {0};
+                    const int narrow = columns <= LANES;
+                    const int in_place = !row_bias && g->y_column == 1 && columns == (narrow ? LANES : COLUMNS);
+                    if (bias && ends) memcpy(added, bias + f, sizeof(float) * columns);
+                    for (int64_t j = 0; j < m; j++) ys[j] = y + j * g->y_row;
+                    if (!in_place && load)
+                        for (int64_t l = 0; l < columns; l++)
+                            for (int64_t j = 0; j < m; j++) in_tile[j][l] = ys[j][l * g->y_column];
+                    if (g->x_depth == 1) tile_rows(m, xs, in_place ? ys : in_tile, &none, &n, 1, w, added, load, narrow);
+                    else tile_outer(m, x, 1, 0, n, g->x_depth, w, in_place ? ys : in_tile, added, load, narrow);
+                    if (in_place) continue;
+                    if (row_bias && ends)
+                        for (int64_t j = 0; j < m; j++)
+                            for (int64_t l = 0; l < columns; l++) tile[j * COLUMNS + l] += row_bias[r + j];
+                    for (int64_t l = 0; l < columns; l++)
+                        for (int64_t j = 0; j < m; j++) ys[j][l * g->y_column] = in_tile[j][l];
+                }
+            }
+        }
+    }
+}
+"""
+
+TEMPLATE = Template(lambda: f"{tile_text()}\n{_TEXT}", ("product_pack", "product_rows"))
+
+
+class Operand(NamedTuple):
+    """A matrix: the elements from one row and from one column to the next; one of them is 1."""
+
+    row: int
+    column: int
+
+    @property
+    def turned(self) -> Operand:
+        return Operand(self.column, self.row)
+
+
+@dataclass(frozen=True, slots=True)
+class _Roles:
+    """A product as C computes it: rows of one matrix, panels of the other.
+
+    turned:  the result is computed as its transpose.
+    """
+
+    rows: int
+    columns: int
+    depth: int
+    x: Operand
+    w: Operand
+    y: Operand
+    turned: bool
+
+    def cost(self) -> float:
+        """Return about how many half cycles it takes."""
+        vectors = self.rows * cdiv(self.columns, LANES) * self.depth
+        packed = self.depth * self.columns * (2.0 if self.w.row == 1 else 0.2)
+        stored = self.rows * self.columns * (2.0 if self.y.column > 1 else 0.2)
+        return vectors + packed + stored
+
+
+def gemm_key(batch: int, m: int, n: int, k: int, dtype: np.dtype) -> Key:
+    """Return the tuning key of a product, whoever computes it."""
+    return key("cpu gemm", dtype.name, "", batch=batch, m=m, n=n, k=k)
+
+
+def in_c(m: int, n: int, k: int) -> bool:
+    """Return whether C computes a product in float32: that depends on its sizes and the machine alone."""
+    return min(m, n) >= NARROW and TEMPLATE.serves(m * n * k, LEAST)
+
+
+class Product:
+    """out [m, n] = (or +=) a [m, k] @ b [k, n] + bias [n], each matrix given by its steps."""
+
+    def __init__(self, m: int, n: int, k: int, a: Operand, b: Operand, out: Operand, add: bool, piece: int,
+                 threads: int):
+        straight = _Roles(m, n, k, a, b, out, False)
+        other = _Roles(n, m, k, b.turned, a.turned, out.turned, True)
+        roles = self.roles = min(straight, other, key=_Roles.cost)
+        self.threads, self.packed = threads, k * cdiv(roles.columns, MOST_COLUMNS) * MOST_COLUMNS
+        each = cdiv(COPY, k * MOST_COLUMNS) * MOST_COLUMNS
+        self.pack = Call(TEMPLATE, "product_pack", cdiv(roles.columns, each), int64s(k, roles.columns, *roles.w, each))
+        row_block, column_block = _blocks(roles, piece)
+        row_blocks = cdiv(roles.rows, row_block)
+        self.rows = Call(TEMPLATE, "product_rows", row_blocks * cdiv(roles.columns, column_block), int64s(
+            roles.rows, roles.columns, k, *roles.x, *roles.y, row_block, row_blocks, column_block, add, DEPTH))
+
+    def prepare(self, a: np.ndarray, b: np.ndarray, out: np.ndarray, bias: np.ndarray | None, panels: np.ndarray | None
+                ) -> tuple[Prepared, Prepared]:
+        """Return the calls that pack and that compute."""
+        if self.roles.turned:
+            a, b = b, a
+        sides = (None, bias) if self.roles.turned else (bias, None)
+        return self.pack.prepare(b, panels), self.rows.prepare(a, panels, *sides, out)
+
+
+def _blocks(r: _Roles, piece: int) -> tuple[int, int]:
+    """Return rows and columns of a piece, of about so many multiplications."""
+    columns = max(MOST_COLUMNS, min(cdiv(r.columns, MOST_COLUMNS), PANELS // (min(r.depth, DEPTH) * MOST_COLUMNS)) * MOST_COLUMNS)
+    rows = r.rows
+    pieces = r.rows * r.columns * r.depth // piece
+    while cdiv(r.rows, rows) * cdiv(r.columns, columns) < pieces and rows > 24:
+        rows = cdiv(cdiv(rows, 2), 12) * 12
+    while cdiv(r.rows, rows) * cdiv(r.columns, columns) < pieces and columns > MOST_COLUMNS:
+        columns = cdiv(columns // MOST_COLUMNS, 2) * MOST_COLUMNS
+    return rows, columns
+
+
+_product = functools.lru_cache(maxsize=1024)(Product)
+
+
+def planned(a: np.ndarray, b: np.ndarray, out: np.ndarray, add: bool) -> Product | None:
+    """Return the product of these matrices, or None if C cannot compute it, or if BLAS is better."""
+    if not a.dtype == b.dtype == out.dtype == np.float32 or not a.ndim == b.ndim == out.ndim == 2:
+        return None
+    (m, n), k = out.shape, a.shape[1]
+    steps = [Operand(x.strides[0] // 4, x.strides[1] // 4) for x in (a, b, out)]
+    if not in_c(m, n, k) or any(1 not in s or min(s) < 1 for s in steps):
+        return None
+    chosen = {"piece": max(WORK, m * n * k // PIECES), "threads": 0}
+    if active_configs.active():
+        chosen = active_configs.choice(gemm_key(1, m, n, k, out.dtype), chosen)
+    return _product(m, n, k, *steps, add, chosen["piece"], chosen["threads"])
+
+
+def bound(given: Sequence[tuple[Product, np.ndarray, np.ndarray, np.ndarray, np.ndarray | None]]) -> BoundKernel:
+    """Return a function (run) that computes independent products: (product, a, b, out, bias) each."""
+    kept = [aligned(None, p.packed) if p.packed <= HELD else None for p, *_ in given]
+    calls = [p.prepare(*arrays, panels) for (p, *arrays), panels in zip(given, kept)]  # type: ignore[arg-type]
+    packs, products = [c[0] for c in calls], [c[1] for c in calls]
+    threads = 0 if any(p.threads == 0 for p, *_ in given) else max(p.threads for p, *_ in given)
+
+    def call(run: Run, held: Any = (given, kept)) -> None:  # addresses alone keep nothing alive
+        scratch = []
+        for (p, *_), stays, pack, product in zip(given, kept, packs, products):
+            if stays is None:
+                scratch.append(aligned(run, p.packed))
+                pack.addresses[1] = product.addresses[1] = scratch[-1].ctypes.data
+        compute(run, packs, threads)
+        compute(run, products, threads)
+
+    return call
