@@ -33,18 +33,21 @@ HELD = 1 << 14  # elements of packed panels that a bound product keeps memory fo
 
 _TEXT = """
 typedef struct {
-    int64_t rows, columns, depth, x_row, x_depth, y_row, y_column, row_block, row_blocks, column_block, add, chunk;
+    int64_t rows, columns, depth, x_row, x_depth, y_row, y_column, row_block, row_blocks, column_block, column_blocks, add, chunk,
+        x_next, w_next, y_next;
 } product_sizes;
 
 #define LEAST(a, b) ((a) < (b) ? (a) : (b))
 
-/* arrays: the matrix, its panels [panel][depth][COLUMNS], then depth, columns, the steps of both, and the columns of a piece. */
+/* arrays: the matrix, its panels [matrix][panel][depth][COLUMNS], then depth, columns, the steps of both, the columns of a
+   piece, the pieces of a matrix, and the steps to the next matrix and its panels. */
 void product_pack(void *const *arrays, int64_t begin, int64_t end)
 {
     const int64_t *s = arrays[2], K = s[0], N = s[1], down = s[2], along = s[3];
-    for (int64_t f = begin * s[4]; f < end * s[4] && f < N; f += COLUMNS) {
-        const float *b = (const float *)arrays[0] + f * along;
-        float *out = (float *)arrays[1] + f * K;
+    for (int64_t piece = begin; piece < end; piece++)
+    for (int64_t first = piece % s[5] * s[4], f = first; f < first + s[4] && f < N; f += COLUMNS) {
+        const float *b = (const float *)arrays[0] + piece / s[5] * s[6] + f * along;
+        float *out = (float *)arrays[1] + piece / s[5] * s[7] + f * K;
         const int64_t columns = LEAST(COLUMNS, N - f);
         if (columns < COLUMNS) memset(out, 0, sizeof(float) * K * COLUMNS);
         if (along == 1 && columns == COLUMNS)
@@ -69,18 +72,20 @@ void product_rows(void *const *arrays, int64_t begin, int64_t end)
     for (int i = 0; i < TILE_ROWS; i++) in_tile[i] = tile + i * COLUMNS;
     for (int64_t piece = begin; piece < end; piece++) {
         const int64_t r0 = piece % g->row_blocks * g->row_block, r1 = LEAST(r0 + g->row_block, g->rows);
-        const int64_t f0 = piece / g->row_blocks * g->column_block, f1 = LEAST(f0 + g->column_block, g->columns);
+        const int64_t f0 = piece / g->row_blocks % g->column_blocks * g->column_block;
+        const int64_t f1 = LEAST(f0 + g->column_block, g->columns), i = piece / (g->row_blocks * g->column_blocks);
         for (int64_t k = 0; k < K; k += g->chunk) {
             const int64_t n = LEAST(g->chunk, K - k), ends = k + n == K;
             const int load = k || g->add;
             for (int64_t r = r0; r < r1; r += TILE_ROWS) {
                 const int64_t m = LEAST(TILE_ROWS, r1 - r);
-                const float *x = (const float *)arrays[0] + r * g->x_row + k * g->x_depth, *xs[TILE_ROWS];
+                const float *x = (const float *)arrays[0] + i * g->x_next + r * g->x_row + k * g->x_depth, *xs[TILE_ROWS];
                 for (int64_t j = 0; j < m; j++) xs[j] = x + j * g->x_row;
                 for (int64_t f = f0; f < f1; f += COLUMNS) {
                     const int64_t columns = LEAST(COLUMNS, f1 - f);
-                    const float *w = (const float *)arrays[1] + f * K + k * COLUMNS;
-                    float *y = (float *)arrays[4] + r * g->y_row + f * g->y_column, *ys[TILE_ROWS], added[COLUMNS] = {0};
+                    const float *w = (const float *)arrays[1] + i * g->w_next + f * K + k * COLUMNS;
+                    float *y = (float *)arrays[4] + i * g->y_next + r * g->y_row + f * g->y_column;
+                    float *ys[TILE_ROWS], added[COLUMNS] = {0};
                     const int narrow = columns <= LANES;
                     const int in_place = !row_bias && g->y_column == 1 && columns == (narrow ? LANES : COLUMNS);
                     if (bias && ends) memcpy(added, bias + f, sizeof(float) * columns);
@@ -107,14 +112,15 @@ TEMPLATE = Template(lambda: f"{tile_text()}\n{_TEXT}", ("product_pack", "product
 
 
 class Operand(NamedTuple):
-    """A matrix: the elements from one row and from one column to the next; one of them is 1."""
+    """Matrices: the elements from one row, one column and one matrix to the next. One of the first two is 1."""
 
     row: int
     column: int
+    matrix: int = 0
 
     @property
     def turned(self) -> Operand:
-        return Operand(self.column, self.row)
+        return Operand(self.column, self.row, self.matrix)
 
 
 @dataclass(frozen=True, slots=True)
@@ -124,6 +130,7 @@ class _Roles:
     turned:  the result is computed as its transpose.
     """
 
+    batch: int
     rows: int
     columns: int
     depth: int
@@ -137,7 +144,7 @@ class _Roles:
         vectors = self.rows * cdiv(self.columns, LANES) * self.depth
         packed = self.depth * self.columns * (2.0 if self.w.row == 1 else 0.2)
         stored = self.rows * self.columns * (2.0 if self.y.column > 1 else 0.2)
-        return vectors + packed + stored
+        return self.batch * (vectors + stored) + (self.batch if self.w.matrix else 1) * packed
 
 
 def gemm_key(batch: int, m: int, n: int, k: int, dtype: np.dtype) -> Key:
@@ -145,26 +152,30 @@ def gemm_key(batch: int, m: int, n: int, k: int, dtype: np.dtype) -> Key:
     return key("cpu gemm", dtype.name, "", batch=batch, m=m, n=n, k=k)
 
 
-def in_c(m: int, n: int, k: int) -> bool:
+def in_c(batch: int, m: int, n: int, k: int) -> bool:
     """Return whether C computes a product in float32: that depends on its sizes and the machine alone."""
-    return min(m, n) >= NARROW and TEMPLATE.serves(m * n * k, LEAST)
+    return min(m, n) >= NARROW and TEMPLATE.serves(batch * m * n * k, LEAST)
 
 
 class Product:
-    """out [m, n] = (or +=) a [m, k] @ b [k, n] + bias [n], each matrix given by its steps."""
+    """out [batch, m, n] = (or +=) a [batch, m, k] @ b [batch, k, n] + bias [n], each given by its steps."""
 
-    def __init__(self, m: int, n: int, k: int, a: Operand, b: Operand, out: Operand, add: bool, piece: int,
+    def __init__(self, batch: int, m: int, n: int, k: int, a: Operand, b: Operand, out: Operand, add: bool, piece: int,
                  threads: int):
-        straight = _Roles(m, n, k, a, b, out, False)
-        other = _Roles(n, m, k, b.turned, a.turned, out.turned, True)
+        straight = _Roles(batch, m, n, k, a, b, out, False)
+        other = _Roles(batch, n, m, k, b.turned, a.turned, out.turned, True)
         roles = self.roles = min(straight, other, key=_Roles.cost)
-        self.threads, self.packed = threads, k * cdiv(roles.columns, MOST_COLUMNS) * MOST_COLUMNS
+        panels, matrices = k * cdiv(roles.columns, MOST_COLUMNS) * MOST_COLUMNS, batch if roles.w.matrix else 1
+        self.threads, self.packed = threads, matrices * panels
         each = cdiv(COPY, k * MOST_COLUMNS) * MOST_COLUMNS
-        self.pack = Call(TEMPLATE, "product_pack", cdiv(roles.columns, each), int64s(k, roles.columns, *roles.w, each))
+        pieces = cdiv(roles.columns, each)
+        self.pack = Call(TEMPLATE, "product_pack", matrices * pieces, int64s(
+            k, roles.columns, *roles.w[:2], each, pieces, roles.w.matrix, panels))
         row_block, column_block = _blocks(roles, piece)
-        row_blocks = cdiv(roles.rows, row_block)
-        self.rows = Call(TEMPLATE, "product_rows", row_blocks * cdiv(roles.columns, column_block), int64s(
-            roles.rows, roles.columns, k, *roles.x, *roles.y, row_block, row_blocks, column_block, add, DEPTH))
+        row_blocks, column_blocks = cdiv(roles.rows, row_block), cdiv(roles.columns, column_block)
+        self.rows = Call(TEMPLATE, "product_rows", batch * row_blocks * column_blocks, int64s(
+            roles.rows, roles.columns, k, *roles.x[:2], *roles.y[:2], row_block, row_blocks, column_block, column_blocks, add,
+            DEPTH, roles.x.matrix, panels if matrices > 1 else 0, roles.y.matrix))
 
     def prepare(self, a: np.ndarray, b: np.ndarray, out: np.ndarray, bias: np.ndarray | None, panels: np.ndarray | None
                 ) -> tuple[Prepared, Prepared]:
@@ -179,7 +190,7 @@ def _blocks(r: _Roles, piece: int) -> tuple[int, int]:
     """Return rows and columns of a piece, of about so many multiplications."""
     columns = max(MOST_COLUMNS, min(cdiv(r.columns, MOST_COLUMNS), PANELS // (min(r.depth, DEPTH) * MOST_COLUMNS)) * MOST_COLUMNS)
     rows = r.rows
-    pieces = r.rows * r.columns * r.depth // piece
+    pieces = cdiv(r.batch * r.rows * r.columns * r.depth // piece, r.batch)
     while cdiv(r.rows, rows) * cdiv(r.columns, columns) < pieces and rows > 24:
         rows = cdiv(cdiv(rows, 2), 12) * 12
     while cdiv(r.rows, rows) * cdiv(r.columns, columns) < pieces and columns > MOST_COLUMNS:
@@ -192,16 +203,16 @@ _product = functools.lru_cache(maxsize=1024)(Product)
 
 def planned(a: np.ndarray, b: np.ndarray, out: np.ndarray, add: bool) -> Product | None:
     """Return the product of these matrices, or None if C cannot compute it, or if BLAS is better."""
-    if not a.dtype == b.dtype == out.dtype == np.float32 or not a.ndim == b.ndim == out.ndim == 2:
+    if not a.dtype == b.dtype == out.dtype == np.float32 or not a.ndim == b.ndim == out.ndim or out.ndim not in (2, 3):
         return None
-    (m, n), k = out.shape, a.shape[1]
-    steps = [Operand(x.strides[0] // 4, x.strides[1] // 4) for x in (a, b, out)]
-    if not in_c(m, n, k) or any(1 not in s or min(s) < 1 for s in steps):
+    (m, n), k, batch = out.shape[-2:], a.shape[-1], len(out) if out.ndim > 2 else 1
+    steps = [Operand(*(s // 4 for s in (*x.strides[-2:], x.strides[0] if x.ndim > 2 and len(x) > 1 else 0))) for x in (a, b, out)]
+    if not in_c(batch, m, n, k) or any(1 not in s[:2] or min(s[:2]) < 1 or s[2] < 0 for s in steps):
         return None
-    chosen = {"piece": max(WORK, m * n * k // PIECES), "threads": 0}
+    chosen = {"piece": max(WORK, batch * m * n * k // PIECES), "threads": 0}
     if active_configs.active():
-        chosen = active_configs.choice(gemm_key(1, m, n, k, out.dtype), chosen)
-    return _product(m, n, k, *steps, add, chosen["piece"], chosen["threads"])
+        chosen = active_configs.choice(gemm_key(batch, m, n, k, out.dtype), chosen)
+    return _product(batch, m, n, k, *steps, add, chosen["piece"], chosen["threads"])
 
 
 def bound(given: Sequence[tuple[Product, np.ndarray, np.ndarray, np.ndarray, np.ndarray | None]]) -> BoundKernel:

@@ -37,6 +37,23 @@ def test_it_equals_float64(m, n, k, turned, add, bias, backwards):
     assert (np.abs(out - want) <= 2e-7 * np.sqrt(k + 10) * size).all()
 
 
+@given(batch=st.integers(1, 5), m=SIZE, n=SIZE, k=SIZE, turned=st.tuples(*[st.booleans()] * 3), shared=st.sampled_from([0, 1, 2]),
+       add=st.booleans())
+def test_several_matrices_at_once(batch, m, n, k, turned, shared, add):
+    """shared: the operand, if any, that is the same matrix for all."""
+    rng = np.random.default_rng(m * n * k)
+    a, b, out = (np.stack([matrix(rng, s, False).T if t else matrix(rng, s, False) for _ in range(batch)])
+                 for s, t in zip(((k, m) if turned[0] else (m, k), (n, k) if turned[1] else (k, n), (m, n)), (0, 0, 0)))
+    a, b = (x.swapaxes(1, 2) if t else x for x, t in zip((a, b), turned))
+    if shared == 1:
+        a = np.broadcast_to(a[:1], a.shape)
+    if shared == 2:
+        b = np.broadcast_to(b[:1], b.shape)
+    want = a.astype("d") @ b + (out if add else 0)
+    gemm.gemm(a, b, out, add)(Run())
+    np.testing.assert_allclose(out, want, rtol=1e-4, atol=1e-4)
+
+
 def test_a_part_of_a_matrix_and_nothing_around_it():
     """Views whose rows lie apart; what lies between the rows of the result stays."""
     rng = np.random.default_rng(0)
@@ -52,7 +69,7 @@ def test_a_part_of_a_matrix_and_nothing_around_it():
     (1024, 1024, 1024, (Operand(1024, 1),) * 3, False),
 ])
 def test_the_operand_that_costs_less_is_packed(m, n, k, steps, turned):
-    assert Product(m, n, k, *steps, add=False, piece=1 << 20, threads=0).roles.turned == turned
+    assert Product(1, m, n, k, *steps, add=False, piece=1 << 20, threads=0).roles.turned == turned
 
 
 @pytest.mark.parametrize(("sizes", "dtype", "why"), [
