@@ -43,7 +43,7 @@ TEMPLATE = Template(lambda: f"{tile_text()}\n#define MOST_COLUMNS {MOST_COLUMNS}
 
 def in_c(g: ConvolutionGeometry, dtype: np.dtype) -> bool:
     """Return whether C computes a convolution: that depends on its sizes and the machine alone."""
-    plain = len(g.kernel) > 2 or g.pointwise  # pointwise: that is a product of matrices
+    plain = len(g.kernel) > 2 or (g.pointwise and not g.channels_last)  # a product of matrices as they lie
     return dtype == np.float32 and not plain and TEMPLATE.serves(_work(g), WORK)
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
 from ....errors import ParameterError, ShapeError
@@ -123,7 +124,8 @@ class Convolution(ConvolutionLayer):
         return self.join(filters, channels, self.kernel)
 
     def prefers_channels_last(self, ins: Specs, target: str) -> bool:
-        return target == "gpu" or (len(ins[0].shape) == 4 and in_c(self.geometry(ins[0].shape), ins[0].dtype))
+        return target == "gpu" or (len(ins[0].shape) == 4 and in_c(
+            replace(self.geometry(ins[0].shape), channels_last=True), ins[0].dtype))
 
     def with_channels_last(self) -> dict[str, object] | None:
         return {"layout": "NHWC"} if len(self.kernel) == 2 and self.layout in (None, "NCHW") else None

@@ -17,6 +17,7 @@ from ...declare.operator_property import Shapes, assign, gpu_module, math_dtype
 from ...declare.property_op import register_operator
 from ...kernel import KernelFunction
 from ...op import Req, Reqs, Shape, Specs, merge_shapes
+from . import c_pool
 from .convolution import Spatial, check_axes
 from .softmax import pieces
 
@@ -144,6 +145,8 @@ class Pooling(Spatial):
             pool, p = gpu_module("nn.triton_pool"), self
             return lambda run, inputs, outputs: pool.forward(run, g, p, inputs[0], outputs[0], add=req == Req.ADD)
         counts = self.counts(g).astype(math_dtype(outs[0].dtype))
+        if c_pool.in_c(g, self.pool_type, outs[0].dtype):
+            return c_pool.forward(g, self.pool_type, counts, req == Req.ADD)
 
         def kernel(run: Any, inputs: Sequence[Any], outputs: Sequence[Any]) -> None:
             x, y = _planes(g, inputs[0]), _planes(g, outputs[0])
@@ -157,6 +160,8 @@ class Pooling(Spatial):
             pool, p = gpu_module("nn.triton_pool"), self
             return lambda run, inputs, outputs: pool.backward(run, g, p, inputs, outputs[0], add=req == Req.ADD)
         counts = self.counts(g).astype(math_dtype(outs[0].dtype))
+        if c_pool.in_c(g, self.pool_type, outs[0].dtype):
+            return c_pool.backward(g, self.pool_type, counts, req == Req.ADD)
 
         def kernel(run: Any, inputs: Sequence[Any], outputs: Sequence[Any]) -> None:
             arrays, dx = [_planes(g, a) for a in inputs], _planes(g, outputs[0])
