@@ -31,6 +31,11 @@ class RunContext:
     def __init__(self, ctx: Context, stream: Any = None, team: ThreadTeam | None = None):
         self.ctx, self.stream, self._team = ctx, stream, team or ThreadTeam(0)
 
+    @property
+    def threads(self) -> int:
+        """The number of threads that C functions may share their work with, this one included."""
+        return self._team.n + 1
+
     def parallel(self, fn: Callable[[int], Any], n: int) -> None:
         """Call fn(0) ... fn(n - 1), on idle threads too; return when all calls have ended.
 

@@ -33,7 +33,10 @@ class Stream(Protocol):
 
 
 class Run(Protocol):
-    """The engine's run context, as kernels use it. stream: the GPU stream to launch on; None on the CPU."""
+    """The engine's run context, as kernels use it. stream: the GPU stream to launch on; None on the CPU.
+
+    It may have `threads`, the number of threads that C functions share; without that, `parallel` gets their pieces.
+    """
 
     @property
     def stream(self) -> Stream | None: ...
@@ -47,7 +50,7 @@ class Run(Protocol):
 class HostRun:
     """The run context of a kernel outside the engine, or inside a block of an epilogue: one thread, new scratch memory."""
 
-    stream = None
+    stream, threads = None, 1
 
     def parallel(self, fn: Callable[[int], Any], n: int) -> None:
         for i in range(n):

@@ -15,6 +15,7 @@ from ..kernel import BoundKernel, Kernel
 from ..op import Expression, Reqs, Specs
 from . import c_compile
 from .c_printer import CFunction, c_function
+from .c_team import Phases, step_of_elements
 from .numpy_printer import numpy_kernel
 
 #: C pays where a run saves so many nanoseconds: compiling takes as long as some ten thousand such runs save, once.
@@ -86,7 +87,6 @@ def bind_in_c(f: CFunction, inputs: Sequence[np.ndarray], outputs: Sequence[np.n
         return None
     numbers = (ctypes.c_double * f.scalars)()
     addresses, size = (ctypes.c_void_p * (len(arrays) + 1))(*places, ctypes.addressof(numbers)), f.layout.size
-    call, pieces = found.free, range(0, size, PIECE)
 
     # held: addresses alone keep nothing alive
     def short(run: Any, scalars: Sequence[float] = (), call: Any = found.short, held: Any = arrays) -> None:
@@ -94,19 +94,18 @@ def bind_in_c(f: CFunction, inputs: Sequence[np.ndarray], outputs: Sequence[np.n
             numbers[:] = scalars
         call(addresses, 0, size)
 
-    def piece(k: int, held: Any = arrays) -> None:
-        call(addresses, pieces[k], min(pieces[k] + PIECE, size))
+    if size * (f.cost + len(arrays)) * ADDITION <= SHORT:
+        return short
+    phases = Phases([[step_of_elements(found, addresses, size, PIECE)]], held=arrays)
+    if not f.scalars:
+        return phases
 
     def whole(run: Any, scalars: Sequence[float] = ()) -> None:
         if scalars:
             numbers[:] = scalars
-        if len(pieces) > 1 and run is not None:
-            run.parallel(piece, len(pieces))
-        else:
-            for k in range(len(pieces)):
-                piece(k)
+        phases(run)
 
-    return short if size * (f.cost + len(arrays)) * ADDITION <= SHORT else whole
+    return whole
 
 
 def _apart(arrays: Sequence[np.ndarray], places: Sequence[int], n_in: int) -> bool:

@@ -9,22 +9,12 @@ from __future__ import annotations
 import ctypes
 import functools
 from collections.abc import Callable, Sequence
-from typing import Any, NamedTuple
 
 import numpy as np
 
-from ..configs.active import limited
-from ..kernel import Run
 from . import c_compile
 from .c_math import PREAMBLE
-
-
-class Prepared(NamedTuple):
-    """A C function with the addresses of its arrays, and the number of its pieces."""
-
-    function: c_compile.Loaded
-    addresses: Any
-    pieces: int
+from .c_team import Step
 
 
 class Template:
@@ -54,50 +44,15 @@ class Call:
     def __init__(self, template: Template, name: str, pieces: int, *numbers: ctypes.Array):
         self.template, self.name, self.pieces, self.numbers = template, name, pieces, numbers
 
-    def prepare(self, *arrays: np.ndarray | None) -> Prepared:
-        """Return the call for these arrays; the numbers follow them. The caller keeps the arrays alive."""
+    def prepare(self, *arrays: np.ndarray | None) -> Step:
+        """Return the step of these arrays; the numbers follow them. The caller keeps the arrays alive."""
         places = [None if a is None else a.ctypes.data for a in arrays]
         addresses = [*places, *map(ctypes.addressof, self.numbers)]
         functions = self.template.functions()
         assert functions is not None
-        return Prepared(functions[self.name], (ctypes.c_void_p * len(addresses))(*addresses), self.pieces)
-
-
-def int64s(*values: int) -> ctypes.Array:
-    """Return numbers as C reads them."""
-    return (ctypes.c_int64 * max(1, len(values)))(*values)
+        return Step(functions[self.name], (ctypes.c_void_p * len(addresses))(*addresses), self.pieces)
 
 
 def doubles(*values: float) -> ctypes.Array:
     """Return numbers as C reads them."""
     return (ctypes.c_double * max(1, len(values)))(*values)
-
-
-def compute(run: Run, calls: Sequence[Prepared], threads: int = 0) -> None:
-    """Compute all pieces of independent calls. threads: at most so many; 0: all."""
-    if not calls:
-        return
-    parallel = limited(run.parallel, threads)
-    if len(calls) == 1:
-        (function, given, n), = calls
-        free = function.free
-        if n == 1:
-            free(given, 0, 1)
-        else:
-            parallel(lambda i: free(given, i, i + 1), n)
-        return
-    pieces = [(call, i) for call in calls for i in range(call.pieces)]
-
-    def piece(k: int) -> None:
-        call, i = pieces[k]
-        call.function.free(call.addresses, i, i + 1)
-
-    parallel(piece, len(pieces))
-
-
-def aligned(run: Run | None, elements: int, dtype: Any = np.float32) -> Any:
-    """Return memory that begins at a whole vector: scratch memory of run, or memory that stays."""
-    size = np.dtype(dtype).itemsize
-    n = elements + 64 // size
-    array: Any = np.empty(n, dtype) if run is None else run.workspace((n,), dtype)
-    return array[-array.ctypes.data % 64 // size:][:elements]

@@ -18,6 +18,7 @@ from ..kernel import BoundKernel, Kernel, KernelFunction
 from ..op import Reqs, Shape, Spec, Specs
 from . import c_compile
 from .c_kernel import SAVED, SHORT
+from .c_team import Phases, step_of_elements
 from .indexed_c import IndexedFunction, indexed_function, scatter_function
 from .indexed_printer import indexed_kernel as numpy_kernel
 
@@ -97,7 +98,7 @@ def _c_kernel(f: IndexedFunction, code: c_compile.Loaded, shape: tuple[int, ...]
 
     def compute(run: Any, given: Any, held: Any = sizes) -> None:  # held: an address keeps nothing alive
         if len(pieces) > 1 and run is not None:
-            run.parallel(lambda i: call(given, pieces[i], min(pieces[i] + piece, span)), len(pieces))
+            Phases([[step_of_elements(code, given, span, piece)]])(run)
         else:
             call(given, 0, span)
 
@@ -111,11 +112,15 @@ def _c_kernel(f: IndexedFunction, code: c_compile.Loaded, shape: tuple[int, ...]
     def bind(inputs: Sequence[np.ndarray], outputs: Sequence[np.ndarray]) -> BoundKernel:
         numbers = (ctypes.c_double * max(1, f.scalars))()
         given = addresses(*places(inputs, outputs), at_sizes, ctypes.addressof(numbers))
+        phases = Phases([[step_of_elements(code, given, span, piece)]]) if len(pieces) > 1 else None
 
-        def bound(run: Any, scalars: Sequence[float] = (), held: Any = (*inputs, *outputs)) -> None:
+        def bound(run: Any, scalars: Sequence[float] = (), held: Any = (*inputs, *outputs, sizes)) -> None:
             if scalars:
                 numbers[:] = scalars
-            compute(run, given)
+            if phases is None:
+                call(given, 0, span)
+            else:
+                phases(run)
 
         return bound
 

@@ -8,7 +8,7 @@ derivative) are computed first, for all samples: so the epilogue may overwrite t
 from __future__ import annotations
 
 import ctypes
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -17,18 +17,19 @@ import numpy as np
 from ...dtype import float32, is_float
 from ..cpu import c_compile
 from ..cpu.c_printer import CFunction
+from ..cpu.c_team import Follower
 from ..declare.operator_property import OperatorProperty
 from ..declare.property_op import PropertyOp
 from ..gpu.epilogue import Epilogue
 from ..ir.body import Body
 from ..ir.expr import LOAD, topological
-from ..kernel import BoundKernel, HostRun, Kernel, Prepared
+from ..kernel import BoundKernel, HostRun, Kernel
 from ..op import Expression, Op, Req, Reqs, Spec, Specs, compiled
 from ..params import Params
 from .fused import FusedOp, fused_op
 
 _CACHE = 1 << 20  # bytes of the head's result in one block; with smaller blocks the threads wait too long for the GIL
-_SCRATCH = 1 << 16  # bytes of scratch that a bound kernel may hold
+_SCRATCH = 1 << 19  # bytes of scratch that a bound kernel may hold
 
 
 @dataclass(frozen=True, slots=True)
@@ -108,7 +109,10 @@ class EpilogueOp(Op):
         def bind(inputs: Sequence[Any], outputs: Sequence[Any]) -> BoundKernel:
             """Bind head and epilogue with all samples in one block."""
             main, epilogue = blocks[total]
-            made = outputs[0] if keep else np.empty(outs[0].shape, scratch)
+            made = outputs[0] if keep else _in_place(outs[0], inputs, outputs[n_head:])
+            if made is None and outs[0].nbytes > _SCRATCH:
+                return lambda run: kernel(run, inputs, outputs)
+            made = np.empty(outs[0].shape, scratch) if made is None else made.reshape(outs[0].shape)
             calls = [main.bind([inputs[i] for i in wiring.head], [made, *[None] * n_rest]),
                      epilogue.bind([made if i < 0 else inputs[i].reshape(view) for i, view in zip(wiring.epilogue, views)],
                           shaped(outputs[n_head:]))]
@@ -143,8 +147,7 @@ class EpilogueOp(Op):
             else:
                 run.parallel(block, len(starts))
 
-        small = len(starts) == 1 and (keep or outs[0].nbytes <= _SCRATCH)
-        return Kernel(kernel, bind if small else None)
+        return Kernel(kernel, bind if len(starts) == 1 else None)
 
     def _in_pieces(self, head_ins: Specs, ins: Specs, outs: Specs, reqs: Reqs, train: bool) -> Kernel | None:
         """Return the kernel of a head that calls its epilogue for each part of the result, where both are in C; else None."""
@@ -158,25 +161,19 @@ class EpilogueOp(Op):
         c_compile.request(f)
         wiring, stays = self.wiring, reqs[0] != Req.NULL
 
-        def after_of(inputs: Sequence[Any], outputs: Sequence[Any]) -> Callable[[int, int, int], None]:
-            places = [0 if i < 0 else inputs[i].ctypes.data for i in wiring.epilogue]
-            places += [outputs[1 + t].ctypes.data for t in f.targets]
-            found, kind = c_compile.function(f), ctypes.c_void_p * len(places)
+        def given(inputs: Sequence[Any], outputs: Sequence[Any]) -> tuple[list[Any], Any, Follower]:
+            """Return the head's inputs, where its result goes (None: into scratch memory), and the epilogue."""
+            targets = [outputs[1 + t] for t in f.targets]
+            arrays = [None if i < 0 else inputs[i] for i in wiring.epilogue] + targets
+            found = c_compile.function(f)
             assert found is not None
-            call = found.free
-            return lambda first, last, place: call(kind(*(p or place for p in places)), first, last)
+            addresses = (ctypes.c_void_p * len(arrays))(*(None if a is None else a.ctypes.data for a in arrays))
+            after = Follower(found, addresses, [k for k, i in enumerate(wiring.epilogue) if i < 0])
+            return [inputs[i] for i in wiring.head], outputs[0] if stays else _in_place(outs[0], inputs, targets), after
 
-        def kernel(run: Any, inputs: Sequence[Any], outputs: Sequence[Any]) -> None:
-            given, packed = [inputs[i] for i in wiring.head], head.memory(run)
-            head.pack(run, given, packed)
-            head.compute(run, given, packed, outputs[0] if stays else None, after_of(inputs, outputs))
-
-        def keep(inputs: Sequence[Any], outputs: Sequence[Any]) -> Prepared:
-            given, packed, after = [inputs[i] for i in wiring.head], head.memory(None), after_of(inputs, outputs)
-            return Prepared(lambda run: head.pack(run, given, packed),
-                            lambda run: head.compute(run, given, packed, outputs[0] if stays else None, after))
-
-        return Kernel(kernel) if train else Kernel(kernel, keep=keep, keeps=[wiring.head[i] for i in head.keeps])
+        keep = {} if train else {"keep": lambda inputs, outputs: head.keep(*given(inputs, outputs)),
+                                 "keeps": [wiring.head[i] for i in head.keeps]}
+        return Kernel(bind=lambda inputs, outputs: head.bind(*given(inputs, outputs)), **keep)  # type: ignore[arg-type]
 
     def _block_kernels(self, n: int, head_ins: Specs, ins: Specs, outs: Specs, reqs: Reqs,
                        target: str, train: bool) -> tuple[Kernel, Kernel]:
@@ -190,7 +187,8 @@ class EpilogueOp(Op):
             self.head, self.head_params, tuple(cut(s) if k in self.head.batched else s for k, s in enumerate(head_ins)),
             (cut(outs[0]), *outs[1:n_head]), (Req.WRITE, *[Req.NULL] * (n_head - 1)), target, train)
         op, epilogue_ins, epilogue_outs = self._epilogue(n, ins, outs)
-        return head, op.kernel(Params({}), epilogue_ins, epilogue_outs, reqs[n_head:], target, train)
+        in_place = [Req.INPLACE if r == Req.WRITE and reqs[0] == Req.NULL else r for r in reqs[n_head:]]  # see _in_place
+        return head, op.kernel(Params({}), epilogue_ins, epilogue_outs, in_place, target, train)
 
     def _epilogue(self, n: int, ins: Specs, outs: Specs) -> tuple[FusedOp, list[Spec], list[Spec]]:
         """Return the epilogue for n samples as an operator, with its inputs and outputs."""
@@ -205,6 +203,14 @@ class EpilogueOp(Op):
         n = min(_block(self.head.epilogue_block, outs[0]), outs[0].shape[0])
         op, epilogue_ins, epilogue_outs = self._epilogue(n, ins, outs)
         return op.c_code(Params({}), epilogue_ins, epilogue_outs, reqs[self.wiring.n_outputs:])
+
+
+def _in_place(head: Spec, inputs: Sequence[Any], targets: Sequence[Any]) -> Any:
+    """Return the result of an epilogue in whose memory the head's result may be computed; None if there is none."""
+    for t in targets:
+        if t is not None and t.dtype == head.dtype and t.size == head.size and not any(np.may_share_memory(t, a) for a in inputs):
+            return t
+    return None
 
 
 def _block(fewest: int, out: Spec) -> int:

@@ -18,9 +18,10 @@ import numpy as np
 from ....integers import cdiv
 from ...configs import active as active_configs
 from ...configs.key import Key, key
-from ...cpu.c_template import Call, Prepared, Template, aligned, compute, int64s
+from ...cpu.c_team import Follower, Phases, Scratch, Step, int64s, step_of_elements
+from ...cpu.c_template import Call, Template
 from ...cpu.c_tile import MOST_COLUMNS, tile_text
-from ...kernel import BoundKernel, Run
+from ...kernel import BoundKernel
 
 LEAST = 1 << 15  # multiplications from which on C computes
 NARROW = 8  # rows and columns from which on it does: below, BLAS multiplies a matrix and a vector
@@ -29,7 +30,6 @@ PANELS = 1 << 17  # elements of the panels that are read again and again: they s
 WORK, PIECES = 1 << 20, 16  # multiplications that are worth a piece of their own; pieces of a product, about
 COPY = 1 << 15  # elements of a piece that are packed
 LANES = 16  # of a vector, for the estimate of what a product costs
-HELD = 1 << 14  # elements of packed panels that a bound product keeps memory for
 
 _TEXT = """
 typedef struct {
@@ -177,13 +177,12 @@ class Product:
             roles.rows, roles.columns, k, *roles.x[:2], *roles.y[:2], row_block, row_blocks, column_block, column_blocks, add,
             DEPTH, roles.x.matrix, panels if matrices > 1 else 0, roles.y.matrix))
 
-    def prepare(self, a: np.ndarray, b: np.ndarray, out: np.ndarray, bias: np.ndarray | None, panels: np.ndarray | None
-                ) -> tuple[Prepared, Prepared]:
-        """Return the calls that pack and that compute."""
+    def prepare(self, a: np.ndarray, b: np.ndarray, out: np.ndarray, bias: np.ndarray | None) -> tuple[Step, Step]:
+        """Return the calls that pack and that compute. Their second array, the panels, is given later."""
         if self.roles.turned:
             a, b = b, a
         sides = (None, bias) if self.roles.turned else (bias, None)
-        return self.pack.prepare(b, panels), self.rows.prepare(a, panels, *sides, out)
+        return self.pack.prepare(b, None), self.rows.prepare(a, None, *sides, out)
 
 
 def _blocks(r: _Roles, piece: int) -> tuple[int, int]:
@@ -215,20 +214,46 @@ def planned(a: np.ndarray, b: np.ndarray, out: np.ndarray, add: bool) -> Product
     return _product(batch, m, n, k, *steps, add, chosen["piece"], chosen["threads"])
 
 
+_AFTER = 1 << 15  # elements of a piece of what follows a product
+
+
+class Forward:
+    """The product of a layer, data [m, k] and weight [n, k], which a function in C may follow. See `in_pieces`."""
+
+    keeps = ()
+
+    def __init__(self, m: int, n: int, k: int, bias: bool):
+        self._sizes, self._bias = (m, n, k), bias
+
+    def bind(self, inputs: Sequence[Any], y: Any, after: Follower | None = None) -> BoundKernel:
+        """Return a function (run) that computes y = data · weightᵀ + bias, and then what follows, all in one call.
+
+        y may be None, if only `after` reads it.
+        """
+        m, n, k = self._sizes
+        a, b = inputs[0].reshape(m, k), inputs[1].T
+        out = np.lib.stride_tricks.as_strided(np.empty(1, np.float32), (m, n), (4 * n, 4)) if y is None else y.reshape(m, n)
+        product = planned(a, b, out, False)
+        assert product is not None
+        pack, rows = product.prepare(a, b, y, inputs[2] if self._bias else None)
+        scratch = [Scratch(product.packed, ((pack.addresses, 1), (rows.addresses, 1)))]
+        phases = [[pack], [rows]]
+        if after is not None:
+            phases.append([step_of_elements(after.function, after.addresses, m * n, _AFTER)])
+            wanted = [(rows.addresses, 4), *((after.addresses, i) for i in after.places)]
+            if y is None:
+                scratch.append(Scratch(m * n, wanted))
+            else:
+                for addresses, i in wanted:
+                    addresses[i] = y.ctypes.data
+        return Phases(phases, product.threads, scratch=scratch, held=(inputs, y, after))
+
+    keep = bind
+
+
 def bound(given: Sequence[tuple[Product, np.ndarray, np.ndarray, np.ndarray, np.ndarray | None]]) -> BoundKernel:
     """Return a function (run) that computes independent products: (product, a, b, out, bias) each."""
-    kept = [aligned(None, p.packed) if p.packed <= HELD else None for p, *_ in given]
-    calls = [p.prepare(*arrays, panels) for (p, *arrays), panels in zip(given, kept)]  # type: ignore[arg-type]
-    packs, products = [c[0] for c in calls], [c[1] for c in calls]
+    calls = [p.prepare(*arrays) for p, *arrays in given]  # type: ignore[arg-type]
+    scratch = [Scratch(p.packed, ((pack.addresses, 1), (rows.addresses, 1))) for (p, *_), (pack, rows) in zip(given, calls)]
     threads = 0 if any(p.threads == 0 for p, *_ in given) else max(p.threads for p, *_ in given)
-
-    def call(run: Run, held: Any = (given, kept)) -> None:  # addresses alone keep nothing alive
-        scratch = []
-        for (p, *_), stays, pack, product in zip(given, kept, packs, products):
-            if stays is None:
-                scratch.append(aligned(run, p.packed))
-                pack.addresses[1] = product.addresses[1] = scratch[-1].ctypes.data
-        compute(run, packs, threads)
-        compute(run, products, threads)
-
-    return call
+    return Phases([[pack for pack, _ in calls], [rows for _, rows in calls]], threads, scratch=scratch, held=given)

@@ -15,7 +15,7 @@ from __future__ import annotations
 import ctypes
 import functools
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from itertools import product
 from typing import Any
@@ -23,10 +23,11 @@ from typing import Any
 import numpy as np
 
 from ....integers import cdiv
-from ...cpu.c_template import Call, Template, aligned, compute, int64s
+from ...cpu.c_team import Follower, Phases, Scratch, Step, int64s, step_of_elements
+from ...cpu.c_template import Call, Template
 from ...cpu.c_tile import MOST_COLUMNS, tile_text
 from ...declare.operator_property import assign
-from ...kernel import Run
+from ...kernel import BoundKernel, Prepared, Run
 from ...op import Req, Reqs
 from .c_conv_text import FIELDS, TEXT
 from .conv_geometry import ConvolutionGeometry
@@ -222,15 +223,11 @@ class _Product:
         numbers, pieces = weights.sizes()
         self.pack = Call(TEMPLATE, "conv_pack", pieces, numbers)
 
-    def packed_memory(self, run: Run | None) -> Any:
-        """Return memory for the packed weight: scratch memory of run, or memory of its own."""
-        return aligned(run, self.packed)
-
-
-def _multiply(run: Run, products: Sequence[_Product], x: np.ndarray, weight: np.ndarray, y: np.ndarray) -> None:
-    packed = [p.packed_memory(run) for p in products]
-    compute(run, [p.pack.prepare(weight, to) for p, to in zip(products, packed)])
-    compute(run, [p.rows.prepare(x, to, None, y) for p, to in zip(products, packed)])
+    def prepare(self, x: np.ndarray, weight: np.ndarray, bias: np.ndarray | None, y: np.ndarray | None
+                ) -> tuple[Step, Step, Scratch]:
+        """Return the steps that pack and that compute, and memory for the packed weight."""
+        pack, rows = self.pack.prepare(weight, None), self.rows.prepare(x, None, bias, y)
+        return pack, rows, Scratch(self.packed, ((pack.addresses, 1), (rows.addresses, 1)))
 
 
 # ---- the three convolutions of a geometry -----------------------------------------------------------------------------
@@ -311,83 +308,87 @@ class _WeightGradient:
 _weight_gradient = functools.lru_cache(maxsize=512)(_WeightGradient)
 
 
-#: after(first, last, place) is called when these elements of a result are computed. place: the address of element 0, whether or
-#: not the memory begins there.
-After = Callable[[int, int, int], None]
 _AFTER = 1 << 15  # elements of a piece of what follows a convolution
 
 
 class Forward:
-    """The forward convolution of a geometry. A bound graph at inference packs its weight once; see `Prepared`."""
+    """The forward convolution of a geometry."""
 
     keeps = (1,)  # the inputs that are packed
 
     def __init__(self, g: ConvolutionGeometry, bias: bool, *, add: bool = False):
         self._product, self._bias, self._size = _forward(plane(g), add), bias, g.n * math.prod(g.out) * g.f
 
-    def memory(self, run: Run | None) -> Any:
-        """Return memory for the packed weight: scratch memory of run, or memory that stays."""
-        return self._product.packed_memory(run)
-
-    def pack(self, run: Run, inputs: Sequence[Any], packed: Any) -> None:
-        """Pack the weight."""
-        compute(run, [self._product.pack.prepare(inputs[1], packed)])
-
-    def compute(self, run: Run, inputs: Sequence[Any], packed: Any, y: Any, after: After | None = None) -> None:
-        """Compute y = (or +=) convolution of x with the packed weight, plus bias.
+    def bind(self, inputs: Sequence[Any], y: Any, after: Follower | None = None) -> BoundKernel:
+        """Return a function (run) that computes y = (or +=) convolution of x with the weight, plus bias.
 
         after:  called for each part of y, while that is in cache. Then y may be None, if only `after` reads it.
         """
-        made, x, bias = self._product, inputs[0], inputs[2] if self._bias else None
+        pack, phases, scratch = self._phases(inputs, y, after)
+        return Phases([[pack], *phases], scratch=scratch, held=(inputs, y))
+
+    def keep(self, inputs: Sequence[Any], y: Any, after: Follower | None = None) -> Prepared:
+        """Return the same for a weight that seldom changes: it is packed by `prepare`."""
+        pack, phases, (packed, *scratch) = self._phases(inputs, y, after)
+        held = inputs, y, packed.take(None)
+        return Prepared(Phases([[pack]]), Phases(phases, scratch=scratch, held=held))
+
+    def _phases(self, inputs: Sequence[Any], y: Any, after: Follower | None) -> tuple[Step, list[list[Step]], list[Scratch]]:
+        made = self._product
+        pack, rows, packed = made.prepare(inputs[0], inputs[1], inputs[2] if self._bias else None, y)
         if after is None:
-            compute(run, [made.rows.prepare(x, packed, bias, y)])
-            return
-        if made.ranges is None:
-            whole = aligned(run, self._size) if y is None else y
-            compute(run, [made.rows.prepare(x, packed, bias, whole)])
-            place = whole.ctypes.data
-            run.parallel(lambda i: after(i * _AFTER, min(self._size, i * _AFTER + _AFTER), place), cdiv(self._size, _AFTER))
-            return
-        function, given, n = made.rows.prepare(x, packed, bias, y)
-        call = function.free
-        ranges, place = made.ranges, 0 if y is None else y.ctypes.data
-
-        def piece(i: int) -> None:
-            first, last = ranges[i]
-            if place:
-                call(given, i, i + 1)
-                after(first, last, place)
-                return
-            part = np.empty(last - first, np.float32)
-            addresses = type(given)(*given)
-            addresses[3] = part.ctypes.data - 4 * first
-            call(addresses, i, i + 1)
-            after(first, last, addresses[3])
-
-        run.parallel(piece, n)
+            return pack, [[rows]], [packed]
+        scratch = [packed]
+        wanted = [(after.addresses, i) for i in after.places]
+        if y is None:
+            scratch.append(Scratch(self._size, [(rows.addresses, 3), *wanted]))
+        for addresses, i in wanted if y is not None else ():
+            addresses[i] = y.ctypes.data
+        if made.ranges is not None:
+            rows.then = Step(after.function, after.addresses, rows.pieces, int64s(*(n for r in made.ranges for n in r)))
+            return pack, [[rows]], scratch
+        return pack, [[rows], [step_of_elements(after.function, after.addresses, self._size, _AFTER)]], scratch
 
 
 def forward(run: Run, g: ConvolutionGeometry, x: np.ndarray, weight: np.ndarray, bias: np.ndarray | None, y: np.ndarray, *,
             add: bool) -> None:
     """Compute y = (or +=) convolution of x with weight, plus bias."""
-    made, inputs = Forward(g, bias is not None, add=add), (x, weight, bias)
-    packed = made.memory(run)
-    made.pack(run, inputs, packed)
-    made.compute(run, inputs, packed, y)
+    Forward(g, bias is not None, add=add).bind((x, weight, bias), y)(run)
+
+
+def bind_backward(g: ConvolutionGeometry, dy: np.ndarray, x: np.ndarray, weight: np.ndarray, grads: Sequence[np.ndarray],
+                  reqs: Reqs) -> BoundKernel:
+    """Return a function (run) that computes the derivatives by data, weight and, if grads has a third array, bias."""
+    g = plane(g)
+    bias = len(reqs) > 2 and reqs[2] != Req.NULL
+    first: list[Step] = []
+    then: list[Step] = []
+    scratch, sums = [], None
+    if reqs[1] != Req.NULL or bias:
+        made = _weight_gradient(g, reqs[1] == Req.ADD)
+        sums = np.empty((made.slots, g.f)) if bias else None
+        outer, unpack = made.outer.prepare(x, dy, None, sums), made.unpack.prepare(grads[1], None)
+        scratch.append(Scratch(made.partial, ((outer.addresses, 2), (unpack.addresses, 1))))
+        first.append(outer)
+        if reqs[1] != Req.NULL:
+            then.append(unpack)
+    for part in _data_gradient(g, reqs[0] == Req.ADD) if reqs[0] != Req.NULL else ():
+        pack, rows, packed = part.prepare(dy, weight, None, grads[0])
+        first.append(pack)
+        then.append(rows)
+        scratch.append(packed)
+    phases = Phases([first, then], scratch=scratch, held=(dy, x, weight, list(grads)))
+    if sums is None:
+        return phases
+
+    def call(run: Run) -> None:
+        phases(run)
+        assign(grads[2], reqs[2], sums.sum(axis=0))
+
+    return call
 
 
 def backward(run: Run, g: ConvolutionGeometry, dy: np.ndarray, x: np.ndarray, weight: np.ndarray, grads: Sequence[np.ndarray],
              reqs: Reqs) -> None:
     """Compute the derivatives by data, weight and, if grads has a third array, bias."""
-    g = plane(g)
-    bias = len(reqs) > 2 and reqs[2] != Req.NULL
-    if reqs[1] != Req.NULL or bias:
-        made = _weight_gradient(g, reqs[1] == Req.ADD)
-        partial, sums = aligned(run, made.partial), aligned(run, made.slots * g.f, np.float64) if bias else None
-        compute(run, [made.outer.prepare(x, dy, partial, sums)])
-        if reqs[1] != Req.NULL:
-            compute(run, [made.unpack.prepare(grads[1], partial)])
-        if sums is not None:
-            assign(grads[2], reqs[2], sums.reshape(made.slots, g.f).sum(axis=0))
-    if reqs[0] != Req.NULL:
-        _multiply(run, _data_gradient(g, reqs[0] == Req.ADD), dy, weight, grads[0])
+    bind_backward(g, dy, x, weight, grads, reqs)(run)

@@ -13,8 +13,9 @@ from typing import Any, Protocol
 import numpy as np
 
 from ....integers import cdiv
-from ...cpu.c_template import Call, Template, compute, doubles, int64s
-from ...kernel import BoundKernel, Kernel, Run
+from ...cpu.c_team import Phases, int64s
+from ...cpu.c_template import Call, Template, doubles
+from ...kernel import BoundKernel, Kernel
 from ...op import Req, Reqs
 from .c_norm_text import NAMES, norm_text
 from .softmax import Rows
@@ -82,12 +83,7 @@ def forward(rows: Rows, p: Parameters, batch: bool, reqs: Reqs, *, relu: bool = 
         first = [statistics.prepare(x, state)] if batch else []
         then = [finish.prepare(state, None if p.fix_gamma else gamma, beta, moving_mean, moving_var, mean, inverse, scale)]
         last = [] if y is None else [apply.prepare(x, other[0] if other else None, y, scale)]
-
-        def call(run: Run, held: Any = held) -> None:  # addresses alone keep nothing alive
-            for calls in (first, then, last):
-                compute(run, calls)
-
-        return call
+        return Phases([first, then, last], held=held)
 
     return Kernel(bind=bind)
 
@@ -112,11 +108,6 @@ def backward(rows: Rows, p: Parameters, batch: bool, reqs: Reqs, *, relu: bool =
         first = [sums.prepare(dy, x, y, mean, state)]
         then = [finish.prepare(state, gamma, mean, inverse, d_gamma, d_beta, numbers)]
         last = [] if dx is None else [gradient.prepare(dy, x, y, dx, d_other[0] if other else None, numbers)]
-
-        def call(run: Run, held: Any = held) -> None:
-            for calls in (first, then, last):
-                compute(run, calls)
-
-        return call
+        return Phases([first, then, last], held=held)
 
     return Kernel(bind=bind)

@@ -13,9 +13,10 @@ from typing import Any, Protocol
 import numpy as np
 
 from ....integers import cdiv
-from ...cpu.c_template import Call, Template, compute, int64s
+from ...cpu.c_team import Phases, int64s
+from ...cpu.c_template import Call, Template
 from ...cpu.c_tile import vectors_text
-from ...kernel import BoundKernel, Kernel, Run
+from ...kernel import BoundKernel, Kernel
 from ...op import Shape
 
 LEAST = 1 << 12  # elements of windows from which on C is worth compiling
@@ -293,11 +294,6 @@ def _kernel(call: Call, arrays: Callable[..., Sequence[Any]], counts: np.ndarray
 
     def bind(inputs: Sequence[Any], outputs: Sequence[Any]) -> BoundKernel:
         held = (*arrays(inputs, outputs), divisors)
-        calls = [call.prepare(*held)]
-
-        def computed(run: Run, held: Any = held) -> None:  # addresses alone keep nothing alive
-            compute(run, calls)
-
-        return computed
+        return Phases([[call.prepare(*held)]], held=held)
 
     return Kernel(bind=bind)

@@ -11,9 +11,9 @@ from ....errors import ParameterError, ShapeError
 from ...configs.key import Config, Key
 from ...declare.operator_property import OperatorProperty, Shapes, gpu_module, math_dtype
 from ...declare.property_op import PropertyOp, register_operator
-from ...kernel import Kernel, KernelFunction, Prepared
+from ...kernel import Kernel, KernelFunction
 from ...op import Op, Product, Req, Reqs, Shape, Spec, Specs, merge_shapes
-from .c_conv import Forward, in_c
+from .c_conv import Forward, bind_backward, in_c
 from .conv_geometry import ConvolutionGeometry
 from .convolution_cpu import DEFAULT, backward, conv_key, forward
 
@@ -190,17 +190,15 @@ class Convolution(ConvolutionLayer):
             whole = self.gpu_kernel(ins, outs[0], req)
             return lambda run, inputs, outputs: whole(run, inputs, outputs[0])
 
+        if req != Req.NULL and in_c(g, outs[0].dtype):
+            made = Forward(g, bias, add=req == Req.ADD)
+            keep = {} if train else {"keep": lambda inputs, outputs: made.keep(inputs, outputs[0]), "keeps": Forward.keeps}
+            return Kernel(bind=lambda inputs, outputs: made.bind(inputs, outputs[0]), **keep)  # type: ignore[arg-type]
+
         def kernel(run: Any, inputs: Sequence[Any], outputs: Sequence[Any]) -> None:
             forward(run, g, inputs[0], inputs[1], inputs[2] if bias else None, outputs[0], add=req == Req.ADD)
 
-        def keep(inputs: Sequence[Any], outputs: Sequence[Any]) -> Prepared:
-            made = Forward(g, bias, add=req == Req.ADD)
-            packed = made.memory(None)
-            return Prepared(lambda run: made.pack(run, inputs, packed),
-                            lambda run: made.compute(run, inputs, packed, outputs[0]))
-
-        packs = not train and req != Req.NULL and in_c(g, outs[0].dtype)
-        return Kernel(kernel, keep=keep, keeps=Forward.keeps) if packs else kernel
+        return kernel
 
     def in_pieces(self, ins: Specs, out: Spec) -> Forward | None:
         g = self.geometry(ins[0].shape)
@@ -217,6 +215,8 @@ class Convolution(ConvolutionLayer):
 
     def backward_kernel(self, ins: Specs, outs: Specs, reqs: Reqs, target: str, train: bool) -> KernelFunction:
         g = self.geometry(ins[1].shape)
+        if target == "cpu" and in_c(g, outs[0].dtype):
+            return Kernel(bind=lambda inputs, outputs: bind_backward(g, *inputs, outputs, reqs))
         compute: Any = gpu_module("nn.triton_conv").backward if target == "gpu" else backward
         return lambda run, inputs, outputs: compute(run, g, *inputs, outputs, reqs)
 

@@ -15,6 +15,7 @@ from ...declare.property_op import register_operator
 from ...gpu.sums import sum_into
 from ...kernel import BoundKernel, Kernel, KernelFunction
 from ...op import Product, Req, Reqs, Shape, Spec, Specs, merge_shapes
+from ..linalg import c_product
 from ..linalg.gemm import Products, gemm, in_turn, matrix, product, sum_rows, together, view
 
 if TYPE_CHECKING:
@@ -100,6 +101,11 @@ class FullyConnected(Products):
             return gemm(a, b, out, req == Req.ADD, inputs[2] if bias else None)
 
         return Kernel(bind=bind)
+
+    def in_pieces(self, ins: Specs, out: Spec) -> c_product.Forward | None:
+        (n, k), h = self._sizes(ins[0].shape), self.num_hidden
+        same = all(s.dtype == np.float32 for s in (*ins, out))
+        return c_product.Forward(n, h, k, not self.no_bias) if same and c_product.in_c(1, n, h, k) else None
 
     def gpu_kernel(self, ins: Specs, out: Spec, req: Req, epilogue: Epilogue | None = None) -> KernelFunction:
         """Return the GPU function f(run, inputs, output). The arrays of an Epilogue (gpu/epilogue.py) follow the inputs."""

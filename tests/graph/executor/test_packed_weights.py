@@ -5,6 +5,7 @@ import pytest
 import tritium as mx
 from support.helpers import assert_close
 from tritium.kernels.cpu import c_compile
+from tritium.kernels.kernel import Prepared
 from tritium.kernels.ops.nn import c_conv
 
 pytestmark = pytest.mark.skipif(not c_compile.available(), reason="there is no C compiler")
@@ -21,15 +22,20 @@ def network():
 
 @pytest.fixture
 def packs(monkeypatch):
-    """The shapes of the weights that were packed."""
+    """The shapes of the weights that were packed to be kept."""
     packed: list = []
-    pack = c_conv.Forward.pack
+    keep = c_conv.Forward.keep
 
-    def counted(self, run, inputs, to):
-        packed.append(inputs[1].shape)
-        pack(self, run, inputs, to)
+    def counted(self, inputs, y, after=None):
+        kept = keep(self, inputs, y, after)
 
-    monkeypatch.setattr(c_conv.Forward, "pack", counted)
+        def prepare(run):
+            packed.append(inputs[1].shape)
+            kept.prepare(run)
+
+        return Prepared(prepare, kept.run)
+
+    monkeypatch.setattr(c_conv.Forward, "keep", counted)
     return packed
 
 
@@ -69,22 +75,22 @@ def test_training_keeps_no_packed_weight(monkeypatch, packs):
     for _ in range(2):
         c.forward(is_train=True)
     mx.nd.waitall()
-    assert len(packs) == 6
+    assert packs == []
 
 
 def test_weights_are_packed_again_after_a_failed_run(monkeypatch, packs):
     c = bind(monkeypatch, "c")
     want = [o.asnumpy() for o in forward(c)]
-    compute = c_conv.Forward.compute
+    run = Prepared.__call__
 
     def fails(*args):
         raise ValueError("injected")
 
-    monkeypatch.setattr(c_conv.Forward, "compute", fails)
+    monkeypatch.setattr(Prepared, "__call__", fails)
     c.arg_dict["first_weight"] *= 2
     with pytest.raises(mx.MXNetError, match="injected"):
         c.forward()[0].asnumpy()
-    monkeypatch.setattr(c_conv.Forward, "compute", compute)
+    monkeypatch.setattr(Prepared, "__call__", run)
     c.arg_dict["first_weight"] /= 2
     for o, w in zip(forward(c), want):
         np.testing.assert_array_equal(o.asnumpy(), w)
