@@ -274,7 +274,7 @@ class Phases:
 
     def __call__(self, run: Any, scalars: Sequence[float] = ()) -> None:
         """Run the phases on the threads of a run context; a context without `threads` gets the pieces by its `parallel`."""
-        threads, taken = getattr(run, "threads", 0), [s.take(run) for s in self._scratch]  # noqa: F841  # alive while it runs
+        threads, taken = 1 if run is None else getattr(run, "threads", 0), [s.take(run) for s in self._scratch]  # noqa: F841  # alive while it runs
         if threads and self._run is not None:
             self._run(self._table, len(self._phases), min(threads, self.threads or threads))
             return

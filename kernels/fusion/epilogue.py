@@ -109,7 +109,7 @@ class EpilogueOp(Op):
         def bind(inputs: Sequence[Any], outputs: Sequence[Any]) -> BoundKernel:
             """Bind head and epilogue with all samples in one block."""
             main, epilogue = blocks[total]
-            made = outputs[0] if keep else _in_place(outs[0], inputs, outputs[n_head:])
+            made = outputs[0] if keep else _in_place(outs[0], inputs, outputs[n_head:], reqs[n_head:])
             if made is None and outs[0].nbytes > _SCRATCH:
                 return lambda run: kernel(run, inputs, outputs)
             made = np.empty(outs[0].shape, scratch) if made is None else made.reshape(outs[0].shape)
@@ -169,7 +169,7 @@ class EpilogueOp(Op):
             assert found is not None
             addresses = (ctypes.c_void_p * len(arrays))(*(None if a is None else a.ctypes.data for a in arrays))
             after = Follower(found, addresses, [k for k, i in enumerate(wiring.epilogue) if i < 0])
-            return [inputs[i] for i in wiring.head], outputs[0] if stays else _in_place(outs[0], inputs, targets), after
+            return [inputs[i] for i in wiring.head], outputs[0] if stays else _in_place(outs[0], inputs, outputs[1:], reqs[1:]), after
 
         keep = {} if train else {"keep": lambda inputs, outputs: head.keep(*given(inputs, outputs)),
                                  "keeps": [wiring.head[i] for i in head.keeps]}
@@ -205,10 +205,10 @@ class EpilogueOp(Op):
         return op.c_code(Params({}), epilogue_ins, epilogue_outs, reqs[self.wiring.n_outputs:])
 
 
-def _in_place(head: Spec, inputs: Sequence[Any], targets: Sequence[Any]) -> Any:
+def _in_place(head: Spec, inputs: Sequence[Any], outputs: Sequence[Any], reqs: Reqs) -> Any:
     """Return the result of an epilogue in whose memory the head's result may be computed; None if there is none."""
-    for t in targets:
-        if t is not None and t.dtype == head.dtype and t.size == head.size and not any(np.may_share_memory(t, a) for a in inputs):
+    for t, req in zip(outputs, reqs):
+        if req in (Req.WRITE, Req.INPLACE) and t.dtype == head.dtype and t.size == head.size and not any(np.may_share_memory(t, a) for a in inputs):
             return t
     return None
 

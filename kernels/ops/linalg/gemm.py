@@ -85,7 +85,7 @@ def in_turn(steps: Sequence[Callable[..., Any]]) -> Callable[..., None]:
 def together(products: Sequence[tuple[np.ndarray, np.ndarray, np.ndarray, bool]]) -> BoundKernel:
     """Return a function that computes several independent products, (a, b, out, add) each, and waits for all of them once."""
     in_c = [c_product.planned(*p) for p in products]
-    if all(in_c):
+    if in_c and all(in_c):
         return c_product.bound([(p, a, b, out, None) for p, (a, b, out, _) in zip(in_c, products) if p is not None])
     made = [] if any(in_c) or any(is_half(p[0].dtype) for p in products) else [_pieces(*p) for p in products]
     if not any(len(calls) > 1 for calls, _ in made):

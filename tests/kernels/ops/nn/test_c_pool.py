@@ -67,7 +67,8 @@ def test_it_equals_numpy(n, c, axes, kind, last, full, count, whole, equal, nan,
 
 @pytest.mark.parametrize(("kind", "shape", "dtype", "yes"), [
     ("max", (64, 20, 24, 24), "float32", True), ("lp", (64, 20, 24, 24), "float32", False),
-    ("max", (64, 20, 24, 24), "float64", False), ("max", (1, 2, 4, 4), "float32", False), ("max", (8, 20, 4, 24, 24), "float32", False)])
+    ("max", (64, 20, 24, 24), "float64", False), ("max", (1, 2, 4, 4), "float32", False),
+    ("max", (8, 20, 4, 24, 24), "float32", False)])
 def test_what_c_computes(kind, shape, dtype, yes, monkeypatch):
     monkeypatch.setenv("TRITIUM_CPU_CODE", "auto")
     rank = len(shape) - 2
