@@ -169,7 +169,8 @@ class EpilogueOp(Op):
             assert found is not None
             addresses = (ctypes.c_void_p * len(arrays))(*(None if a is None else a.ctypes.data for a in arrays))
             after = Follower(found, addresses, [k for k, i in enumerate(wiring.epilogue) if i < 0])
-            return [inputs[i] for i in wiring.head], outputs[0] if stays else _in_place(outs[0], inputs, outputs[1:], reqs[1:]), after
+            made = outputs[0] if stays else _in_place(outs[0], inputs, outputs[1:], reqs[1:])
+            return [inputs[i] for i in wiring.head], made, after
 
         keep = {} if train else {"keep": lambda inputs, outputs: head.keep(*given(inputs, outputs)),
                                  "keeps": [wiring.head[i] for i in head.keeps]}
@@ -208,7 +209,8 @@ class EpilogueOp(Op):
 def _in_place(head: Spec, inputs: Sequence[Any], outputs: Sequence[Any], reqs: Reqs) -> Any:
     """Return the result of an epilogue in whose memory the head's result may be computed; None if there is none."""
     for t, req in zip(outputs, reqs):
-        if req in (Req.WRITE, Req.INPLACE) and t.dtype == head.dtype and t.size == head.size and not any(np.may_share_memory(t, a) for a in inputs):
+        alike = req in (Req.WRITE, Req.INPLACE) and t.dtype == head.dtype and t.size == head.size
+        if alike and not any(np.may_share_memory(t, a) for a in inputs):
             return t
     return None
 

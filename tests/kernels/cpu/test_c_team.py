@@ -1,0 +1,130 @@
+"""Threads in C: every piece is computed once, phases follow each other, callers share helpers, and a fork begins anew."""
+
+import ctypes
+import os
+import threading
+
+import numpy as np
+import pytest
+from support.layer_helpers import Run
+from tritium.kernels.cpu import c_compile
+from tritium.kernels.cpu.c_math import PREAMBLE
+from tritium.kernels.cpu.c_team import KEPT, Phases, Scratch, Step, int64s, step_of_elements
+from tritium.kernels.kernel import HostRun
+
+pytestmark = pytest.mark.skipif(not c_compile.available(), reason="no C compiler")
+
+TEXT = PREAMBLE + """
+/* numbers[i] = numbers[i] * 2 + 1, so that order and number of calls show */
+void test_team_step(void *const *arrays, int64_t begin, int64_t end)
+{
+    double *x = arrays[0];
+    for (int64_t i = begin; i < end; i++) x[i] = x[i] * 2 + 1;
+}
+
+/* the sum of all numbers into each of the second array */
+void test_team_sum(void *const *arrays, int64_t begin, int64_t end)
+{
+    const double *x = arrays[0];
+    double *y = arrays[1], total = 0;
+    for (int64_t i = 0; i < *(const int64_t *)arrays[2]; i++) total += x[i];
+    for (int64_t i = begin; i < end; i++) y[i] = total;
+}
+"""
+
+
+class Threads(HostRun):
+    def __init__(self, threads):
+        self.threads = threads
+
+
+RUNS = {"one thread": Threads(1), "two": Threads(2), "seven": Threads(7), "a context without threads": Run(backwards=True),
+        "none": None}
+
+
+@pytest.fixture
+def functions():
+    found = c_compile.library(TEXT, ("test_team_step", "test_team_sum"))
+    assert found is not None
+    return found
+
+
+def addresses(*places):
+    return (ctypes.c_void_p * len(places))(*places)
+
+
+@pytest.mark.parametrize("run", RUNS.values(), ids=list(RUNS))
+@pytest.mark.parametrize("n", [1, 2, 5, 1000])
+def test_phases_follow_each_other_and_every_piece_is_computed_once(functions, run, n):
+    x, y, size = np.arange(n, dtype="d"), np.zeros(n), int64s(n)
+    step, total = addresses(x.ctypes.data), addresses(x.ctypes.data, y.ctypes.data, ctypes.addressof(size))
+    again = Step(functions["test_team_step"], step, n)
+    phases = Phases([[Step(functions["test_team_step"], step, n, then=again)], [], [Step(functions["test_team_sum"], total, n)]])
+    for k in range(1, 20):
+        before = x.copy()
+        phases(run)
+        np.testing.assert_array_equal(x, before * 4 + 3)
+        np.testing.assert_array_equal(y, x.sum(), err_msg=str(k))
+        x %= 1000
+
+
+@pytest.mark.parametrize("run", RUNS.values(), ids=list(RUNS))
+def test_independent_steps_share_a_phase_and_elements_are_cut_into_ranges(functions, run):
+    x, y = np.zeros(1003), np.ones(77)
+    one, two = addresses(x.ctypes.data), addresses(y.ctypes.data)
+    phases = Phases([[step_of_elements(functions["test_team_step"], one, 1003, 100), Step(functions["test_team_step"], two, 77)]])
+    phases(run)
+    assert (x == 1).all() and (y == 3).all()
+
+
+@pytest.mark.parametrize("elements", [10, KEPT + 1], ids=["kept", "taken anew"])
+def test_scratch_memory_is_aligned_and_its_address_is_written(functions, elements):
+    given, taken = addresses(None), []
+
+    class Recorded(HostRun):
+        def workspace(self, shape, dtype):
+            taken.append(shape)
+            return super().workspace(shape, dtype)
+
+    phases = Phases([[Step(functions["test_team_step"], given, 4)]], scratch=[Scratch(elements, [(given, 0)])])
+    phases(Recorded())
+    phases(Recorded())
+    assert given[0] % 64 == 0 and len(taken) == (0 if elements <= KEPT else 2)
+
+
+def test_callers_of_several_threads_share_the_helpers(functions):
+    arrays = [np.zeros(64) for _ in range(4)]
+    ready = threading.Barrier(4)
+
+    def work(x):
+        phases = Phases([[Step(functions["test_team_step"], addresses(x.ctypes.data), 64)]] * 5)
+        ready.wait()
+        for _ in range(100):
+            x[:] = 0
+            phases(Threads(3))
+            if not (x == 31).all():
+                return
+        x[:] = 7
+
+    threads = [threading.Thread(target=work, args=(x,)) for x in arrays]
+    for t in threads:
+        t.start()
+    for t in threads:
+        t.join()
+    assert all((x == 7).all() for x in arrays)
+
+
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="no fork here")
+@pytest.mark.filterwarnings("ignore::DeprecationWarning")
+def test_a_forked_child_has_helpers_of_its_own(functions):
+    x = np.zeros(500)
+    phases = Phases([[Step(functions["test_team_step"], addresses(x.ctypes.data), 500)]])
+    phases(Threads(3))
+    child = os.fork()
+    if not child:
+        try:
+            phases(Threads(3))
+            os._exit(0 if (x == 3).all() else 1)
+        finally:
+            os._exit(2)
+    assert os.waitpid(child, 0)[1] == 0 and (x == 1).all()
