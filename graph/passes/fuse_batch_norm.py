@@ -114,7 +114,7 @@ class _Links:
 
 def _formula(program: Program, step: Step, links: _Links) -> list[Step]:
     """Return BatchNorm of inference as formulas, if its statistics are not read; any other step unchanged."""
-    formulas = step.op.state_formulas.get(program.targets[step.ctx], ())
+    formulas = list(step.op.state_formulas.get(program.targets[step.ctx], ()))
     unread = all(v < 0 or (program.values[v].kind == INNER and not links.reads[v]) for v in step.outputs[1:])
     if not formulas or not unread or step.outputs[0] < 0:
         return [step]

@@ -182,8 +182,8 @@ void team_reset(void *const *arrays, int64_t begin, int64_t end)
 def _functions() -> dict[str, c_compile.Loaded] | None:
     found = c_compile.library(PREAMBLE + _TEXT, ("team_phases", "team_reset"))
     if found is not None and hasattr(os, "register_at_fork"):
-        reset = found["team_reset"].short
-        os.register_at_fork(after_in_child=lambda: reset(None, 0, 0))
+        reset, nothing = found["team_reset"].short, int64s()
+        os.register_at_fork(after_in_child=lambda: reset(nothing, 0, 0))
     return found
 
 
@@ -280,8 +280,9 @@ class Phases:
             return
         for steps in self._phases:
             pieces = [(s, i) for s in steps for i in range(s.pieces)]
-            if len(pieces) == 1:
-                steps[0].run(0)
+            if len(pieces) == 1 or run is None:
+                for step, i in pieces:
+                    step.run(i)
             else:
                 run.parallel(lambda k, pieces=pieces: pieces[k][0].run(pieces[k][1]), len(pieces))
 
@@ -293,7 +294,8 @@ def _table(steps: Sequence[Step]) -> Any:
     for step in steps:
         one: Step | None = step
         while one is not None:
-            numbers += [ctypes.cast(one.function.free, ctypes.c_void_p).value or 0,
+            code: Any = one.function.free
+            numbers += [ctypes.cast(code, ctypes.c_void_p).value or 0,
                         0 if one.addresses is None else ctypes.addressof(one.addresses),
                         0 if one.ranges is None else ctypes.addressof(one.ranges), begin, begin + step.pieces,
                         one.then is not None]

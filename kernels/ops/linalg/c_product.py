@@ -177,7 +177,7 @@ class Product:
             roles.rows, roles.columns, k, *roles.x[:2], *roles.y[:2], row_block, row_blocks, column_block, column_blocks, add,
             DEPTH, roles.x.matrix, panels if matrices > 1 else 0, roles.y.matrix))
 
-    def prepare(self, a: np.ndarray, b: np.ndarray, out: np.ndarray, bias: np.ndarray | None) -> tuple[Step, Step]:
+    def prepare(self, a: np.ndarray, b: np.ndarray, out: np.ndarray | None, bias: np.ndarray | None) -> tuple[Step, Step]:
         """Return the calls that pack and that compute. Their second array, the panels, is given later."""
         if self.roles.turned:
             a, b = b, a

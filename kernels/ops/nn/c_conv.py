@@ -342,8 +342,9 @@ class Forward:
         wanted = [(after.addresses, i) for i in after.places]
         if y is None:
             scratch.append(Scratch(self._size, [(rows.addresses, 3), *wanted]))
-        for addresses, i in wanted if y is not None else ():
-            addresses[i] = y.ctypes.data
+        else:
+            for addresses, i in wanted:
+                addresses[i] = y.ctypes.data
         if made.ranges is not None:
             rows.then = Step(after.function, after.addresses, rows.pieces, int64s(*(n for r in made.ranges for n in r)))
             return pack, [[rows]], scratch

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
-from typing import Any, Protocol
+from typing import Any
 
 import numpy as np
 
@@ -18,6 +18,7 @@ from ...cpu.c_template import Call, Template
 from ...cpu.c_tile import vectors_text
 from ...kernel import BoundKernel, Kernel
 from ...op import Shape
+from .pooling_geometry import PoolingGeometry
 
 LEAST = 1 << 12  # elements of windows from which on C is worth compiling
 PIECE = 1 << 15  # elements of windows in a piece
@@ -241,30 +242,17 @@ void pool_backward(void *const *arrays, int64_t begin, int64_t end)
 TEMPLATE = Template(lambda: vectors_text() + _TEXT % {"lanes": LANES}, ("pool_forward", "pool_backward"))
 
 
-class Geometry(Protocol):
-    """The sizes of a pooling; see PoolingGeometry."""
-
-    n: int
-    c: int
-    spatial: Shape
-    out: Shape
-    kernel: Shape
-    stride: Shape
-    pad: Shape
-    channels_last: bool
-
-
-def in_c(g: Geometry, kind: str, dtype: np.dtype) -> bool:
+def in_c(g: PoolingGeometry, kind: str, dtype: np.dtype) -> bool:
     """Return whether C computes: that depends on kind, sizes, dtype and the machine alone."""
     possible = dtype == np.float32 and kind in ("max", "avg", "sum") and len(g.kernel) <= 2
     return possible and TEMPLATE.serves(_work(g), LEAST)
 
 
-def _work(g: Geometry) -> int:
+def _work(g: PoolingGeometry) -> int:
     return g.n * g.c * max(math.prod(g.out) * math.prod(g.kernel), math.prod(g.spatial))
 
 
-def _call(name: str, g: Geometry, kind: str, add: bool) -> Call:
+def _call(name: str, g: PoolingGeometry, kind: str, add: bool) -> Call:
     def plane(sizes: Shape, first: int) -> Shape:
         return (first, *sizes) if len(sizes) == 1 else sizes
 
@@ -278,12 +266,12 @@ def _call(name: str, g: Geometry, kind: str, add: bool) -> Call:
                 int64s(kind == "max", planes, together, *sizes, channels, cut, add))
 
 
-def forward(g: Geometry, kind: str, counts: np.ndarray, add: bool) -> Kernel:
+def forward(g: PoolingGeometry, kind: str, counts: np.ndarray, add: bool) -> Kernel:
     """Return the kernel of a pooling. counts: the divisors of a mean, [*out]."""
     return _kernel(_call("pool_forward", g, kind, add), lambda ins, outs: (ins[0], outs[0]), counts, kind)
 
 
-def backward(g: Geometry, kind: str, counts: np.ndarray, add: bool) -> Kernel:
+def backward(g: PoolingGeometry, kind: str, counts: np.ndarray, add: bool) -> Kernel:
     """Return the kernel of its derivative, from dy and, for a maximum, data and result."""
     call = _call("pool_backward", g, kind, add)
     return _kernel(call, lambda ins, outs: (*ins, *[None] * (3 - len(ins)), outs[0]), counts, kind)

@@ -216,7 +216,7 @@ class Convolution(ConvolutionLayer):
     def backward_kernel(self, ins: Specs, outs: Specs, reqs: Reqs, target: str, train: bool) -> KernelFunction:
         g = self.geometry(ins[1].shape)
         if target == "cpu" and in_c(g, outs[0].dtype):
-            return Kernel(bind=lambda inputs, outputs: bind_backward(g, *inputs, outputs, reqs))
+            return Kernel(bind=lambda inputs, outputs: bind_backward(g, inputs[0], inputs[1], inputs[2], outputs, reqs))
         compute: Any = gpu_module("nn.triton_conv").backward if target == "gpu" else backward
         return lambda run, inputs, outputs: compute(run, g, *inputs, outputs, reqs)
 

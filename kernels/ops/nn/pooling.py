@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from itertools import product
 from typing import Any, Literal
 
@@ -19,27 +18,10 @@ from ...kernel import KernelFunction
 from ...op import Req, Reqs, Shape, Specs, merge_shapes
 from . import c_pool
 from .convolution import Spatial, check_axes
+from .pooling_geometry import PoolingGeometry
 from .softmax import pieces
 
 _CACHE = 1 << 22  # bytes of input per piece; with smaller pieces, waiting for the GIL costs more than the cache saves
-
-
-@dataclass(frozen=True, slots=True)
-class PoolingGeometry:
-    """Sizes of one pooling, per spatial axis. `extent`: size of the padded input that the windows cover."""
-
-    n: int
-    c: int
-    spatial: Shape
-    out: Shape
-    kernel: Shape
-    stride: Shape
-    pad: Shape
-    channels_last: bool
-
-    @property
-    def extent(self) -> Shape:
-        return tuple((o - 1) * s + k for o, s, k in zip(self.out, self.stride, self.kernel))
 
 
 @register_operator("Pooling")
