@@ -30,6 +30,7 @@ from ...declare.operator_property import assign
 from ...kernel import BoundKernel, Prepared, Run
 from ...op import Req, Reqs
 from .c_conv_text import FIELDS, TEXT
+from .c_depthwise_text import EACH_TEXT
 from .conv_geometry import ConvolutionGeometry
 
 BLOCK = 1 << 15  # elements of a block of data
@@ -38,13 +39,17 @@ WORK = 1 << 20  # multiplications that are worth a piece of their own
 SLOTS, PARTIAL = 16, 1 << 23  # sums of a weight's derivative at most, and their elements
 
 
-TEMPLATE = Template(lambda: f"{tile_text()}\n#define MOST_COLUMNS {MOST_COLUMNS}\n{TEXT % {'fields': ', '.join(FIELDS)}}",
-                    ("conv_rows", "conv_outer", "conv_pack", "conv_unpack"))
+
+def _text() -> str:
+    return f"{tile_text()}\n#define MOST_COLUMNS {MOST_COLUMNS}\n{TEXT % {'fields': ', '.join(FIELDS)}}{EACH_TEXT}"
+
+
+TEMPLATE = Template(_text, [f"conv_{kind}{name}" for kind in ("", "each_") for name in ("rows", "outer", "pack", "unpack")])
 
 
 def in_c(g: ConvolutionGeometry, dtype: np.dtype) -> bool:
     """Return whether C computes a convolution: that depends on its sizes and the machine alone."""
-    plain = len(g.kernel) > 2 or (g.pointwise and not g.channels_last)  # a product of matrices as they lie
+    plain = len(g.kernel) > 2 or g.pointwise  # pointwise: that is a product of matrices as they lie
     return dtype == np.float32 and not plain and TEMPLATE.serves(_work(g), WORK)
 
 
@@ -68,6 +73,7 @@ class _Windows:
     """Sums over windows of an array: the forward convolution, or one phase of its derivative by data.
 
     channels, filters:  of a group. data, out: height and width. first: the offset of out's first position among its elements.
+    each:  each channel has a window and a filter of its own; then they count as one group.
     """
 
     groups: int
@@ -81,10 +87,11 @@ class _Windows:
     x: Steps
     y: Steps
     first: int = 0
+    each: bool = False
 
     @property
     def depth(self) -> int:
-        return self.channels * len(self.taps)
+        return len(self.taps) if self.each else self.channels * len(self.taps)
 
     def reach(self, axis: int) -> tuple[int, int]:
         """Return the first row or column of the data that the first position reads, and how many more it spans."""
@@ -109,7 +116,9 @@ class _Windows:
         made: list[tuple[int, int]] = []
         for i, j, _ in self.taps:
             at = (i - y0) * row + (j - x0) * column
-            if made and sum(made[-1]) == at:
+            if self.each:
+                made.append((at, 1))
+            elif made and sum(made[-1]) == at:
                 made[-1] = made[-1][0], made[-1][1] + self.channels
             else:
                 made.append((at, self.channels))
@@ -191,10 +200,13 @@ class _Weights:
     channel_step: int
     group_step: int
     taps: tuple[int, ...]
+    each: bool = False
 
     @property
     def packed(self) -> int:
         """Return the elements of the packed weight, on any machine."""
+        if self.each:
+            return self.channels * len(self.taps)
         return self.groups * cdiv(self.filters, MOST_COLUMNS) * MOST_COLUMNS * self.channels * len(self.taps)
 
     def sizes(self, slots: int = 1, add: bool = False) -> tuple[ctypes.Array, int]:
@@ -205,6 +217,10 @@ class _Weights:
         return numbers, self.groups * units
 
 
+def _name(function: str, windows: _Windows) -> str:
+    return f"conv_each_{function}" if windows.each else f"conv_{function}"
+
+
 class _Product:
     """Windows and the weight that they are multiplied with: packs the weight, then computes.
 
@@ -213,15 +229,17 @@ class _Product:
 
     def __init__(self, windows: _Windows, weights: _Weights, add: bool):
         images, rows, filters = windows.pieces()
+        if windows.each:
+            filters = cdiv(windows.filters, MOST_COLUMNS) * MOST_COLUMNS
         sizes, pieces = windows.sizes(images, rows, filters, add)
-        self.rows = Call(TEMPLATE, "conv_rows", pieces, *(int64s(*part) for part in sizes))
+        self.rows = Call(TEMPLATE, _name("rows", windows), pieces, *(int64s(*part) for part in sizes))
         self.packed = weights.packed
         row, n, out = windows.out[1] * windows.filters, windows.images, windows.out[0]
         whole = windows.groups == 1 and filters >= windows.filters and windows.y[1] == 1
         self.ranges = [((i * out + r) * row, min(min(i + images, n) * out, (i + images - 1) * out + r + rows) * row)
                        for i in range(0, n, images) for r in range(0, out, rows)] if whole else None
         numbers, pieces = weights.sizes()
-        self.pack = Call(TEMPLATE, "conv_pack", pieces, numbers)
+        self.pack = Call(TEMPLATE, _name("pack", windows), 1 if windows.each else pieces, numbers)
 
     def prepare(self, x: np.ndarray, weight: np.ndarray, bias: np.ndarray | None, y: np.ndarray | None
                 ) -> tuple[Step, Step, Scratch]:
@@ -251,15 +269,22 @@ def forward_windows(g: ConvolutionGeometry) -> _Windows:
     (kh, kw), (dy, dx), (py, px) = g.kernel, g.dilate, g.pad
     at = _weight_steps(g)[2]
     taps = tuple((i * dy - py, j * dx - px, at[i * kw + j]) for i, j in product(range(kh), range(kw)))
-    return _Windows(g.groups, g.n, g.c // g.groups, g.f // g.groups, g.spatial, g.out, g.stride, taps,  # type: ignore[arg-type]
-                    _steps(g.c, g.spatial, g.channels_last), _steps(g.f, g.out, g.channels_last))
+    groups, channels, filters, each = _groups(g)
+    return _Windows(groups, g.n, channels, filters, g.spatial, g.out, g.stride, taps,  # type: ignore[arg-type]
+                    _steps(g.c, g.spatial, g.channels_last), _steps(g.f, g.out, g.channels_last), each=each)
+
+
+def _groups(g: ConvolutionGeometry) -> tuple[int, int, int, bool]:
+    """Return the groups, channels and filters of a group, and whether each channel is by itself, which counts as one group."""
+    each = 1 < g.groups == g.c == g.f
+    return (1, g.c, g.f, True) if each else (g.groups, g.c // g.groups, g.f // g.groups, False)
 
 
 @functools.lru_cache(maxsize=512)
 def _forward(g: ConvolutionGeometry, add: bool) -> _Product:
     filter_step, channel_step, taps = _weight_steps(g)
-    f = g.f // g.groups
-    weights = _Weights(g.groups, f, g.c // g.groups, filter_step, channel_step, f * filter_step, tuple(taps))
+    groups, channels, filters, each = _groups(g)
+    weights = _Weights(groups, filters, channels, filter_step, channel_step, filters * filter_step, tuple(taps), each)
     return _Product(forward_windows(g), weights, add)
 
 
@@ -267,7 +292,7 @@ def _forward(g: ConvolutionGeometry, add: bool) -> _Product:
 def _data_gradient(g: ConvolutionGeometry, add: bool) -> list[_Product]:
     """Return one product for each phase of the stride."""
     filter_step, channel_step, at = _weight_steps(g)
-    c, f, made = g.c // g.groups, g.f // g.groups, []
+    (groups, c, f, each), made = _groups(g), []
     image, channel, row, column = _steps(g.c, g.spatial, g.channels_last)
     for phase in product(*map(range, g.stride)):
         out = tuple(cdiv(max(0, size - p), s) for size, p, s in zip(g.spatial, phase, g.stride))
@@ -276,10 +301,11 @@ def _data_gradient(g: ConvolutionGeometry, add: bool) -> list[_Product]:
         reached = [sorted(((p + pad - k * d) // s, k) for k in range(n) if (p + pad - k * d) % s == 0)
                    for p, pad, n, d, s in zip(phase, g.pad, g.kernel, g.dilate, g.stride)]
         taps = tuple((i, j, at[k * g.kernel[1] + m]) for (i, k), (j, m) in product(*reached))
-        windows = _Windows(g.groups, g.n, f, c, g.out, out, (1, 1), taps, _steps(g.f, g.out, g.channels_last),  # type: ignore
-                           (image, channel, row * g.stride[0], column * g.stride[1]), phase[0] * row + phase[1] * column)
-        made.append(_Product(windows, _Weights(g.groups, c, f, channel_step, filter_step, f * filter_step,
-                                               tuple(t for *_, t in taps)), add))
+        windows = _Windows(groups, g.n, f, c, g.out, out, (1, 1), taps, _steps(g.f, g.out, g.channels_last),  # type: ignore
+                           (image, channel, row * g.stride[0], column * g.stride[1]), phase[0] * row + phase[1] * column, each)
+        step = filter_step if each else channel_step
+        made.append(_Product(windows, _Weights(groups, c, f, step, filter_step, f * filter_step, tuple(t for *_, t in taps),
+                                               each), add))
     return made
 
 
@@ -289,20 +315,20 @@ class _WeightGradient:
     def __init__(self, g: ConvolutionGeometry, add: bool):
         windows = forward_windows(g)
         filter_step, channel_step, taps = _weight_steps(g)
-        weights = _Weights(g.groups, windows.filters, windows.channels, filter_step, channel_step, windows.filters * filter_step,
-                           tuple(taps))
+        weights = _Weights(windows.groups, windows.filters, windows.channels, filter_step, channel_step,
+                           windows.filters * filter_step, tuple(taps), windows.each)
         self.slots = max(1, min(SLOTS, g.n, PARTIAL // weights.packed))
         filters = cdiv(windows.filters, MOST_COLUMNS) * MOST_COLUMNS
-        while filters > MOST_COLUMNS and self.slots * g.groups * cdiv(windows.filters, filters) < 8 and (
+        while not windows.each and filters > MOST_COLUMNS and self.slots * g.groups * cdiv(windows.filters, filters) < 8 and (
                 _work(g) * filters // (self.slots * g.groups * windows.filters) > 2 * WORK):
             filters = cdiv(filters // MOST_COLUMNS, 2) * MOST_COLUMNS
         sizes, _ = windows.sizes(*windows.blocks(256), filters, False)
         bounds = int64s(*(i * g.n // self.slots for i in range(self.slots + 1)))
-        pieces = self.slots * g.groups * cdiv(windows.filters, filters)
-        self.outer = Call(TEMPLATE, "conv_outer", pieces, *(int64s(*part) for part in sizes), bounds)
+        pieces = self.slots * windows.groups * cdiv(windows.filters, filters)
+        self.outer = Call(TEMPLATE, _name("outer", windows), pieces, *(int64s(*part) for part in sizes), bounds)
         self.partial = self.slots * weights.packed
         numbers, pieces = weights.sizes(self.slots, add)
-        self.unpack = Call(TEMPLATE, "conv_unpack", pieces, numbers)
+        self.unpack = Call(TEMPLATE, _name("unpack", windows), 1 if windows.each else pieces, numbers)
 
 
 _weight_gradient = functools.lru_cache(maxsize=512)(_WeightGradient)

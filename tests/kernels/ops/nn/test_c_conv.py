@@ -71,6 +71,15 @@ def test_any_sizes(n, channels, filters, groups, axes, last, add, seed):
     compare(geometry(n, channels, filters, groups, axes, last), np.random.default_rng(seed), add)
 
 
+@settings(max_examples=60, deadline=None)
+@given(n=st.integers(1, 5), channels=st.integers(2, 70), axes=st.lists(AXIS, min_size=1, max_size=2), last=st.booleans(),
+       add=st.booleans(), seed=st.integers(0, 99))
+def test_a_filter_for_each_channel(n, channels, axes, last, add, seed):
+    g = geometry(n, 1, 1, channels, axes, last)
+    assert c_conv.forward_windows(c_conv.plane(g)).each
+    compare(g, np.random.default_rng(seed), add)
+
+
 SHAPES = [  # with several blocks of rows, several of images, several chunks of depth, several pieces of filters
     geometry(1, 3, 70, 1, [(90, 5, 2, 1, 2), (90, 5, 2, 1, 2)], False),
     geometry(40, 8, 16, 1, [(6, 3, 1, 1, 1), (7, 3, 1, 1, 1)], True),
