@@ -50,7 +50,7 @@ TEMPLATE = Template(_text, [f"conv_{kind}{name}" for kind in ("", "each_") for n
 def in_c(g: ConvolutionGeometry, dtype: np.dtype) -> bool:
     """Return whether C computes a convolution: that depends on its sizes and the machine alone."""
     plain = len(g.kernel) > 2 or g.pointwise  # pointwise: that is a product of matrices as they lie
-    return dtype == np.float32 and not plain and TEMPLATE.serves(_work(g), WORK)
+    return dtype == np.float32 and not plain and TEMPLATE.serves(_work(g), WORK // (16 if _groups(g)[3] else 1))
 
 
 def _work(g: ConvolutionGeometry) -> int:
