@@ -109,3 +109,21 @@ def test_a_test_that_breaks_off_is_a_problem():
 
 def test_sizes_as_they_are_shown():
     assert [doctor.size_text(n) for n in (5, 1536, 3 << 20, 5 << 30)] == ["5 bytes", "1.5 KiB", "3.0 MiB", "5.0 GiB"]
+
+
+def test_a_product_is_timed_and_the_kernels_of_blas_are_named():
+    report = json.loads(run("--no-test", "--json").output.splitlines()[-1])
+    assert all(speed > 0.1 for speed in report["machine"]["gflops"].values())
+    assert all(" for " in name for name in report["machine"]["blas"])
+    assert "GFLOP/s, by BLAS " in run("--no-test").output
+
+
+@pytest.mark.parametrize(("features", "cores", "advised"), [
+    ("fpu avx2 avx512f", ["Haswell"], True), ("fpu avx2", ["Haswell"], False), ("fpu avx2 avx512f", ["SkylakeX"], False),
+    ("fpu avx2 avx512f", ["Haswell", "SkylakeX"], False), ("", ["Haswell"], False), ("avx512f", [], False),
+    ("avx512f", [""], False)])
+def test_kernels_of_an_older_processor_are_noted(features, cores, advised):
+    report = doctor.Report("1", "3", {"cores_of_blas": cores})
+    doctor.advise_on_blas(report, features)
+    assert len(report.advice) == advised
+    assert all(a.startswith("OpenBLAS takes its kernels for Haswell, but the processor has AVX-512.") for a in report.advice)
