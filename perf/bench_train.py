@@ -92,9 +92,10 @@ def symbolic_step(package, net, batch, device):
     mx = importlib.import_module(package)
     symbol, shape = NETS[net](mx), SHAPES[net]
     ctx = mx.gpu() if device == "gpu" else mx.cpu()
-    executor = symbol.simple_bind(ctx, grad_req="write", data=(batch, *shape), softmax_label=(batch,))
     data = np.random.RandomState(0)
     learned = [n for n in symbol.list_arguments() if n not in ("data", "softmax_label")]
+    wanted = {n: "write" if n in learned else "null" for n in symbol.list_arguments()}  # as Module asks
+    executor = symbol.simple_bind(ctx, grad_req=wanted, data=(batch, *shape), softmax_label=(batch,))
     for name in learned:
         executor.arg_dict[name][:] = data.normal(0, 0.1, executor.arg_dict[name].shape).astype("float32")
     executor.arg_dict["data"][:] = data.normal(0, 1, (batch, *shape)).astype("float32")
