@@ -96,7 +96,7 @@ def bind_in_c(f: CFunction, inputs: Sequence[np.ndarray], outputs: Sequence[np.n
 
     if size * (f.cost + len(arrays)) * ADDITION <= SHORT:
         return short
-    phases = Phases([[step_of_elements(found, addresses, size, PIECE)]], held=arrays)
+    phases = Phases([[step_of_elements(found, addresses, size, PIECE, (arrays, numbers))]])
     if not f.scalars:
         return phases
 

@@ -17,6 +17,7 @@ import numpy as np
 from . import c_compile
 from .c_math import PREAMBLE
 
+FOLLOWED = 1 << 15  # elements of a piece of what follows a product or convolution
 KEPT = 1 << 14  # elements of scratch memory up to which it is kept between runs
 
 _TEXT = """
@@ -196,12 +197,15 @@ class Step:
     """A C function for some pieces of a phase, and the function that follows it for each piece.
 
     ranges:  begin and end for each piece, two numbers each; None: f(arrays, i, i + 1) for piece i.
+    held:    the arrays and numbers that lie at the addresses: addresses alone keep nothing alive.
     """
 
-    __slots__ = ("addresses", "function", "pieces", "ranges", "then")
+    __slots__ = ("addresses", "function", "held", "pieces", "ranges", "then")
 
-    def __init__(self, function: c_compile.Loaded, addresses: Any, pieces: int, ranges: Any = None, then: Step | None = None):
+    def __init__(self, function: c_compile.Loaded, addresses: Any, pieces: int, ranges: Any = None, then: Step | None = None,
+                 held: Any = None):
         self.function, self.addresses, self.pieces, self.ranges, self.then = function, addresses, pieces, ranges, then
+        self.held = held
 
     def run(self, i: int) -> None:
         """Compute piece i in this thread."""
@@ -211,18 +215,17 @@ class Step:
             self.then.run(i)
 
 
-def step_of_elements(function: c_compile.Loaded, addresses: Any, size: int, piece: int) -> Step:
+def step_of_elements(function: c_compile.Loaded, addresses: Any, size: int, piece: int, held: Any) -> Step:
     """Return the step of a function of elements, cut into pieces of at most `piece` elements."""
     starts = range(0, size, piece)
-    return Step(function, addresses, len(starts), int64s(*(n for i in starts for n in (i, min(i + piece, size)))))
+    return Step(function, addresses, len(starts), int64s(*(n for i in starts for n in (i, min(i + piece, size)))), held=held)
 
 
-def aligned(run: Any, elements: int, dtype: Any = np.float32) -> Any:
-    """Return memory that begins at a whole vector: scratch memory of run, or, without one, memory that stays."""
-    size = np.dtype(dtype).itemsize
-    n = elements + 64 // size
-    array: Any = np.empty(n, dtype) if run is None else run.workspace((n,), dtype)
-    return array[-array.ctypes.data % 64 // size:][:elements]
+def aligned(run: Any, elements: int) -> Any:
+    """Return float32 memory that begins at a whole vector: scratch memory of run, or, without one, memory that stays."""
+    n = elements + 16
+    array: Any = np.empty(n, np.float32) if run is None else run.workspace((n,), np.float32)
+    return array[-array.ctypes.data % 64 // 4:][:elements]
 
 
 class Scratch(NamedTuple):
@@ -243,11 +246,30 @@ class Follower(NamedTuple):
     """A C function f(addresses, first, last) of elements that reads another function's result.
 
     places:  the indices in addresses where that of the result's element 0 is wanted.
+    held:    the arrays at the other addresses.
     """
 
-    function: Any
+    function: c_compile.Loaded
     addresses: Any
     places: Sequence[int]
+    held: Any
+
+    def read(self, rows: Step, at: int, y: Any, size: int) -> list[Scratch]:
+        """Let it read what `rows` writes to address `at`: y, or, if y is None, scratch memory, which is returned."""
+        wanted = [(self.addresses, i) for i in self.places]
+        if y is None:
+            return [Scratch(size, [(rows.addresses, at), *wanted])]
+        for addresses, i in wanted:
+            addresses[i] = y.ctypes.data
+        return []
+
+    def step(self, size: int) -> Step:
+        """Return the step of all elements."""
+        return step_of_elements(self.function, self.addresses, size, FOLLOWED, self.held)
+
+    def step_after(self, ranges: Sequence[tuple[int, int]]) -> Step:
+        """Return the step that follows each piece of another one, given the elements of each piece."""
+        return Step(self.function, self.addresses, len(ranges), int64s(*(n for r in ranges for n in r)), held=self.held)
 
 
 class Phases:
@@ -255,12 +277,11 @@ class Phases:
 
     threads:  at most so many take part; 0: all.
     scratch:  taken before each run; what is small is kept.
-    held:     what must live as long: addresses alone keep nothing alive.
     """
 
     __slots__ = ("_held", "_phases", "_run", "_scratch", "_table", "threads")
 
-    def __init__(self, phases: Sequence[Sequence[Step]], threads: int = 0, *, scratch: Sequence[Scratch] = (), held: Any = None):
+    def __init__(self, phases: Sequence[Sequence[Step]], threads: int = 0, *, scratch: Sequence[Scratch] = ()):
         self._phases, self.threads = [list(p) for p in phases if p], threads
         self._scratch = [s for s in scratch if s.elements > KEPT]
         kept = [s.take(None) for s in scratch if s.elements <= KEPT]
@@ -268,13 +289,14 @@ class Phases:
         pieces = [sum(s.pieces for s in p) for p in self._phases]
         self._table = (ctypes.c_int64 * (2 * len(tables) or 1))(
             *(n for t, count in zip(tables, pieces) for n in (ctypes.addressof(t), count)))
-        self._held = tables, kept, held
+        self._held = tables, kept
         found = _functions()
         self._run = None if found is None else found["team_phases"].free
 
     def __call__(self, run: Any, scalars: Sequence[float] = ()) -> None:
         """Run the phases on the threads of a run context; a context without `threads` gets the pieces by its `parallel`."""
-        threads, taken = 1 if run is None else getattr(run, "threads", 0), [s.take(run) for s in self._scratch]  # noqa: F841  # alive while it runs
+        threads = 1 if run is None else getattr(run, "threads", 0)
+        taken = [s.take(run) for s in self._scratch]  # noqa: F841  # alive while it runs
         if threads and self._run is not None:
             self._run(self._table, len(self._phases), min(threads, self.threads or threads))
             return

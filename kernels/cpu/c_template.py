@@ -45,12 +45,13 @@ class Call:
         self.template, self.name, self.pieces, self.numbers = template, name, pieces, numbers
 
     def prepare(self, *arrays: np.ndarray | None) -> Step:
-        """Return the step of these arrays; the numbers follow them. The caller keeps the arrays alive."""
+        """Return the step of these arrays; the numbers follow them. It keeps both alive."""
         places = [None if a is None else a.ctypes.data for a in arrays]
         addresses = [*places, *map(ctypes.addressof, self.numbers)]
         functions = self.template.functions()
         assert functions is not None
-        return Step(functions[self.name], (ctypes.c_void_p * len(addresses))(*addresses), self.pieces)
+        return Step(functions[self.name], (ctypes.c_void_p * len(addresses))(*addresses), self.pieces,
+                    held=(arrays, self.numbers))
 
 
 def doubles(*values: float) -> ctypes.Array:

@@ -98,7 +98,7 @@ def _c_kernel(f: IndexedFunction, code: c_compile.Loaded, shape: tuple[int, ...]
 
     def compute(run: Any, given: Any, held: Any = sizes) -> None:  # held: an address keeps nothing alive
         if len(pieces) > 1 and run is not None:
-            Phases([[step_of_elements(code, given, span, piece)]])(run)
+            Phases([[step_of_elements(code, given, span, piece, held)]])(run)
         else:
             call(given, 0, span)
 
@@ -112,9 +112,10 @@ def _c_kernel(f: IndexedFunction, code: c_compile.Loaded, shape: tuple[int, ...]
     def bind(inputs: Sequence[np.ndarray], outputs: Sequence[np.ndarray]) -> BoundKernel:
         numbers = (ctypes.c_double * max(1, f.scalars))()
         given = addresses(*places(inputs, outputs), at_sizes, ctypes.addressof(numbers))
-        phases = Phases([[step_of_elements(code, given, span, piece)]]) if len(pieces) > 1 else None
+        held = (*inputs, *outputs, sizes, numbers)
+        phases = Phases([[step_of_elements(code, given, span, piece, held)]]) if len(pieces) > 1 else None
 
-        def bound(run: Any, scalars: Sequence[float] = (), held: Any = (*inputs, *outputs, sizes)) -> None:
+        def bound(run: Any, scalars: Sequence[float] = (), held: Any = held) -> None:
             if scalars:
                 numbers[:] = scalars
             if phases is None:

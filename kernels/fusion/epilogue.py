@@ -168,13 +168,17 @@ class EpilogueOp(Op):
             found = c_compile.function(f)
             assert found is not None
             addresses = (ctypes.c_void_p * len(arrays))(*(None if a is None else a.ctypes.data for a in arrays))
-            after = Follower(found, addresses, [k for k, i in enumerate(wiring.epilogue) if i < 0])
+            after = Follower(found, addresses, [k for k, i in enumerate(wiring.epilogue) if i < 0], arrays)
             made = outputs[0] if stays else _in_place(outs[0], inputs, outputs[1:], reqs[1:])
             return [inputs[i] for i in wiring.head], made, after
 
-        keep = {} if train else {"keep": lambda inputs, outputs: head.keep(*given(inputs, outputs)),
-                                 "keeps": [wiring.head[i] for i in head.keeps]}
-        return Kernel(bind=lambda inputs, outputs: head.bind(*given(inputs, outputs)), **keep)  # type: ignore[arg-type]
+        def bind(inputs: Sequence[Any], outputs: Sequence[Any]) -> BoundKernel:
+            return head.bind(*given(inputs, outputs))
+
+        if train:
+            return Kernel(bind=bind)
+        return Kernel(bind=bind, keep=lambda inputs, outputs: head.keep(*given(inputs, outputs)),
+                      keeps=[wiring.head[i] for i in head.keeps])
 
     def _block_kernels(self, n: int, head_ins: Specs, ins: Specs, outs: Specs, reqs: Reqs,
                        target: str, train: bool) -> tuple[Kernel, Kernel]:

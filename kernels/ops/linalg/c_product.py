@@ -18,7 +18,7 @@ import numpy as np
 from ....integers import cdiv
 from ...configs import active as active_configs
 from ...configs.key import Key, key
-from ...cpu.c_team import Follower, Phases, Scratch, Step, int64s, step_of_elements
+from ...cpu.c_team import Follower, Phases, Scratch, Step, int64s
 from ...cpu.c_template import Call, Template
 from ...cpu.c_tile import MOST_COLUMNS, tile_text
 from ...kernel import BoundKernel
@@ -148,7 +148,7 @@ class _Roles:
 
 
 def gemm_key(batch: int, m: int, n: int, k: int, dtype: np.dtype) -> Key:
-    """Return the tuning key of a product, whoever computes it."""
+    """Return the tuning key of a product, in C or by BLAS."""
     return key("cpu gemm", dtype.name, "", batch=batch, m=m, n=n, k=k)
 
 
@@ -214,9 +214,6 @@ def planned(a: np.ndarray, b: np.ndarray, out: np.ndarray, add: bool) -> Product
     return _product(batch, m, n, k, *steps, add, chosen["piece"], chosen["threads"])
 
 
-_AFTER = 1 << 15  # elements of a piece of what follows a product
-
-
 class Forward:
     """The product of a layer, data [m, k] and weight [n, k], which a function in C may follow. See `in_pieces`."""
 
@@ -239,21 +236,16 @@ class Forward:
         scratch = [Scratch(product.packed, ((pack.addresses, 1), (rows.addresses, 1)))]
         phases = [[pack], [rows]]
         if after is not None:
-            phases.append([step_of_elements(after.function, after.addresses, m * n, _AFTER)])
-            wanted = [(rows.addresses, 4), *((after.addresses, i) for i in after.places)]
-            if y is None:
-                scratch.append(Scratch(m * n, wanted))
-            else:
-                for addresses, i in wanted:
-                    addresses[i] = y.ctypes.data
-        return Phases(phases, product.threads, scratch=scratch, held=(inputs, y, after))
+            scratch += after.read(rows, 4, y, m * n)
+            phases.append([after.step(m * n)])
+        return Phases(phases, product.threads, scratch=scratch)
 
     keep = bind
 
 
 def bound(given: Sequence[tuple[Product, np.ndarray, np.ndarray, np.ndarray, np.ndarray | None]]) -> BoundKernel:
     """Return a function (run) that computes independent products: (product, a, b, out, bias) each."""
-    calls = [p.prepare(*arrays) for p, *arrays in given]  # type: ignore[arg-type]
+    calls = [p.prepare(a, b, out, bias) for p, a, b, out, bias in given]
     scratch = [Scratch(p.packed, ((pack.addresses, 1), (rows.addresses, 1))) for (p, *_), (pack, rows) in zip(given, calls)]
     threads = 0 if any(p.threads == 0 for p, *_ in given) else max(p.threads for p, *_ in given)
-    return Phases([[pack for pack, _ in calls], [rows for _, rows in calls]], threads, scratch=scratch, held=given)
+    return Phases([[pack for pack, _ in calls], [rows for _, rows in calls]], threads, scratch=scratch)

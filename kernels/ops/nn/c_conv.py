@@ -23,7 +23,7 @@ from typing import Any
 import numpy as np
 
 from ....integers import cdiv
-from ...cpu.c_team import Follower, Phases, Scratch, Step, int64s, step_of_elements
+from ...cpu.c_team import Follower, Phases, Scratch, Step, int64s
 from ...cpu.c_template import Call, Template
 from ...cpu.c_tile import MOST_COLUMNS, tile_text
 from ...declare.operator_property import assign
@@ -37,7 +37,6 @@ BLOCK = 1 << 15  # elements of a block of data
 DEPTH = 1024  # rows of packed weights between which a tile is stored
 WORK = 1 << 20  # multiplications that are worth a piece of their own
 SLOTS, PARTIAL = 16, 1 << 23  # sums of a weight's derivative at most, and their elements
-
 
 
 def _text() -> str:
@@ -334,9 +333,6 @@ class _WeightGradient:
 _weight_gradient = functools.lru_cache(maxsize=512)(_WeightGradient)
 
 
-_AFTER = 1 << 15  # elements of a piece of what follows a convolution
-
-
 class Forward:
     """The forward convolution of a geometry."""
 
@@ -351,30 +347,24 @@ class Forward:
         after:  called for each part of y, while that is in cache. Then y may be None, if only `after` reads it.
         """
         pack, phases, scratch = self._phases(inputs, y, after)
-        return Phases([[pack], *phases], scratch=scratch, held=(inputs, y))
+        return Phases([[pack], *phases], scratch=scratch)
 
     def keep(self, inputs: Sequence[Any], y: Any, after: Follower | None = None) -> Prepared:
         """Return the same for a weight that seldom changes: it is packed by `prepare`."""
         pack, phases, (packed, *scratch) = self._phases(inputs, y, after)
-        held = inputs, y, packed.take(None)
-        return Prepared(Phases([[pack]]), Phases(phases, scratch=scratch, held=held))
+        pack.held = pack.held, packed.take(None)
+        return Prepared(Phases([[pack]]), Phases(phases, scratch=scratch))
 
     def _phases(self, inputs: Sequence[Any], y: Any, after: Follower | None) -> tuple[Step, list[list[Step]], list[Scratch]]:
         made = self._product
         pack, rows, packed = made.prepare(inputs[0], inputs[1], inputs[2] if self._bias else None, y)
         if after is None:
             return pack, [[rows]], [packed]
-        scratch = [packed]
-        wanted = [(after.addresses, i) for i in after.places]
-        if y is None:
-            scratch.append(Scratch(self._size, [(rows.addresses, 3), *wanted]))
-        else:
-            for addresses, i in wanted:
-                addresses[i] = y.ctypes.data
+        scratch = [packed, *after.read(rows, 3, y, self._size)]
         if made.ranges is not None:
-            rows.then = Step(after.function, after.addresses, rows.pieces, int64s(*(n for r in made.ranges for n in r)))
+            rows.then = after.step_after(made.ranges)
             return pack, [[rows]], scratch
-        return pack, [[rows], [step_of_elements(after.function, after.addresses, self._size, _AFTER)]], scratch
+        return pack, [[rows], [after.step(self._size)]], scratch
 
 
 def forward(run: Run, g: ConvolutionGeometry, x: np.ndarray, weight: np.ndarray, bias: np.ndarray | None, y: np.ndarray, *,
@@ -404,7 +394,7 @@ def bind_backward(g: ConvolutionGeometry, dy: np.ndarray, x: np.ndarray, weight:
         first.append(pack)
         then.append(rows)
         scratch.append(packed)
-    phases = Phases([first, then], scratch=scratch, held=(dy, x, weight, list(grads)))
+    phases = Phases([first, then], scratch=scratch)
     if sums is None:
         return phases
 

@@ -27,7 +27,7 @@ SLOTS = 16  # sums over parts of the data at most
 
 
 class Parameters(Protocol):
-    """What is needed to know of BatchNorm's parameters."""
+    """The parameters of BatchNorm that its kernels read."""
 
     eps: float
     momentum: float
@@ -41,7 +41,7 @@ def in_c(rows: Rows, dtype: np.dtype, reqs: Reqs, *, backward: bool = False) -> 
 
 
 class _Pieces:
-    """How the data is cut.
+    """A division of the data into pieces, by its size alone.
 
     slots:    parts with sums of their own. sums: pieces of the functions that add.
     passes:   pieces of those that go over the data.
@@ -79,11 +79,10 @@ def forward(rows: Rows, p: Parameters, batch: bool, reqs: Reqs, *, relu: bool = 
         y, mean, inverse = outputs
         state, scale = np.empty((cut.slots, 2, channels)), np.empty((2, channels), np.float32)
         mean, inverse = (np.empty(channels, np.float32) if a is None else a for a in (mean, inverse))
-        held = [*inputs, y, mean, inverse, state, scale]
         first = [statistics.prepare(x, state)] if batch else []
         then = [finish.prepare(state, None if p.fix_gamma else gamma, beta, moving_mean, moving_var, mean, inverse, scale)]
         last = [] if y is None else [apply.prepare(x, other[0] if other else None, y, scale)]
-        return Phases([first, then, last], held=held)
+        return Phases([first, then, last])
 
     return Kernel(bind=bind)
 
@@ -104,10 +103,9 @@ def backward(rows: Rows, p: Parameters, batch: bool, reqs: Reqs, *, relu: bool =
         dy, x, gamma, mean, inverse = inputs[:5]
         y, (dx, d_gamma, d_beta, *d_other) = inputs[5] if relu else None, outputs
         state, numbers = np.empty((cut.slots, 2, channels)), np.empty((4, channels), np.float32)
-        held = [*inputs, *outputs, state, numbers]
         first = [sums.prepare(dy, x, y, mean, state)]
         then = [finish.prepare(state, gamma, mean, inverse, d_gamma, d_beta, numbers)]
         last = [] if dx is None else [gradient.prepare(dy, x, y, dx, d_other[0] if other else None, numbers)]
-        return Phases([first, then, last], held=held)
+        return Phases([first, then, last])
 
     return Kernel(bind=bind)

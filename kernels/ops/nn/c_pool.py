@@ -281,7 +281,6 @@ def _kernel(call: Call, arrays: Callable[..., Sequence[Any]], counts: np.ndarray
     divisors = np.ascontiguousarray(counts if kind == "avg" else np.ones_like(counts), dtype=np.float32)
 
     def bind(inputs: Sequence[Any], outputs: Sequence[Any]) -> BoundKernel:
-        held = (*arrays(inputs, outputs), divisors)
-        return Phases([[call.prepare(*held)]], held=held)
+        return Phases([[call.prepare(*arrays(inputs, outputs), divisors)]])
 
     return Kernel(bind=bind)

@@ -11,7 +11,7 @@ from ....errors import ParameterError, ShapeError
 from ...configs.key import Config, Key
 from ...declare.operator_property import OperatorProperty, Shapes, gpu_module, math_dtype
 from ...declare.property_op import PropertyOp, register_operator
-from ...kernel import Kernel, KernelFunction
+from ...kernel import BoundKernel, Kernel, KernelFunction
 from ...op import Op, Product, Req, Reqs, Shape, Spec, Specs, merge_shapes
 from .c_conv import Forward, bind_backward, in_c
 from .conv_geometry import ConvolutionGeometry
@@ -192,8 +192,13 @@ class Convolution(ConvolutionLayer):
 
         if req != Req.NULL and in_c(g, outs[0].dtype):
             made = Forward(g, bias, add=req == Req.ADD)
-            keep = {} if train else {"keep": lambda inputs, outputs: made.keep(inputs, outputs[0]), "keeps": Forward.keeps}
-            return Kernel(bind=lambda inputs, outputs: made.bind(inputs, outputs[0]), **keep)  # type: ignore[arg-type]
+
+            def bind(inputs: Sequence[Any], outputs: Sequence[Any]) -> BoundKernel:
+                return made.bind(inputs, outputs[0])
+
+            if train:
+                return Kernel(bind=bind)
+            return Kernel(bind=bind, keep=lambda inputs, outputs: made.keep(inputs, outputs[0]), keeps=Forward.keeps)
 
         def kernel(run: Any, inputs: Sequence[Any], outputs: Sequence[Any]) -> None:
             forward(run, g, inputs[0], inputs[1], inputs[2] if bias else None, outputs[0], add=req == Req.ADD)

@@ -1,8 +1,10 @@
 """Threads in C: every piece is computed once, phases follow each other, callers share helpers, and a fork begins anew."""
 
 import ctypes
+import gc
 import os
 import threading
+import weakref
 
 import numpy as np
 import pytest
@@ -10,6 +12,7 @@ from support.layer_helpers import Run
 from tritium.kernels.cpu import c_compile
 from tritium.kernels.cpu.c_math import PREAMBLE
 from tritium.kernels.cpu.c_team import KEPT, Phases, Scratch, Step, int64s, step_of_elements
+from tritium.kernels.cpu.c_template import Call, Template
 from tritium.kernels.kernel import HostRun
 
 pytestmark = pytest.mark.skipif(not c_compile.available(), reason="no C compiler")
@@ -72,7 +75,8 @@ def test_phases_follow_each_other_and_every_piece_is_computed_once(functions, ru
 def test_independent_steps_share_a_phase_and_elements_are_cut_into_ranges(functions, run):
     x, y = np.zeros(1003), np.ones(77)
     one, two = addresses(x.ctypes.data), addresses(y.ctypes.data)
-    phases = Phases([[step_of_elements(functions["test_team_step"], one, 1003, 100), Step(functions["test_team_step"], two, 77)]])
+    step = functions["test_team_step"]
+    phases = Phases([[step_of_elements(step, one, 1003, 100, None), Step(step, two, 77)]])
     phases(run)
     assert (x == 1).all() and (y == 3).all()
 
@@ -128,3 +132,19 @@ def test_a_forked_child_has_helpers_of_its_own(functions):
         finally:
             os._exit(2)
     assert os.waitpid(child, 0)[1] == 0 and (x == 1).all()
+
+
+def test_bound_calls_keep_their_arrays_and_numbers_alive():
+    """Also when whatever made them is gone, as the entry of a full cache."""
+    template = Template(lambda: TEXT.removeprefix(PREAMBLE), ("test_team_step", "test_team_sum"))
+    x, y, size = np.ones(9), np.zeros(9), int64s(9)
+    watched = [weakref.ref(x), weakref.ref(y), weakref.ref(size)]
+    phases = Phases([[Call(template, "test_team_sum", 9, size).prepare(x, y)]])
+    del x, y, size
+    gc.collect()
+    assert all(w() is not None for w in watched)
+    phases(Threads(2))
+    assert (watched[1]() == 9).all()
+    del phases
+    gc.collect()
+    assert all(w() is None for w in watched)
