@@ -184,7 +184,7 @@ def folder() -> Path:
 
 def library_path(text: str, made_by: Compiler) -> Path:
     """Return the file of the library compiled from text."""
-    made_of = "\0".join([text, *made_by.command, made_by.version, *made_by.flags, _processor()])
+    made_of = "\0".join([text, *made_by.command, made_by.version, *made_by.flags, processor()])
     return folder() / f"{hashlib.sha256(made_of.encode()).hexdigest()[:32]}.so"
 
 
@@ -277,7 +277,7 @@ def _open(path: Path, names: Iterable[str]) -> dict[str, Loaded | None] | None:
 
 
 @functools.cache
-def _processor() -> str:
+def processor() -> str:
     """Return the processor that -march=native compiles for: machines may share a folder."""
     try:
         lines = Path("/proc/cpuinfo").read_text().splitlines()

@@ -123,7 +123,14 @@ def test_a_product_is_timed_and_the_kernels_of_blas_are_named():
     ("fpu avx2 avx512f", ["Haswell", "SkylakeX"], False), ("", ["Haswell"], False), ("avx512f", [], False),
     ("avx512f", [""], False)])
 def test_kernels_of_an_older_processor_are_noted(features, cores, advised):
-    report = doctor.Report("1", "3", {"cores_of_blas": cores})
+    report = doctor.Report("1", "3", {"cores_of_blas": cores, "compiler": "cc"})
     doctor.advise_on_blas(report, features)
     assert len(report.advice) == advised
     assert all(a.startswith("OpenBLAS takes its kernels for Haswell, but the processor has AVX-512.") for a in report.advice)
+
+
+@pytest.mark.parametrize(("name", "value"), [("TRITIUM_CC", 'gcc "'), ("TRITIUM_CPU_CODE", "fortran")])
+def test_a_wrong_setting_does_not_stop_the_report(name, value):
+    done = subprocess.run([sys.executable, "-m", "tritium", "doctor", "--no-test"], capture_output=True, text=True, check=True,
+                          env={**os.environ, "TRITIUM_GPU": "off", name: value})
+    assert "one thread: by BLAS " in done.stdout and "Nothing was tested." in done.stdout

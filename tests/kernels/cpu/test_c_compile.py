@@ -118,7 +118,7 @@ def test_another_compiler_processor_or_text_is_another_file(monkeypatch):
     assert path != c_compile.library_path("b", made_by)
     newer = c_compile.Compiler(made_by.command, "another version", made_by.flags)
     assert path != c_compile.library_path("a", newer)
-    monkeypatch.setattr(c_compile, "_processor", lambda: "another")
+    monkeypatch.setattr(c_compile, "processor", lambda: "another")
     assert path != c_compile.library_path("a", made_by)
 
 
