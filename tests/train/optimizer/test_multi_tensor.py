@@ -145,8 +145,8 @@ def test_a_captured_launch_uses_the_scalars_set_last():
 def test_the_cache_of_tables_is_bounded(monkeypatch):
     monkeypatch.setattr(multi_tensor._cache, "maxsize", 2)
     multi_tensor._cache.clear()
-    for seed in range(4):
-        made = arrays(np.random.default_rng(seed), 2, sizes=[(4,), (8,)])
-        apply(list(updates_of("sgd_update", made)))
+    made = [arrays(np.random.default_rng(seed), 2, sizes=[(4,), (8,)]) for seed in range(4)]  # at addresses of their own
+    for each in made:
+        apply(list(updates_of("sgd_update", each)))
     mx.nd.waitall()
     assert len(multi_tensor._cache) == 2
