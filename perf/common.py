@@ -10,6 +10,7 @@ import os
 import platform
 import statistics
 import subprocess
+import sys
 import time
 from collections.abc import Callable, Sequence
 from typing import Any
@@ -69,7 +70,8 @@ def run_peer(python: str, script: str, *arguments: str, timeout: float = 600) ->
 
     A peer that cannot run gives a line {"peer": ..., "error": ...}, and the measurement goes on.
     """
-    environment = {k: v for k, v in os.environ.items() if k != "PYTHONPATH"}
+    ours = python == sys.executable
+    environment = {k: v for k, v in os.environ.items() if ours or k != "PYTHONPATH"}
     try:
         done = subprocess.run([python, script, *arguments], capture_output=True, text=True, timeout=timeout,
                               env=environment, check=True)
