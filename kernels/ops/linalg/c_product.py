@@ -28,6 +28,7 @@ NARROW = 8  # rows and columns from which on it does: below, BLAS multiplies a m
 DEPTH = 1024  # elements of a sum between which a tile is stored
 PANELS = 1 << 17  # elements of the panels that are read again and again: they stay in the second cache
 WORK, PIECES = 1 << 20, 16  # multiplications that are worth a piece of their own; pieces of a product, about
+SLICE = 192  # elements of a sum between which a tile is stored, where both matrices are packed
 COPY = 1 << 15  # elements of a piece that are packed
 LANES = 16  # of a vector, for the estimate of what a product costs
 
@@ -106,9 +107,59 @@ void product_rows(void *const *arrays, int64_t begin, int64_t end)
         }
     }
 }
+
+#define STRIP (11 * TILE_ROWS)  /* rows of the first matrix that are packed at a time */
+
+/* As product_rows, where the rows of the first matrix lie next to each other (x_row is 1): strips of them are packed in turn, so
+   that all panels read them in order. */
+void product_columns(void *const *arrays, int64_t begin, int64_t end)
+{
+    const product_sizes *g = arrays[5];
+    const int64_t K = g->depth;
+    const float *bias = arrays[2], *row_bias = arrays[3];
+    float strip[SLICE * STRIP], tile[TILE_ROWS * COLUMNS];
+    for (int64_t piece = begin; piece < end; piece++) {
+        const int64_t r0 = piece % g->row_blocks * g->row_block, r1 = LEAST(r0 + g->row_block, g->rows);
+        const int64_t f0 = piece / g->row_blocks % g->column_blocks * g->column_block;
+        const int64_t f1 = LEAST(f0 + g->column_block, g->columns), i = piece / (g->row_blocks * g->column_blocks);
+        for (int64_t k = 0; k < K; k += SLICE)
+        for (int64_t s = r0; s < r1; s += STRIP) {
+            const int64_t n = LEAST(SLICE, K - k), ends = k + n == K, rows = LEAST(STRIP, r1 - s);
+            const int load = k || g->add;
+            const float *x = (const float *)arrays[0] + i * g->x_next + s + k * g->x_depth;
+            for (int64_t j = 0; j < n; j++, x += g->x_depth)
+                for (int64_t r = 0; r < rows; r += TILE_ROWS) {
+                    float *to = strip + r * n + j * TILE_ROWS;
+                    if (r + TILE_ROWS <= rows) memcpy(to, x + r, sizeof(float) * TILE_ROWS);
+                    else memcpy(to, x + r, sizeof(float) * (rows - r));
+                }
+            for (int64_t f = f0; f < f1; f += COLUMNS) {
+                const int64_t columns = LEAST(COLUMNS, f1 - f);
+                const float *w = (const float *)arrays[1] + i * g->w_next + f * K + k * COLUMNS;
+                const int narrow = columns <= LANES;
+                const int in_place = !row_bias && g->y_column == 1 && columns == (narrow ? LANES : COLUMNS);
+                float added[COLUMNS] = {0};
+                if (bias && ends) memcpy(added, bias + f, sizeof(float) * columns);
+                for (int64_t r = 0; r < rows; r += TILE_ROWS) {
+                    const int64_t m = LEAST(TILE_ROWS, rows - r);
+                    float *y = (float *)arrays[4] + i * g->y_next + (s + r) * g->y_row + f * g->y_column, *ys[TILE_ROWS];
+                    for (int64_t j = 0; j < m; j++) ys[j] = in_place ? y + j * g->y_row : tile + j * COLUMNS;
+                    if (!in_place && load)
+                        for (int64_t l = 0; l < columns; l++)
+                            for (int64_t j = 0; j < m; j++) ys[j][l] = y[j * g->y_row + l * g->y_column];
+                    tile_outer(m, strip + r * n, 1, 0, n, TILE_ROWS, w, ys, added, load, narrow);
+                    if (in_place) continue;
+                    for (int64_t j = 0; j < m; j++)
+                        for (int64_t l = 0; l < columns; l++)
+                            y[j * g->y_row + l * g->y_column] = ys[j][l] + (row_bias && ends ? row_bias[s + r + j] : 0);
+                }
+            }
+        }
+    }
+}
 """
 
-TEMPLATE = Template(lambda: f"{tile_text()}\n{_TEXT}", ("product_pack", "product_rows"))
+TEMPLATE = Template(lambda: f"{tile_text()}\n#define SLICE {SLICE}\n{_TEXT}", ("product_pack", "product_rows", "product_columns"))
 
 
 class Operand(NamedTuple):
@@ -173,7 +224,8 @@ class Product:
             k, roles.columns, *roles.w[:2], each, pieces, roles.w.matrix, panels))
         row_block, column_block = _blocks(roles, piece)
         row_blocks, column_blocks = cdiv(roles.rows, row_block), cdiv(roles.columns, column_block)
-        self.rows = Call(TEMPLATE, "product_rows", batch * row_blocks * column_blocks, int64s(
+        by = "product_rows" if roles.x.column == 1 else "product_columns"
+        self.rows = Call(TEMPLATE, by, batch * row_blocks * column_blocks, int64s(
             roles.rows, roles.columns, k, *roles.x[:2], *roles.y[:2], row_block, row_blocks, column_block, column_blocks, add,
             DEPTH, roles.x.matrix, panels if matrices > 1 else 0, roles.y.matrix))
 
@@ -187,9 +239,10 @@ class Product:
 
 def _blocks(r: _Roles, piece: int) -> tuple[int, int]:
     """Return rows and columns of a piece, of about so many multiplications."""
-    columns = max(MOST_COLUMNS, min(cdiv(r.columns, MOST_COLUMNS), PANELS // (min(r.depth, DEPTH) * MOST_COLUMNS)) * MOST_COLUMNS)
+    depth = min(r.depth, DEPTH if r.x.column == 1 else SLICE)
+    columns = max(MOST_COLUMNS, min(cdiv(r.columns, MOST_COLUMNS), PANELS // (depth * MOST_COLUMNS)) * MOST_COLUMNS)
     rows = r.rows
-    pieces = cdiv(r.batch * r.rows * r.columns * r.depth // piece, r.batch)
+    pieces = cdiv(r.batch * r.rows * r.columns * r.depth // (piece if r.x.column == 1 else 2 * piece), r.batch)
     while cdiv(r.rows, rows) * cdiv(r.columns, columns) < pieces and rows > 24:
         rows = cdiv(cdiv(rows, 2), 12) * 12
     while cdiv(r.rows, rows) * cdiv(r.columns, columns) < pieces and columns > MOST_COLUMNS:

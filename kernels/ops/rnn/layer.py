@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 
@@ -38,6 +38,8 @@ class Layer:
     forward keeps for backward: gates [slots, t, n, h]; hidden [t + 1, n, h], which begins with the initial state (or ends with
     it, if reverse); cells, like hidden, for an lstm.
     """
+
+    sums_biases: ClassVar[bool] = False  # steps_back computes the derivatives of biases
 
     def __init__(self, cell: Cell, sizes: tuple[int, int, int, int], reverse: bool, dtype: np.dtype, target: str):
         self.cell, self.sizes, self.reverse, self.target = cell, sizes, reverse, target
@@ -77,10 +79,21 @@ class Layer:
     # ---- forward ----------------------------------------------------------------------------------------------------
     def forward(self) -> KernelFunction:
         """Return kernel(run, x, weights, gates, hidden, cells), which fills gates, hidden and cells from their initial states."""
-        (t, n, i, h), cell, all_steps = self.sizes, self.cell, self.t * self.step
-        g, shared = cell.gates, cell.shared
+        (t, n, i, h), g = self.sizes, self.cell.gates
         enter = self._product((0, (g, t * n, i), (0, i, 1)), (1, (g, i, h), (h * i, 1, i)),
-                              (2, (g, t * n, h), (all_steps, h, 1)), Req.WRITE)
+                              (2, (g, t * n, h), (t * self.step, h, 1)), Req.WRITE)
+        steps = self.steps()
+
+        def kernel(run: Any, x: Any, w: Weights, gates: Any, hidden: Any, cells: Any) -> None:
+            enter(run, [x, w.wx, gates])
+            steps(run, w, gates, hidden, cells)
+
+        return kernel
+
+    def steps(self) -> KernelFunction:
+        """Return kernel(run, weights, gates, hidden, cells): `forward` from gates that hold the products with the inputs."""
+        t, n, h, cell, all_steps = self.t, self.n, self.h, self.cell, self.t * self.step
+        g, shared = cell.gates, cell.shared
         back = [(first, slot, self._product((0, (count, n, h), (0, h, 1)), (1, (count, h, h), (h * h, 1, h)),
                                             (2, (count, n, h), (all_steps, h, 1)), Req.ADD))
                 for first, count, slot in cell.recurrent]
@@ -89,8 +102,7 @@ class Layer:
         inplace = dict.fromkeys(range(0 if ins == slots else g), Req.INPLACE)
         step = self._kernel(cell.forward, ins, len(inplace) + 1 + self.lstm, inplace, "rnn_step")
 
-        def kernel(run: Any, x: Any, w: Weights, gates: Any, hidden: Any, cells: Any) -> None:
-            enter(run, [x, w.wx, gates])
+        def kernel(run: Any, w: Weights, gates: Any, hidden: Any, cells: Any) -> None:
             for bias, add in biases:
                 bias(run, add(w), gates)
             old, new = self.before(hidden), self.after(hidden)
@@ -128,19 +140,14 @@ class Layer:
         return found
 
     # ---- backward ---------------------------------------------------------------------------------------------------
-    def backward(self, dx: Req, dw: Req) -> KernelFunction:
+    def backward(self, dx: Req, dw: Req, start: bool) -> KernelFunction:
         """Return kernel(run, x, w, gates, hidden, cells, dy, dh, dc, dx, dw).
 
-        dh and dc hold the derivatives by the last states, and afterwards those by the first. dw: like the weights.
+        dh and dc hold the derivatives by the last states, and afterwards, if start, those by the first. dw: like the weights.
         """
         (t, n, i, h), cell, all_steps = self.sizes, self.cell, self.t * self.step
         g, rows = cell.gates, t * n
-        extra = {cell.slots: Req.INPLACE} if self.lstm or self.gru else {}
-        ins = 2 + self.lstm + cell.slots + self.lstm + (self.lstm or self.gru)
-        step = self._kernel(cell.backward, ins, cell.slots + len(extra), extra, "rnn_step_backward")
-        through = {req: self._product((0, (1, n, h), (0, h, 1)), (1, (1, h, h), (0, h, 1)), (2, (1, n, h), (0, h, 1)), req)
-                   for req in (Req.WRITE, Req.ADD)}
-        steps_back = [(first + k, slot + k) for first, count, slot in cell.recurrent for k in range(count)]
+        steps = self.steps_back(start, dw)
         finish = self._weights(dw) if dw != Req.NULL else None
         leave = {req: self._product((0, (1, rows, h), (0, h, 1)), (1, (1, h, i), (0, i, 1)), (2, (1, rows, i), (0, i, 1)), req)
                  for req in (dx, Req.ADD) if dx != Req.NULL}
@@ -148,6 +155,30 @@ class Layer:
         def kernel(run: Any, x: Any, w: Weights, gates: Any, hidden: Any, cells: Any, dy: Any, dh: Any, dc: Any, into: Any,
                    dweights: Weights | None) -> None:
             dgates = run.workspace((cell.slots * all_steps,), self.dtype)
+            steps(run, w, dgates, gates, hidden, cells, dy, dh, dc, dweights)
+            if finish is not None and dweights is not None:
+                finish(run, x, self.before(hidden), dgates, dweights)
+            if dx != Req.NULL:
+                for k in range(g):
+                    leave[dx if k == 0 else Req.ADD](run, [dgates[k * all_steps:], w.wx[k * h * i:], into])
+
+        return kernel
+
+    def steps_back(self, start: bool, db: Req) -> KernelFunction:
+        """Return kernel(run, w, dgates, gates, hidden, cells, dy, dh, dc, dw), which fills dgates, the derivatives of gates.
+
+        dh, dc: as in `backward`. db: the request of the derivatives of biases, for layers with `sums_biases`.
+        """
+        t, n, h, cell = self.t, self.n, self.h, self.cell
+        extra = {cell.slots: Req.INPLACE} if self.lstm or self.gru else {}
+        ins = 2 + self.lstm + cell.slots + self.lstm + (self.lstm or self.gru)
+        step = self._kernel(cell.backward, ins, cell.slots + len(extra), extra, "rnn_step_backward")
+        through = {req: self._product((0, (1, n, h), (0, h, 1)), (1, (1, h, h), (0, h, 1)), (2, (1, n, h), (0, h, 1)), req)
+                   for req in (Req.WRITE, Req.ADD)}
+        steps_back = [(first + k, slot + k) for first, count, slot in cell.recurrent for k in range(count)]
+
+        def kernel(run: Any, w: Weights, dgates: Any, gates: Any, hidden: Any, cells: Any, dy: Any, dh: Any, dc: Any,
+                   dw: Weights | None) -> None:
             for at in range(t) if self.reverse else reversed(range(t)):
                 now = [self._at(gates, s, at) for s in range(cell.slots)]
                 dnow = [self._at(dgates, s, at) for s in range(cell.slots)]
@@ -161,11 +192,6 @@ class Layer:
                     step(run, [*given, self._at(self.after(hidden), 0, at)], dnow)
                 for k, (gate, slot) in enumerate(steps_back):
                     through[Req.ADD if k or self.gru else Req.WRITE](run, [dnow[slot], w.wh[gate * h * h:], dh])
-            if finish is not None and dweights is not None:
-                finish(run, x, self.before(hidden), dgates, dweights)
-            if dx != Req.NULL:
-                for k in range(g):
-                    leave[dx if k == 0 else Req.ADD](run, [dgates[k * all_steps:], w.wx[k * h * i:], into])
 
         return kernel
 
@@ -191,7 +217,8 @@ class Layer:
                 d = dgates[slot * all_steps:(slot + count) * all_steps]
                 weight, bias, width = (dw.wx, dw.bx, i) if entering else (dw.wh, dw.bh, h)
                 multiply(run, [d, x if entering else states, weight[first * h * width:]])
-                add_up(run, [d], [bias[first * h:(first + count) * h]])
+                if not self.sums_biases:
+                    add_up(run, [d], [bias[first * h:(first + count) * h]])
 
         return kernel
 

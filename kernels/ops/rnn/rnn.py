@@ -15,6 +15,7 @@ from ...ir.strided import View
 from ...kernel import KernelFunction
 from ...op import Req, Reqs, Shape, Spec, Specs, is_known, merge_shapes
 from ..tensor.data_movement import Move, move_kernel
+from . import c_rnn
 from .cells import cell
 from .layer import Layer, Weights, stacked
 
@@ -165,8 +166,14 @@ class RNN(OperatorProperty):
     # ---- computing --------------------------------------------------------------------------------------------------
     def _layers(self, x: Shape, dtype: np.dtype, target: str) -> list[Layer]:
         made = cell(self.mode, self.lstm_state_clip_min, self.lstm_state_clip_max)
-        return [Layer(made, (x[0], x[1], width, self.state_size), reverse, dtype, target)
-                for width in self._widths(x[2]) for reverse in (False, True)[:self.directions]]
+        found: list[Layer] = []
+        for width in self._widths(x[2]):
+            sizes = (x[0], x[1], width, self.state_size)
+            in_c = c_rnn.in_c(self.mode, self.lstm_state_clip_min is not None, sizes, made.gates, dtype, target)
+            for reverse in (False, True)[:self.directions]:
+                more = (made, sizes, reverse, dtype, target)
+                found.append(c_rnn.CLayer(self.mode, *more) if in_c else Layer(*more))
+        return found
 
     def _cut(self, x: Shape) -> tuple[Any, Any, Any]:
         """Return three functions that cut arrays into views.
@@ -261,7 +268,8 @@ class RNN(OperatorProperty):
         clear = move_kernel([], [], [zero], [Req.WRITE], target, clear=True)
         dropout = self._dropout(x, dtype, target).backward() if self._drops else None
         backwards = [layer.backward((reqs[0] if k < dirs else Req.WRITE) if not k % dirs else
-                                    (Req.ADD if k > 1 or reqs[0] != Req.NULL else Req.NULL), reqs[1])
+                                    (Req.ADD if k > 1 or reqs[0] != Req.NULL else Req.NULL), reqs[1],
+                                    any(r != Req.NULL for r in reqs[2:]))
                      for k, layer in enumerate(layers)]
 
         def kernel(run: Any, inputs: Sequence[Any], outputs: Sequence[Any]) -> None:
