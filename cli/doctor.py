@@ -7,6 +7,7 @@ import json
 import os
 import platform
 import re
+import shlex
 import signal
 import subprocess
 import sys
@@ -108,7 +109,10 @@ def doctor(test: bool, as_json: bool) -> None:
     caches(report)
     failure = self_test()
     if failure:
-        report.advice.append(f"The C compiler fails, so fused operators are computed with NumPy: {failure}")
+        report.advice.append(f"The C compiler fails, so NumPy computes, several times slower: {failure}")
+    elif not report.machine["compiler"]:
+        report.advice.append("There is no C compiler, so NumPy computes, several times slower. Install gcc or clang, or one in a "
+                             "package: pip install 'tritium[compiler]'")
     advise_on_blas(report, processor())
     show_facts(console, report)
     if test:
@@ -135,7 +139,8 @@ def machine() -> dict[str, Any]:
     libraries = [p for p in threadpoolctl.threadpool_info() if p.get("user_api") == "blas"]
     blas = [f"{p.get('internal_api')} {p.get('version')} for {p.get('architecture') or 'an unknown core'}" for p in libraries]
     return {"system": f"{platform.system()} {platform.machine()}", "cpu": cpu_device().name,
-            "l2_bytes": cache_bytes(), "blas": sorted(set(blas)), "compiler": f"{cc.command[0]}: {cc.version}" if cc else "",
+            "l2_bytes": cache_bytes(), "blas": sorted(set(blas)),
+            "compiler": f"{shlex.join(cc.command)}: {cc.version}" if cc else "",
             "cores_of_blas": sorted({p.get("architecture") or "" for p in libraries}), "gflops": product_speeds()}
 
 
@@ -303,7 +308,7 @@ def show_facts(console: Console, r: Report) -> None:
     speeds = r.machine["gflops"]
     ours = f"{speeds['tritium']:.0f} GFLOP/s, " if "tritium" in speeds else ""
     line(console, f"Product of {SIDE} x {SIDE} in float32, one thread: {ours}by BLAS {speeds['blas']:.0f} GFLOP/s")
-    line(console, f"C compiler: {r.machine['compiler'] or 'none, so fused operators are computed with NumPy'}")
+    line(console, f"C compiler: {r.machine['compiler'] or 'none, so NumPy computes'}")
     line(console, "\nInstalled", "bold")
     for p in r.packages:
         version, tail = p["version"] or "-", ""

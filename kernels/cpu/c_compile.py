@@ -11,6 +11,7 @@ from __future__ import annotations
 import ctypes
 import functools
 import hashlib
+import importlib.util
 import logging
 import os
 import platform
@@ -18,6 +19,7 @@ import shlex
 import shutil
 import signal
 import subprocess
+import sys
 import tempfile
 import threading
 from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -78,16 +80,20 @@ def mode() -> str:
 
 @functools.cache
 def compiler() -> Compiler | None:
-    """Return the compiler of $TRITIUM_CC, else the first of cc, gcc and clang; None if none is installed. Looked up once.
+    """Return the compiler of $TRITIUM_CC, else the first of cc, gcc, clang and the package ziglang; None if none is installed.
+
+    Looked up once.
 
     Raises: ParameterError where TRITIUM_CC is not a command.
     """
     given = os.environ.get("TRITIUM_CC")
     try:
-        commands = (shlex.split(given),) if given else (["cc"], ["gcc"], ["clang"])
+        commands = [shlex.split(given)] if given else [["cc"], ["gcc"], ["clang"]]
     except ValueError as e:
         raise ParameterError(f"TRITIUM_CC: {given!r} is not a command: {e}. Give a compiler and its options, as in "
                              f"'gcc -m64', or nothing.") from None
+    if not given and importlib.util.find_spec("ziglang") is not None:
+        commands.append([sys.executable, "-m", "ziglang", "cc"])  # the extra `compiler`
     for command in commands:
         if not command or shutil.which(command[0]) is None:
             continue
@@ -103,8 +109,8 @@ def available() -> bool:
     """Return whether C functions can be compiled. If not, log the reason once."""
     found = compiler()
     if found is None:
-        _warn_once("no C compiler was found (cc, gcc, clang): fused operators are computed with NumPy. Install one, or name "
-                   "one in TRITIUM_CC.")
+        _warn_once("no C compiler was found (cc, gcc, clang): operators are computed with NumPy. Install one, name one in "
+                   "TRITIUM_CC, or install the extra `compiler`: pip install tritium[compiler].")
     return found is not None and found.command not in _hung
 
 
@@ -221,7 +227,7 @@ def _load(text: str, names: Sequence[str], flags: tuple[str, ...] = ()) -> dict[
     except (OSError, subprocess.SubprocessError) as failure:
         if isinstance(failure, subprocess.TimeoutExpired):
             _hung.add(found.command)
-        _warn_once(f"the C compiler failed ({shlex.join(found.command)}): {_words(failure)}. Fused operators are computed with "
+        _warn_once(f"the C compiler failed ({shlex.join(found.command)}): {_words(failure)}. Operators are computed with "
               f"NumPy. Set TRITIUM_CC to another compiler, or TRITIUM_CPU_CODE=numpy.")
         return nothing
 

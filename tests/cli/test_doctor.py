@@ -57,13 +57,13 @@ def test_the_c_compiler_is_named_and_one_that_fails_is_noted(tmp_path, monkeypat
     script.write_text('#!/bin/sh\n[ "$1" = --version ] && echo fake 7 && exit 0\necho out of order >&2; exit 1\n')
     script.chmod(0o755)
     for command, said in ((str(script), f"C compiler: {script}: fake 7"),
-                          ("no-such-compiler", "C compiler: none, so fused operators are computed with NumPy")):
+                          ("no-such-compiler", "C compiler: none, so NumPy computes")):
         monkeypatch.setenv("TRITIUM_CC", command)
         c_compile.compiler.cache_clear()
         text = run("--no-test").output
         assert said in text and "C libraries" in text
-        noted = "The C compiler fails, so fused operators are computed with NumPy: out of order" in text
-        assert noted == (command == str(script))
+        noted = "The C compiler fails, so NumPy computes, several times slower: out of order" in text
+        assert noted == (command == str(script)) and ("pip install 'tritium[compiler]'" in text) == (not noted)
     monkeypatch.undo()
     c_compile.compiler.cache_clear()
 

@@ -4,6 +4,7 @@ import ctypes
 import os
 import random
 import select
+import shutil
 import subprocess
 import sys
 
@@ -155,6 +156,23 @@ def test_no_compiler_is_said_once(monkeypatch, caplog):
     assert c_compile.compiler() is None and not c_compile.available() and not c_compile.available()
     assert c_compile.function(times(2)) is None and c_compile.self_test() == ""
     assert caplog.text.count("no C compiler was found") == 1
+
+
+def test_the_compiler_in_a_package_is_taken_where_no_other_is_installed(tmp_path, monkeypatch):
+    """The package ziglang is a program, `python -m ziglang cc`; here it is a script of that name which calls cc."""
+    package = tmp_path / "packages" / "ziglang"
+    package.mkdir(parents=True)
+    (package / "__init__.py").touch()
+    (package / "__main__.py").write_text("import subprocess, sys\nprint('zig 0') if '--version' in sys.argv else None\n")
+    monkeypatch.syspath_prepend(str(package.parent))
+    monkeypatch.setenv("PYTHONPATH", str(package.parent), prepend=os.pathsep)
+    monkeypatch.delenv("TRITIUM_CC", raising=False)
+    if shutil.which("cc"):
+        assert c_compile.compiler().command == ("cc",)
+    c_compile.compiler.cache_clear()
+    monkeypatch.setenv("PATH", str(tmp_path))
+    found = c_compile.compiler()
+    assert found.command == (sys.executable, "-m", "ziglang", "cc") and found.version == "zig 0"
 
 
 def test_a_compiler_that_hangs_is_waited_for_once(tmp_path, monkeypatch, caplog):
