@@ -263,6 +263,11 @@ class Follower(NamedTuple):
             addresses[i] = y.ctypes.data
         return []
 
+    def entry(self) -> tuple[int, int]:
+        """Return the addresses of the function and of its arrays, for a function that calls it."""
+        code: Any = self.function.free
+        return ctypes.cast(code, ctypes.c_void_p).value or 0, ctypes.addressof(self.addresses)
+
     def step(self, size: int) -> Step:
         """Return the step of all elements."""
         return step_of_elements(self.function, self.addresses, size, FOLLOWED, self.held)

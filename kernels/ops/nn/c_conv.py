@@ -30,7 +30,7 @@ from ...declare.operator_property import assign
 from ...kernel import BoundKernel, Prepared, Run
 from ...op import Req, Reqs
 from .c_conv_text import FIELDS, TEXT
-from .c_depthwise_text import EACH_TEXT
+from .c_depthwise_text import KINDS, each_text, kind_of
 from .conv_geometry import ConvolutionGeometry
 
 BLOCK = 1 << 15  # elements of a block of data
@@ -40,7 +40,7 @@ SLOTS, PARTIAL = 16, 1 << 23  # sums of a weight's derivative at most, and their
 
 
 def _text() -> str:
-    return f"{tile_text()}\n#define MOST_COLUMNS {MOST_COLUMNS}\n{TEXT % {'fields': ', '.join(FIELDS)}}{EACH_TEXT}"
+    return f"{tile_text()}\n#define MOST_COLUMNS {MOST_COLUMNS}\n{TEXT % {'fields': ', '.join(FIELDS)}}{each_text()}"
 
 
 TEMPLATE = Template(_text, [f"conv_{kind}{name}" for kind in ("", "each_") for name in ("rows", "outer", "pack", "unpack")])
@@ -103,6 +103,14 @@ class _Windows:
         inside = all(self.reach(a)[0] >= 0 and (self.out[a] - 1) * self.step[a] + sum(self.reach(a)) < self.data[a]
                      for a in (0, 1))
         return not (inside and self.x[1] == 1)
+
+    def taps_by_row(self) -> list[int]:
+        """Return the numbers that conv_each_rows takes: the taps that share what they load, by their first row and column."""
+        rows, columns = (sorted({t[a] for t in self.taps}) or [0] for a in (0, 1))
+        kind = kind_of(columns, self.step[1])
+        together = KINDS[kind][0]
+        first = [(t[0] - rows[0], t[1] - columns[0]) for t in self.taps[::together]]
+        return [kind, together, len(first), *(i for i, _ in first), *(j for _, j in first)]
 
     def wide(self) -> int:
         """Return the columns of a block."""
@@ -231,6 +239,11 @@ class _Product:
         if windows.each:
             filters = cdiv(windows.filters, MOST_COLUMNS) * MOST_COLUMNS
         sizes, pieces = windows.sizes(images, rows, filters, add)
+        if windows.each:
+            sizes = [sizes[0], windows.taps_by_row()]
+            if windows.x[1] == 1:  # read in place
+                sizes[0][FIELDS.index("copied")] = 0
+        self.each = windows.each
         self.rows = Call(TEMPLATE, _name("rows", windows), pieces, *(int64s(*part) for part in sizes))
         self.packed = weights.packed
         row, n, out = windows.out[1] * windows.filters, windows.images, windows.out[0]
@@ -243,7 +256,8 @@ class _Product:
     def prepare(self, x: np.ndarray, weight: np.ndarray, bias: np.ndarray | None, y: np.ndarray | None
                 ) -> tuple[Step, Step, Scratch]:
         """Return the steps that pack and that compute, and memory for the packed weight."""
-        pack, rows = self.pack.prepare(weight, None), self.rows.prepare(x, None, bias, y)
+        follow = (None, None) if self.each else ()
+        pack, rows = self.pack.prepare(weight, None), self.rows.prepare(x, None, bias, y, *follow)
         return pack, rows, Scratch(self.packed, ((pack.addresses, 1), (rows.addresses, 1)))
 
 
@@ -361,6 +375,10 @@ class Forward:
         if after is None:
             return pack, [[rows]], [packed]
         scratch = [packed, *after.read(rows, 3, y, self._size)]
+        if made.each and made.ranges is not None:
+            rows.addresses[4:6] = after.entry()
+            rows.held = rows.held, after
+            return pack, [[rows]], scratch
         if made.ranges is not None:
             rows.then = after.step_after(made.ranges)
             return pack, [[rows]], scratch

@@ -1,8 +1,59 @@
-"""The C text of convolutions in which each channel has a filter of its own; it follows that of c_conv_text.py."""
+"""The C text of convolutions in which each channel has a filter of its own; it follows that of c_conv_text.py.
+
+Neighbouring lanes are channels. Up to eight positions of a row are computed together: a vector of data that is loaded is used by
+all taps of a row of the window that reach it. Data is read in place: what lies beyond its edges counts as zero.
+"""
 
 from __future__ import annotations
 
-EACH_TEXT = """
+from collections.abc import Sequence
+
+#: Taps side by side that share what they load, and the stride: for others each tap is by itself, with any stride.
+KINDS = ((1, 1), (2, 1), (3, 1), (3, 2), (5, 1), (5, 2))
+_POSITIONS = (8, 4, 2, 1)
+
+
+def kind_of(columns: Sequence[int], stride: int) -> int:
+    """Return the number in KINDS for taps in these columns of the data."""
+    beside = list(columns) == list(range(columns[0], columns[0] + len(columns)))
+    return KINDS.index((len(columns), stride)) if beside and (len(columns), stride) in KINDS else 0
+
+
+def _columns(taps: int, stride: int, m: int, edge: int) -> str:
+    """Return the function that computes m positions for all whole vectors of channels. edge: some columns are not in the data."""
+    each = range(m)
+    lines = [f"static void each_columns_{taps}_{stride}_{m}_{edge}({_ARGUMENTS})", "{",
+             "    for (int64_t c = 0; c + LANES <= C; c += LANES) {", "        const float *f = w + c;",
+             *(f"        lanes a{j} = load ? tile_load(y + {j} * y_step + c) : tile_all(0);" for j in each),
+             f"        for (int64_t i = 0; i < groups; i++, f += {taps} * C) {{",
+             "            const float *s = x + down[i] * row + right[i] * column + c;",
+             *(f"            const lanes f{q} = tile_load(f + {q} * C);" for q in range(taps))]
+    if edge:
+        lines.append("            const int64_t from = low - right[i], to = high - right[i];")
+    for u in range((m - 1) * stride + taps):
+        inside = f"{u} * unit >= from && {u} * unit < to" if taps == 1 else f"{u} >= from && {u} < to"
+        load = f"tile_load(s + {u} * step)"
+        lines.append(f"            const lanes v{u} = {f'{inside} ? {load} : tile_all(0)' if edge else load};")
+        lines += [f"            a{(u - q) // stride} = tile_fma(v{u}, f{q}, a{(u - q) // stride});"
+                  for q in range(taps) if (u - q) % stride == 0 and 0 <= (u - q) // stride < m]
+    return "\n".join([*lines, "        }", "        const lanes b = bias ? tile_load(bias + c) : tile_all(0);",
+                      *(f"        tile_store(y + {j} * y_step + c, a{j} + b);" for j in each), "    }", "}"])
+
+
+_ARGUMENTS = ("const float *x, int64_t row, int64_t step, int64_t column, const int64_t *down, const int64_t *right, "
+              "int64_t groups, const float *w, int64_t C, const float *bias, float *y, int64_t y_step, int64_t load, "
+              "int64_t low, int64_t high, int64_t unit")
+
+
+def each_text() -> str:
+    """Return the C text."""
+    functions = [_columns(*kind, m, edge) for kind in KINDS for m in _POSITIONS for edge in (0, 1)]
+    names = [f"each_columns_{taps}_{stride}_{m}_{edge}" for taps, stride in KINDS for m in _POSITIONS for edge in (0, 1)]
+    table = f"static void (*const each_columns[{len(KINDS)}][{len(_POSITIONS)}][2])({_ARGUMENTS}) = {{{', '.join(names)}}};"
+    return "\n".join([*functions, table, _TEXT])
+
+
+_TEXT = """
 /* sizes as for conv_pack. The packed weight is [tap][channel]. */
 void conv_each_pack(void *const *arrays, int64_t begin, int64_t end)
 {
@@ -26,68 +77,82 @@ void conv_each_unpack(void *const *arrays, int64_t begin, int64_t end)
         }
 }
 
-/* m neighbouring positions of LANES channels. */
-static inline __attribute__((always_inline)) void conv_each_positions(
-    const int m, const float *x, int64_t x_step, const int64_t *offset, int64_t taps, const float *w, int64_t C,
-    const float *bias, float *y, int64_t y_step, int64_t y_filter, int64_t add)
+/* Where data lies: in place, or in a block with its padding. top, left: the row and column under the first tap of the first
+   position. */
+typedef struct { const float *data; int64_t row, column, height, width, top, left; } each_view;
+
+/* Taps by groups of neighbours in a row: the group's row and column, and how many taps it has. */
+typedef struct { int64_t kind, together, groups, at[]; } each_taps;
+
+/* The positions of one row of the output, y[position * y_step + channel]; `load`: they are added to. */
+static void conv_each_row(const conv_sizes *g, const each_view *v, const each_taps *taps, int64_t row, const float *w,
+                          const float *bias, float *y, int64_t y_step, int64_t load)
 {
-    lanes a[8];
-    float v[LANES];
-    for (int j = 0; j < m; j++) a[j] = tile_all(0);
-    if (add && y_filter == 1) for (int j = 0; j < m; j++) a[j] = tile_load(y + j * y_step);
-    for (int64_t t = 0; t < taps; t++) {
-        const lanes b = tile_load(w + t * C);
-        const float *s = x + offset[t];
-        for (int j = 0; j < m; j++) a[j] = tile_fma(tile_load(s + j * x_step), b, a[j]);
-    }
-    const lanes b = bias ? tile_load(bias) : tile_all(0);
-    if (y_filter == 1) { for (int j = 0; j < m; j++) tile_store(y + j * y_step, a[j] + b); return; }
-    for (int j = 0; j < m; j++) {
-        tile_store(v, a[j] + b);
-        for (int l = 0; l < LANES; l++) {
-            float *to = y + j * y_step + l * y_filter;
-            *to = add ? *to + v[l] : v[l];
-        }
+    const int64_t C = g->channels, *down = taps->at, *right = down + taps->groups, Q = taps->together;
+    const int64_t unit = Q == 1 ? g->step_x : 1;
+    int64_t from = 0, to = taps->groups;
+    while (from < to && row + down[from] < 0) from++;
+    while (to > from && row + down[to - 1] >= v->height) to--;
+    for (int64_t k = 0, m; k < g->out_width; k += m) {
+        const int64_t left = g->out_width - k, column = v->left + k * g->step_x;
+        const int size = left >= 8 ? 0 : left >= 4 ? 1 : left >= 2 ? 2 : 3;
+        m = 8 >> size;
+        const int edge = column < 0 || column + (m - 1) * g->step_x + g->span_x >= v->width;
+        const float *x = v->data + row * v->row + column * v->column;
+        each_columns[taps->kind][size][edge](x, v->row, v->column * unit, v->column, down + from, right + from, to - from,
+            w + from * Q * C, C, bias, y + k * y_step, y_step, load, -column, v->width - column, unit);
+        for (int64_t c = C / LANES * LANES; c < C; c++)
+            for (int64_t j = 0; j < m; j++) {
+                float *to_y = y + (k + j) * y_step + c, sum = load ? *to_y : 0;
+                for (int64_t i = from; i < to; i++)
+                    for (int64_t q = 0; q < Q; q++) {
+                        const int64_t at = column + j * g->step_x + right[i] + q;
+                        if (at >= 0 && at < v->width)
+                            sum += v->data[(row + down[i]) * v->row + at * v->column + c] * w[(i * Q + q) * C + c];
+                    }
+                *to_y = bias ? sum + bias[c] : sum;
+            }
     }
 }
 
-/* arrays as for conv_rows. */
+/* arrays: data, packed weights, bias or null, output, the function that follows each row of the output or null, its arrays,
+   sizes, taps. Channels are last, or the block under the positions is copied so. */
 void conv_each_rows(void *const *arrays, int64_t begin, int64_t end)
 {
-    const conv_sizes *g = arrays[4];
-    const int64_t *offset = arrays[5], C = g->channels, T = g->runs;
+    const conv_sizes *g = arrays[6];
+    const each_taps *taps = arrays[7];
+    void (*const follow)(void *const *, int64_t, int64_t) = arrays[4];
+    const int64_t C = g->channels, line = g->out_width * C;
     const float *w = arrays[1], *bias = arrays[2];
-    void *held;
-    float *scratch = conv_scratch(g, &held);
+    void *held, *held_row;
+    float *scratch = conv_scratch(g, &held), *turned = conv_memory(g->y_filter == 1 ? 0 : line, &held_row);
     for (int64_t piece = begin; piece < end; piece++) {
         const int64_t r0 = piece % g->row_blocks * g->block_rows, n0 = piece / g->row_blocks * g->block_images;
         const int64_t rows = conv_least(g->block_rows, g->out_height - r0), images = conv_least(g->block_images, g->images - n0);
         const conv_block b = conv_take(g, arrays[0], scratch, n0, images, r0, rows);
-        float *y0 = (float *)arrays[3] + g->y_offset + n0 * g->y_image + r0 * g->y_row;
         for (int64_t i = 0; i < images; i++)
-            for (int64_t r = 0; r < rows; r++)
-                for (int64_t k = 0, m; k < g->out_width; k += m) {
-                    const int64_t left = g->out_width - k;
-                    const float *x = b.data + i * b.image_step + r * b.row_step + k * b.column_step;
-                    float *y = y0 + i * g->y_image + r * g->y_row + k * g->y_column;
-                    int64_t c = 0;
-                    m = left >= 8 ? 8 : left >= 4 ? 4 : left >= 2 ? 2 : 1;
-#define EACH_POSITIONS(n) conv_each_positions(n, x + c, b.column_step, offset, T, w + c, C, bias ? bias + c : 0, \\
-                                              y + c * g->y_filter, g->y_column, g->y_filter, g->add)
-                    for (; c + LANES <= C; c += LANES) {
-                        if (m == 8) EACH_POSITIONS(8);
-                        else if (m == 4) EACH_POSITIONS(4);
-                        else if (m == 2) EACH_POSITIONS(2);
-                        else EACH_POSITIONS(1);
-                    }
-                    for (; c < C; c++)
-                        for (int64_t j = 0; j < m; j++) {
-                            float *to = y + j * g->y_column + c * g->y_filter, sum = g->add ? *to : 0;
-                            for (int64_t t = 0; t < T; t++) sum += x[offset[t] + j * b.column_step + c] * w[t * C + c];
-                            *to = bias ? sum + bias[c] : sum;
-                        }
+            for (int64_t r = 0; r < rows; r++) {
+                const int64_t n = n0 + i;
+                float *y = (float *)arrays[3] + g->y_offset + n * g->y_image + (r0 + r) * g->y_row;
+                each_view v = {(const float *)arrays[0] + n * g->x_image, g->x_row, g->x_column, g->height, g->width,
+                               (r0 + r) * g->step_y + g->first_y, g->first_x};
+                if (g->copied)
+                    v = (each_view){b.data + i * b.image_step, b.row_step / g->step_y, C, (rows - 1) * g->step_y + g->span_y + 1,
+                                    (g->out_width - 1) * g->step_x + g->span_x + 1, r * g->step_y, 0};
+                if (g->y_filter == 1) {
+                    conv_each_row(g, &v, taps, v.top, w, bias, y, g->y_column, g->add);
+                    if (follow) follow(arrays[5], (n * g->out_height + r0 + r) * line, (n * g->out_height + r0 + r + 1) * line);
+                    continue;
                 }
+                conv_each_row(g, &v, taps, v.top, w, bias, turned, C, 0);
+                for (int64_t c = 0; c < C; c++)
+                    for (int64_t k = 0; k < g->out_width; k++) {
+                        float *to = y + c * g->y_filter + k * g->y_column;
+                        *to = g->add ? *to + turned[k * C + c] : turned[k * C + c];
+                    }
+            }
     }
+    free(held_row);
     free(held);
 }
 

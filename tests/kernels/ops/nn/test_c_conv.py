@@ -2,6 +2,7 @@
 
 import numpy as np
 import pytest
+import tritium as mx
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from support import layer_helpers
@@ -78,6 +79,21 @@ def test_a_filter_for_each_channel(n, channels, axes, last, add, seed):
     g = geometry(n, 1, 1, channels, axes, last)
     assert c_conv.forward_windows(c_conv.plane(g)).each
     compare(g, np.random.default_rng(seed), add)
+
+
+def test_what_follows_a_filter_for_each_channel_sees_each_row_once(monkeypatch, rng):
+    """The rectifier and the sum work on a row of the result while it is in cache, in place or beside it."""
+    monkeypatch.setenv("TRITIUM_CPU_CODE", "c")
+    data = mx.sym.Variable("data")
+    made = mx.sym.Convolution(data, num_filter=35, kernel=(3, 3), pad=(1, 1), num_group=35, name="each")
+    weight = rng.standard_normal((35, 1, 3, 3)).astype("f")
+    bias, x = rng.standard_normal(35).astype("f"), rng.standard_normal((2, 35, 9, 11)).astype("f")
+    plain = mx.nd.Convolution(*map(mx.nd.array, (x, weight, bias)), num_filter=35, kernel=(3, 3), pad=(1, 1), num_group=35)
+    y = plain.asnumpy()
+    for net, wanted in ((mx.sym.relu(made) * 2, 2 * np.maximum(y, 0)), (mx.sym.relu(made) + made, np.maximum(y, 0) + y)):
+        bound = net.bind(mx.cpu(0), {"data": mx.nd.array(x), "each_weight": mx.nd.array(weight), "each_bias": mx.nd.array(bias)})
+        assert "_convolution_last+epilogue" in [s.op.name for s in bound._compile(False).program.steps]
+        np.testing.assert_array_equal(bound.forward()[0].asnumpy(), wanted)
 
 
 SHAPES = [  # with several blocks of rows, several of images, several chunks of depth, several pieces of filters
