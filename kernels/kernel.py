@@ -93,6 +93,19 @@ class Prepared:
         self.run(run)
 
 
+class InTurn:
+    """Bound kernels that run one after the other."""
+
+    __slots__ = ("calls",)
+
+    def __init__(self, calls: Sequence[BoundKernel]):
+        self.calls = calls
+
+    def __call__(self, run: Run, scalars: Sequence[float] = ()) -> None:
+        for call in self.calls:
+            call(run)
+
+
 class Kernel:
     """A kernel that can be run on arrays, or bound to arrays that stay where they are, as those of a bound graph do.
 
@@ -137,6 +150,10 @@ class Kernel:
 
         def bind(inputs: Sequence[Any], outputs: Sequence[Any]) -> BoundKernel:
             bound = self.bind(inputs, outputs)
+            numbers = getattr(bound, "numbers", None)  # of a function in C, which keeps them
+            if numbers is not None:
+                numbers[:] = scalars
+                return bound
             return lambda run: bound(run, scalars)
 
         return Kernel(partial(self.run, scalars=scalars), bind)

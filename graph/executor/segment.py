@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Mapping, Sequence
+from itertools import groupby
 from time import perf_counter_ns
 from typing import Any
 
@@ -11,7 +12,8 @@ from ...context import Context
 from ...engine import Engine, Opr, Var
 from ...engine.memory import resource
 from ...errors import MXNetError
-from ...kernels.kernel import BoundKernel, Kernel, Prepared, Run
+from ...kernels.cpu.c_team import Phases
+from ...kernels.kernel import BoundKernel, InTurn, Kernel, Prepared, Run
 from ...kernels.op import Spec, compiled
 from ...ndarray import NDArray
 from ...ndarray.core.chunk import layout_of
@@ -36,15 +38,18 @@ class Segment:
     read, produced:  arrays by name, for a monitor.
     shortest:        nanoseconds of the shortest run so far.
     kept:            variables of the arrays from which its kernels keep something. versions: theirs at the last push.
+    ready:           what a run calls: (function, the first and the last of the kernels that it is). Consecutive kernels in C
+                     are one function. prepares: what makes the things that are kept, (function, kernel).
     """
 
-    __slots__ = ("calls", "computes_only", "const", "ctx", "drawn", "draws", "failed", "kept", "mutable", "name", "produced",
-                 "random", "read", "ready", "shortest", "versions")
+    __slots__ = ("calls", "computes_only", "const", "ctx", "drawn", "draws", "failed", "kept", "mutable", "name", "prepares",
+                 "produced", "random", "read", "ready", "shortest", "versions")
 
     def __init__(self, steps: Sequence[Step], arrays: Mapping[int, NDArray], program: Program, arena_var: Var, ctx: Context,
                  name: str):
         self.calls: list[tuple[Kernel, list[NDArray], list[NDArray | None], str]] = []
-        self.ready: list[BoundKernel] | None = None
+        self.ready: list[tuple[BoundKernel, int, int]] | None = None
+        self.prepares: list[tuple[BoundKernel, int]] = []
         self.random: list[tuple[int, int]] = []
         self.draws: dict[int, tuple[int, int]] = {}
         self.drawn: list[tuple[str, tuple[int, int]]] = []
@@ -80,23 +85,55 @@ class Segment:
         """Run the kernels. changed: what they keep was made of arrays that have changed since."""
         ready = self.ready
         if ready is None:
-            ready = self.ready = self._bound()
+            ready = self.ready = self._joined()
             changed = True
         if draws is not None:
             self.draws.update(draws)
-        at, start = 0, perf_counter_ns()
+        at, last, start = 0, 0, perf_counter_ns()
         try:
-            for at, call in enumerate(ready):  # noqa: B007
-                if changed and isinstance(call, Prepared):
-                    call.prepare(rc)
+            if changed:
+                for prepare, at in self.prepares:
+                    last = at
+                    prepare(rc)
+            for call, at, last in ready:  # noqa: B007
                 call(rc)
             self.shortest = min(self.shortest, perf_counter_ns() - start)
         except MXNetError as failure:
             self.failed, self.versions = True, []
-            raise type(failure)(f"{self.calls[at][3]}: {failure}") from failure
+            raise type(failure)(f"{self._named(at, last)}: {failure}") from failure
         except Exception as failure:
             self.failed, self.versions = True, []
-            raise MXNetError(f"{self.calls[at][3]}: {type(failure).__name__}: {failure}") from failure
+            raise MXNetError(f"{self._named(at, last)}: {type(failure).__name__}: {failure}") from failure
+
+    def _named(self, at: int, last: int) -> str:
+        """Return the names of the kernels from one to another, for an error."""
+        return self.calls[at][3] if at == last else f"{self.calls[at][3]} to {self.calls[last][3]}"
+
+    def _joined(self) -> list[tuple[BoundKernel, int, int]]:
+        """Return what a run calls."""
+        self.prepares = []
+        joined: list[tuple[BoundKernel, int, int]] = []
+        parts = [(part, at) for at, bound in enumerate(self._bound()) for part in self._parts(bound, at)]
+        for in_c, some in groupby(parts, lambda p: isinstance(p[0], Phases)):
+            run = list(some)
+            if in_c:
+                joined.append((Phases.join([p for p, _ in run if isinstance(p, Phases)]), run[0][1], run[-1][1]))
+            else:
+                joined += [(part, at, at) for part, at in run]
+        return joined
+
+    def _parts(self, bound: BoundKernel, at: int) -> Iterator[BoundKernel]:
+        """Return the functions that a bound kernel calls."""
+        if isinstance(bound, InTurn):
+            for call in bound.calls:
+                yield from self._parts(call, at)
+        elif not isinstance(bound, Prepared):
+            yield bound
+        elif any(v in self.mutable for v in self.kept):  # made here, so that it is new each time
+            yield from (bound.prepare, bound.run)
+        else:
+            self.prepares.append((bound.prepare, at))
+            yield bound.run
 
     def _bound(self) -> list[BoundKernel]:
         """Return the kernels bound to their arrays."""

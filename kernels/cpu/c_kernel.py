@@ -15,7 +15,7 @@ from ..kernel import BoundKernel, Kernel
 from ..op import Expression, Reqs, Specs
 from . import c_compile
 from .c_printer import CFunction, c_function
-from .c_team import Phases, step_of_elements
+from .c_team import Phases, Short, step_of_elements
 from .numpy_printer import numpy_kernel
 
 #: C pays where a run saves so many nanoseconds: compiling takes as long as some ten thousand such runs save, once.
@@ -76,7 +76,7 @@ def _saved(f: CFunction) -> float:
     return f.nodes * (CALL + ELEMENT * f.layout.size)
 
 
-def bind_in_c(f: CFunction, inputs: Sequence[np.ndarray], outputs: Sequence[np.ndarray]) -> BoundKernel | None:
+def bind_in_c(f: CFunction, inputs: Sequence[np.ndarray], outputs: Sequence[np.ndarray]) -> Phases | None:
     """Bind f to these arrays; None where NumPy must compute. Runs of one bound kernel must not overlap."""
     arrays = [*inputs, *(inputs[f.states[t]] if t in f.states else outputs[t] for t in f.targets)]
     places = [a.ctypes.data for a in arrays]
@@ -88,24 +88,10 @@ def bind_in_c(f: CFunction, inputs: Sequence[np.ndarray], outputs: Sequence[np.n
     numbers = (ctypes.c_double * f.scalars)()
     addresses, size = (ctypes.c_void_p * (len(arrays) + 1))(*places, ctypes.addressof(numbers)), f.layout.size
 
-    # held: addresses alone keep nothing alive
-    def short(run: Any, scalars: Sequence[float] = (), call: Any = found.short, held: Any = arrays) -> None:
-        if scalars:
-            numbers[:] = scalars
-        call(addresses, 0, size)
-
+    held = arrays, numbers  # addresses alone keep nothing alive
     if size * (f.cost + len(arrays)) * ADDITION <= SHORT:
-        return short
-    phases = Phases([[step_of_elements(found, addresses, size, PIECE, (arrays, numbers))]])
-    if not f.scalars:
-        return phases
-
-    def whole(run: Any, scalars: Sequence[float] = ()) -> None:
-        if scalars:
-            numbers[:] = scalars
-        phases(run)
-
-    return whole
+        return Short(found, addresses, size, held, numbers)
+    return Phases([[step_of_elements(found, addresses, size, PIECE, held)]], numbers=numbers)
 
 
 def _apart(arrays: Sequence[np.ndarray], places: Sequence[int], n_in: int) -> bool:

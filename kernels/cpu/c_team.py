@@ -16,172 +16,16 @@ import numpy as np
 
 from . import c_compile
 from .c_math import PREAMBLE
+from .c_team_text import TEXT
 
 FOLLOWED = 1 << 15  # elements of a piece of what follows a product or convolution
 KEPT = 1 << 14  # elements of scratch memory up to which it is kept between runs
+KEPT_JOINED = 1 << 18  # the same of several kernels in one call
 
-_TEXT = """
-#include <pthread.h>
-#include <sched.h>
-#include <stdatomic.h>
-#include <time.h>
-
-#define MOST_HELPERS 256
-#define WATCHED 50000  /* nanoseconds that a helper, or a caller, watches before it sleeps */
-
-/* One function for the pieces from `begin` to `end` of a phase; ranges: begin and end of each piece, or null for piece and
-   piece + 1. more: another function follows for the same pieces. */
-typedef struct {
-    void (*function)(void *const *, int64_t, int64_t);
-    void *const *arrays;
-    const int64_t *ranges;
-    int64_t begin, end, more;
-} team_step;
-
-typedef struct { const team_step *steps; int64_t pieces; } team_phase;
-
-typedef struct team_job {
-    const team_step *steps;
-    int64_t pieces;
-    _Atomic int64_t next;
-    _Atomic int64_t helpers;
-    struct team_job *following;
-} team_job;
-
-static pthread_mutex_t team_lock = PTHREAD_MUTEX_INITIALIZER;
-static pthread_cond_t team_wake = PTHREAD_COND_INITIALIZER, team_ended = PTHREAD_COND_INITIALIZER;
-static team_job *team_jobs;
-static _Atomic int64_t team_published;
-static int64_t team_size, team_asleep, team_waiting;
-
-static inline void team_pause(void)
-{
-#if defined(__x86_64__)
-    __builtin_ia32_pause();
-#elif defined(__aarch64__)
-    __asm__ volatile("yield");
-#endif
-}
-
-static int64_t team_now(void)
-{
-    struct timespec t;
-    clock_gettime(CLOCK_MONOTONIC, &t);
-    return t.tv_sec * INT64_C(1000000000) + t.tv_nsec;
-}
-
-static void team_piece(const team_step *s, int64_t k)
-{
-    while (k >= s->end) s++;
-    for (;; s++) {
-        const int64_t i = k - s->begin;
-        if (s->ranges) s->function(s->arrays, s->ranges[2 * i], s->ranges[2 * i + 1]);
-        else s->function(s->arrays, i, i + 1);
-        if (!s->more) return;
-    }
-}
-
-static void team_pieces(team_job *job)
-{
-    for (int64_t k; (k = atomic_fetch_add(&job->next, 1)) < job->pieces;) team_piece(job->steps, k);
-}
-
-static void *team_helper(void *unused)
-{
-    (void)unused;
-    pthread_mutex_lock(&team_lock);
-    for (;;) {
-        team_job *job = team_jobs;
-        while (job && atomic_load(&job->next) >= job->pieces) job = job->following;
-        if (job) {
-            atomic_fetch_add(&job->helpers, 1);
-            pthread_mutex_unlock(&team_lock);
-            team_pieces(job);
-            pthread_mutex_lock(&team_lock);
-            if (atomic_fetch_sub(&job->helpers, 1) == 1 && team_waiting) pthread_cond_broadcast(&team_ended);
-            continue;
-        }
-        const int64_t seen = atomic_load(&team_published), until = team_now() + WATCHED;
-        pthread_mutex_unlock(&team_lock);
-        while (atomic_load(&team_published) == seen && team_now() < until) for (int i = 0; i < 32; i++) team_pause();
-        pthread_mutex_lock(&team_lock);
-        if (atomic_load(&team_published) == seen) {
-            team_asleep++;
-            pthread_cond_wait(&team_wake, &team_lock);
-            team_asleep--;
-        }
-    }
-    return 0;
-}
-
-static void team_start(int64_t helpers)
-{
-    pthread_attr_t detached;
-    pthread_attr_init(&detached);
-    pthread_attr_setdetachstate(&detached, PTHREAD_CREATE_DETACHED);
-    while (team_size < helpers && team_size < MOST_HELPERS) {
-        pthread_t thread;
-        if (pthread_create(&thread, &detached, team_helper, 0)) break;  /* fewer helpers: the caller does the rest */
-        team_size++;
-    }
-    pthread_attr_destroy(&detached);
-}
-
-static void team_run(const team_phase *phase, int64_t threads)
-{
-    team_job job = {phase->steps, phase->pieces, 0, 0, 0};
-    if (phase->pieces == 1 || threads < 2) {
-        for (int64_t k = 0; k < phase->pieces; k++) team_piece(phase->steps, k);
-        return;
-    }
-    pthread_mutex_lock(&team_lock);
-    if (team_size < threads - 1) team_start(threads - 1);
-    job.following = team_jobs;
-    team_jobs = &job;
-    atomic_fetch_add(&team_published, 1);
-    if (team_asleep) pthread_cond_broadcast(&team_wake);
-    pthread_mutex_unlock(&team_lock);
-
-    team_pieces(&job);
-
-    pthread_mutex_lock(&team_lock);
-    team_job **at = &team_jobs;
-    while (*at != &job) at = &(*at)->following;
-    *at = job.following;
-    pthread_mutex_unlock(&team_lock);
-    const int64_t until = team_now() + WATCHED;
-    while (atomic_load(&job.helpers) && team_now() < until) for (int i = 0; i < 32; i++) team_pause();
-    if (atomic_load(&job.helpers)) {
-        pthread_mutex_lock(&team_lock);
-        team_waiting++;
-        while (atomic_load(&job.helpers)) pthread_cond_wait(&team_ended, &team_lock);
-        team_waiting--;
-        pthread_mutex_unlock(&team_lock);
-    }
-}
-
-/* arrays: phases [count], one after the other, with so many threads. */
-void team_phases(void *const *arrays, int64_t count, int64_t threads)
-{
-    for (int64_t i = 0; i < count; i++) team_run((const team_phase *)arrays + i, threads);
-}
-
-/* Forget the helpers: a forked child has none. */
-void team_reset(void *const *arrays, int64_t begin, int64_t end)
-{
-    (void)arrays; (void)begin; (void)end;
-    const pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
-    const pthread_cond_t condition = PTHREAD_COND_INITIALIZER;
-    team_lock = lock;
-    team_wake = team_ended = condition;
-    team_jobs = 0;
-    team_size = team_asleep = team_waiting = 0;
-}
-"""
 
 @functools.cache
 def _functions() -> dict[str, c_compile.Loaded] | None:
-    found = c_compile.library(PREAMBLE + _TEXT, ("team_phases", "team_reset"))
+    found = c_compile.library(PREAMBLE + TEXT, ("team_phases", "team_reset"))
     if found is not None and hasattr(os, "register_at_fork"):
         reset, nothing = found["team_reset"].short, int64s()
         os.register_at_fork(after_in_child=lambda: reset(nothing, 0, 0))
@@ -282,36 +126,100 @@ class Phases:
 
     threads:  at most so many take part; 0: all.
     scratch:  taken before each run; what is small is kept.
+    numbers:  the run-time scalars of its functions, as C reads them.
     """
 
-    __slots__ = ("_held", "_phases", "_run", "_scratch", "_table", "threads")
+    __slots__ = ("_at", "_count", "_held", "_kept", "_memory", "_phases", "_run", "_scratch", "_table", "numbers")
 
-    def __init__(self, phases: Sequence[Sequence[Step]], threads: int = 0, *, scratch: Sequence[Scratch] = ()):
-        self._phases, self.threads = [list(p) for p in phases if p], threads
-        self._scratch = [s for s in scratch if s.elements > KEPT]
-        kept = [s.take(None) for s in scratch if s.elements <= KEPT]
-        tables = [_table(p) for p in self._phases]
-        pieces = [sum(s.pieces for s in p) for p in self._phases]
-        self._table = (ctypes.c_int64 * (2 * len(tables) or 1))(
-            *(n for t, count in zip(tables, pieces) for n in (ctypes.addressof(t), count)))
-        self._held = tables, kept
+    def __init__(self, phases: Sequence[Sequence[Step]], threads: int = 0, *, scratch: Sequence[Scratch] = (),
+                 numbers: Any = None):
+        self.numbers = numbers
+        self._set([(list(p), threads) for p in phases if p], [scratch] if scratch else [], KEPT)
+
+    def _set(self, phases: list[tuple[list[Step], int]], scratch: list[Sequence[Scratch]], kept: int) -> None:
+        self._phases, self._scratch, self._kept, self._count = phases, scratch, kept, len(phases)
+        self._memory = max((sum(map(_room, each)) for each in scratch), default=0)
+        self._table: Any = None
+        self._at = 0  # the address of its scratch memory, as the functions know it
+        self._held: list[Any] = []
         found = _functions()
-        self._run = None if found is None else found["team_phases"].free
+        self._run: Any = None if found is None else found["team_phases"].free
+
+    @staticmethod
+    def join(given: Sequence[Phases]) -> Phases:
+        """Return one that runs these in turn, in one call. They share their scratch memory, and run in no other way.
+
+        Their numbers are read as they are then.
+        """
+        if len(given) == 1:
+            return given[0]
+        joined = Phases.__new__(Phases)
+        joined.numbers = None
+        joined._set([p for one in given for p in one._phases], [s for one in given for s in one._scratch], KEPT_JOINED)
+        return joined
+
+    def _make_table(self) -> None:
+        tables = [_table(steps) for steps, _ in self._phases]
+        pieces = [sum(s.pieces for s in steps) for steps, _ in self._phases]
+        self._table = int64s(*(n for t, count, (_, threads) in zip(tables, pieces, self._phases)
+                               for n in (ctypes.addressof(t), threads << 32 | count)))
+        self._held.append(tables)
+        if 0 < self._memory <= self._kept:
+            self._held.append(self._take(None))
+            self._memory = 0
+
+    def _take(self, run: Any) -> Any:
+        """Allocate scratch memory, and write its addresses where they are wanted."""
+        memory = aligned(run, self._memory)
+        at = memory.ctypes.data
+        if at != self._at:
+            self._at = at
+            for each in self._scratch:
+                here = at
+                for scratch in each:
+                    for addresses, i in scratch.places:
+                        addresses[i] = here
+                    here += 4 * _room(scratch)
+        return memory
 
     def __call__(self, run: Any, scalars: Sequence[float] = ()) -> None:
         """Run the phases on the threads of a run context; a context without `threads` gets the pieces by its `parallel`."""
+        if self._table is None:
+            self._make_table()
+        if scalars:
+            self.numbers[:] = scalars
         threads = 1 if run is None else getattr(run, "threads", 0)
-        taken = [s.take(run) for s in self._scratch]  # noqa: F841  # alive while it runs
+        taken = self._take(run) if self._memory else None  # noqa: F841  # alive while it runs
         if threads and self._run is not None:
-            self._run(self._table, len(self._phases), min(threads, self.threads or threads))
+            self._run(self._table, self._count, threads)
             return
-        for steps in self._phases:
+        for steps, _ in self._phases:
             pieces = [(s, i) for s in steps for i in range(s.pieces)]
             if len(pieces) == 1 or run is None:
                 for step, i in pieces:
                     step.run(i)
             else:
                 run.parallel(lambda k, pieces=pieces: pieces[k][0].run(pieces[k][1]), len(pieces))
+
+
+def _room(scratch: Scratch) -> int:
+    """Return its elements, in whole vectors."""
+    return -(-scratch.elements // 16) * 16
+
+
+class Short(Phases):
+    """One C function for a size so small that the calling thread computes it, and keeps the interpreter's lock."""
+
+    __slots__ = ("_addresses", "_call", "_size")
+
+    def __init__(self, function: c_compile.Loaded, addresses: Any, size: int, held: Any, numbers: Any):
+        super().__init__([[Step(function, addresses, 1, int64s(0, size), held=held)]], numbers=numbers)
+        self._call, self._addresses, self._size = function.short, addresses, size
+
+    def __call__(self, run: Any, scalars: Sequence[float] = ()) -> None:
+        if scalars:
+            self.numbers[:] = scalars
+        self._call(self._addresses, 0, self._size)
 
 
 def _table(steps: Sequence[Step]) -> Any:

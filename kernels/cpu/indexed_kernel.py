@@ -18,7 +18,7 @@ from ..kernel import BoundKernel, Kernel, KernelFunction
 from ..op import Reqs, Shape, Spec, Specs
 from . import c_compile
 from .c_kernel import SAVED, SHORT
-from .c_team import Phases, step_of_elements
+from .c_team import Phases, Short, step_of_elements
 from .indexed_c import IndexedFunction, indexed_function, scatter_function
 from .indexed_printer import indexed_kernel as numpy_kernel
 
@@ -113,17 +113,9 @@ def _c_kernel(f: IndexedFunction, code: c_compile.Loaded, shape: tuple[int, ...]
         numbers = (ctypes.c_double * max(1, f.scalars))()
         given = addresses(*places(inputs, outputs), at_sizes, ctypes.addressof(numbers))
         held = (*inputs, *outputs, sizes, numbers)
-        phases = Phases([[step_of_elements(code, given, span, piece, held)]]) if len(pieces) > 1 else None
-
-        def bound(run: Any, scalars: Sequence[float] = (), held: Any = held) -> None:
-            if scalars:
-                numbers[:] = scalars
-            if phases is None:
-                call(given, 0, span)
-            else:
-                phases(run)
-
-        return bound
+        if call is code.short and len(pieces) == 1:
+            return Short(code, given, span, held, numbers)
+        return Phases([[step_of_elements(code, given, span, piece, held)]], numbers=numbers)
 
     return Kernel(kernel, bind)
 

@@ -23,7 +23,7 @@ from ..declare.property_op import PropertyOp
 from ..gpu.epilogue import Epilogue
 from ..ir.body import Body
 from ..ir.expr import LOAD, topological
-from ..kernel import BoundKernel, HostRun, Kernel
+from ..kernel import BoundKernel, HostRun, InTurn, Kernel
 from ..op import Expression, Op, Req, Reqs, Spec, Specs, compiled
 from ..params import Params
 from .fused import FusedOp, fused_op
@@ -118,12 +118,7 @@ class EpilogueOp(Op):
                           shaped(outputs[n_head:]))]
             if rest is not None:
                 calls.insert(0, rest.bind([inputs[i] for i in wiring.head], [None, *outputs[1:n_head]]))
-
-            def call(run: Any) -> None:
-                for one in calls:
-                    one(run)
-
-            return call
+            return InTurn(calls)
 
         def kernel(run: Any, inputs: Sequence[Any], outputs: Sequence[Any]) -> None:
             if rest is not None:

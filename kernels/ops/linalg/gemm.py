@@ -15,7 +15,7 @@ from ...configs import active as active_configs
 from ...configs.key import Config, Key
 from ...cpu.sum_tree import total
 from ...declare.operator_property import OperatorProperty, assign, gpu_module, upcast
-from ...kernel import BoundKernel
+from ...kernel import BoundKernel, InTurn
 from ...op import Product, Req, Shape, Specs, only
 from . import c_product
 from .c_product import gemm_key
@@ -61,9 +61,13 @@ def gemm(a: np.ndarray, b: np.ndarray, out: np.ndarray, add: bool = False, bias:
     if in_c is not None:
         return c_product.bound([(in_c, a, b, out, bias)])
     calls, threads = _pieces(a, b, out, add)
-    if bias is not None:
-        return in_turn([_each(calls, threads), lambda run: np.add(out, bias, out=out)])
-    return _each(calls, threads)
+    if bias is None:
+        return _each(calls, threads)
+
+    def add_bias(run: Any) -> None:
+        np.add(out, bias, out=out)
+
+    return InTurn([_each(calls, threads), add_bias])
 
 
 def _each(calls: Sequence[Callable[[], None]], threads: int) -> BoundKernel:
@@ -89,7 +93,7 @@ def together(products: Sequence[tuple[np.ndarray, np.ndarray, np.ndarray, bool]]
         return c_product.bound([(p, a, b, out, None) for p, (a, b, out, _) in zip(in_c, products) if p is not None])
     made = [] if any(in_c) or any(is_half(p[0].dtype) for p in products) else [_pieces(*p) for p in products]
     if not any(len(calls) > 1 for calls, _ in made):
-        return in_turn([gemm(*p) for p in products])
+        return InTurn([gemm(*p) for p in products])
     calls = [call for some, _ in made for call in some]
     threads = 0 if any(t == 0 for _, t in made) else max(t for _, t in made)
     return lambda run: active_configs.limited(run.parallel, threads)(lambda i: calls[i](), len(calls))

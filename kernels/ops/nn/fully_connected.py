@@ -13,7 +13,7 @@ from ....errors import ParameterError, ShapeError
 from ...declare.operator_property import Shapes, assign, gpu_module, upcast
 from ...declare.property_op import register_operator
 from ...gpu.sums import sum_into
-from ...kernel import BoundKernel, Kernel, KernelFunction
+from ...kernel import BoundKernel, InTurn, Kernel, KernelFunction
 from ...op import Product, Req, Reqs, Shape, Spec, Specs, merge_shapes
 from ..linalg import c_product
 from ..linalg.gemm import Products, gemm, in_turn, matrix, product, sum_rows, together, view
@@ -137,7 +137,7 @@ class FullyConnected(Products):
             if bias:
                 dy = arrays[0].reshape(n, h)
                 calls.insert(0, lambda run: sum_rows(dy, arrays[5], reqs[2]))
-            return in_turn(calls)
+            return InTurn(calls)
 
         return Kernel(bind=bind)
 

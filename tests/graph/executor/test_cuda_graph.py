@@ -73,7 +73,7 @@ def test_a_replay_calls_no_kernel_function_again():
         raise AssertionError("called")
 
     for part in parts(executor):
-        part.ready = [gone] * len(part.ready)
+        part.ready = [(gone, 0, 0)] * len(part.ready)
     assert all(np.isfinite(a).all() for a in train(executor, 2))
 
 

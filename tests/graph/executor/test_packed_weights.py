@@ -5,6 +5,7 @@ import pytest
 import tritium as mx
 from support.helpers import assert_close
 from tritium.kernels.cpu import c_compile
+from tritium.kernels.cpu.c_team import Phases
 from tritium.kernels.kernel import Prepared
 from tritium.kernels.ops.nn import c_conv
 
@@ -81,16 +82,16 @@ def test_training_keeps_no_packed_weight(monkeypatch, packs):
 def test_weights_are_packed_again_after_a_failed_run(monkeypatch, packs):
     c = bind(monkeypatch, "c")
     want = [o.asnumpy() for o in forward(c)]
-    run = Prepared.__call__
+    run = Phases.__call__
 
     def fails(*args):
         raise ValueError("injected")
 
-    monkeypatch.setattr(Prepared, "__call__", fails)
+    monkeypatch.setattr(Phases, "__call__", fails)
     c.arg_dict["first_weight"] *= 2
     with pytest.raises(mx.MXNetError, match="injected"):
         c.forward()[0].asnumpy()
-    monkeypatch.setattr(Prepared, "__call__", run)
+    monkeypatch.setattr(Phases, "__call__", run)
     c.arg_dict["first_weight"] /= 2
     for o, w in zip(forward(c), want):
         np.testing.assert_array_equal(o.asnumpy(), w)

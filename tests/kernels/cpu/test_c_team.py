@@ -148,3 +148,24 @@ def test_bound_calls_keep_their_arrays_and_numbers_alive():
     del phases
     gc.collect()
     assert all(w() is None for w in watched)
+
+
+def test_joined_phases_run_in_turn_and_share_their_scratch_memory(functions):
+    x, scratch = np.zeros(100), [addresses(None) for _ in range(3)]
+    step = functions["test_team_step"]
+    parts = [Phases([[Step(step, addresses(x.ctypes.data), 100)], [Step(step, given, 4)]], threads=k,
+                    scratch=[Scratch(8, [(given, 0)]), Scratch(elements, [])])
+             for k, (given, elements) in enumerate(zip(scratch, (10, 1 << 18, 50)))]
+    joined = Phases.join(parts)
+    for run in (Threads(2), Threads(1), Run(backwards=True)):
+        x[:] = 0
+        joined(run)
+        assert (x == 7).all()
+        assert len({given[0] for given in scratch}) == 1 and scratch[0][0] % 64 == 0
+
+
+def test_run_time_scalars_are_written_before_a_run(functions):
+    x, numbers = np.zeros(7), (ctypes.c_double * 2)()
+    phases = Phases([[Step(functions["test_team_step"], addresses(x.ctypes.data), 7)]], numbers=numbers)
+    phases(Threads(2), (3.0, 4.0))
+    assert list(numbers) == [3, 4] and (x == 1).all()

@@ -1,0 +1,227 @@
+"""The C text of the team of threads; `c_team` describes it."""
+
+TEXT = """
+#include <pthread.h>
+#include <sched.h>
+#include <stdatomic.h>
+#include <time.h>
+
+#define MOST_HELPERS 256
+#define MOST_CALLS 64
+#define WATCHED 50000  /* nanoseconds that a helper, or a caller, watches before it sleeps */
+
+/* One function for the pieces from `begin` to `end` of a phase; ranges: begin and end of each piece, or null for piece and
+   piece + 1. more: another function follows for the same pieces. */
+typedef struct {
+    void (*function)(void *const *, int64_t, int64_t);
+    void *const *arrays;
+    const int64_t *ranges;
+    int64_t begin, end, more;
+} team_step;
+
+/* threads: at most so many take part; 0: all. */
+typedef struct { const team_step *steps; int32_t pieces, threads; } team_phase;
+
+/* The phase that a caller shares. Taking a piece is to count `left` down by one; afterwards the other numbers stay as they are
+   until `done`, which counts the pieces that helpers have computed, says that this one is. A helper may come late, in a later
+   phase or call: then it takes a piece of that. */
+typedef struct {
+    _Atomic int64_t left;
+    const team_step *steps;
+    int64_t pieces;
+    char apart[104];
+    _Atomic int64_t done;
+    _Atomic int64_t taken;
+    char further[112];
+} team_call;
+
+static pthread_mutex_t team_lock = PTHREAD_MUTEX_INITIALIZER;
+static pthread_cond_t team_wake = PTHREAD_COND_INITIALIZER, team_ended = PTHREAD_COND_INITIALIZER;
+static team_call team_calls[MOST_CALLS];
+static _Atomic int64_t team_size, team_asleep, team_waiting, team_used;
+
+static inline void team_pause(void)
+{
+#if defined(__x86_64__)
+    __builtin_ia32_pause();
+#elif defined(__aarch64__)
+    __asm__ volatile("yield");
+#endif
+}
+
+static int64_t team_now(void)
+{
+    struct timespec t;
+    clock_gettime(CLOCK_MONOTONIC, &t);
+    return t.tv_sec * INT64_C(1000000000) + t.tv_nsec;
+}
+
+static void team_piece(const team_step *s, int64_t k)
+{
+    while (k >= s->end) s++;
+    for (;; s++) {
+        const int64_t i = k - s->begin;
+        if (s->ranges) s->function(s->arrays, s->ranges[2 * i], s->ranges[2 * i + 1]);
+        else s->function(s->arrays, i, i + 1);
+        if (!s->more) return;
+    }
+}
+
+/* Compute pieces until none is left, and return how many that were. */
+static int64_t team_pieces(team_call *call)
+{
+    int64_t n = 0;
+    for (int64_t left = atomic_load(&call->left); left;)
+        if (atomic_compare_exchange_weak(&call->left, &left, left - 1)) {
+            team_piece(call->steps, call->pieces - left);
+            n++;
+            left = atomic_load(&call->left);
+        }
+    return n;
+}
+
+/* Help every caller that has pieces left. Return how many were computed. */
+static int64_t team_help(void)
+{
+    int64_t n = 0;
+    for (int64_t i = 0; i < atomic_load_explicit(&team_used, memory_order_relaxed); i++) {
+        team_call *call = team_calls + i;
+        int64_t left = atomic_load_explicit(&call->left, memory_order_relaxed);
+        while (left)
+            if (atomic_compare_exchange_weak(&call->left, &left, left - 1)) {
+                team_piece(call->steps, call->pieces - left);
+                n++;
+                atomic_fetch_add(&call->done, 1);
+                if (atomic_load(&team_waiting)) {
+                    pthread_mutex_lock(&team_lock);
+                    pthread_cond_broadcast(&team_ended);
+                    pthread_mutex_unlock(&team_lock);
+                }
+                left = atomic_load(&call->left);
+            }
+    }
+    return n;
+}
+
+static int team_wanted(void)
+{
+    for (int64_t i = 0; i < atomic_load(&team_used); i++) if (atomic_load(&team_calls[i].left)) return 1;
+    return 0;
+}
+
+static void *team_helper(void *unused)
+{
+    (void)unused;
+    for (;;) {
+        for (int64_t until = team_now() + WATCHED; team_now() < until;) {
+            int64_t n = 0;
+            for (int i = 0; i < 32; i++) {
+                n += team_help();
+                team_pause();
+            }
+            if (n) until = team_now() + WATCHED;
+        }
+        pthread_mutex_lock(&team_lock);
+        atomic_fetch_add(&team_asleep, 1);
+        if (!team_wanted()) pthread_cond_wait(&team_wake, &team_lock);
+        atomic_fetch_sub(&team_asleep, 1);
+        pthread_mutex_unlock(&team_lock);
+    }
+    return 0;
+}
+
+static void team_start(int64_t helpers)
+{
+    pthread_attr_t detached;
+    pthread_mutex_lock(&team_lock);
+    pthread_attr_init(&detached);
+    pthread_attr_setdetachstate(&detached, PTHREAD_CREATE_DETACHED);
+    while (team_size < helpers && team_size < MOST_HELPERS) {
+        pthread_t thread;
+        if (pthread_create(&thread, &detached, team_helper, 0)) break;  /* fewer helpers: the caller does the rest */
+        team_size++;
+    }
+    pthread_attr_destroy(&detached);
+    pthread_mutex_unlock(&team_lock);
+}
+
+static void team_rouse(void)
+{
+    if (!atomic_load(&team_asleep)) return;
+    pthread_mutex_lock(&team_lock);
+    pthread_cond_broadcast(&team_wake);
+    pthread_mutex_unlock(&team_lock);
+}
+
+static void team_share(team_call *call, const team_phase *phase)
+{
+    call->steps = phase->steps;
+    call->pieces = phase->pieces;
+    atomic_store(&call->done, 0);
+    atomic_store(&call->left, phase->pieces);
+    team_rouse();
+    const int64_t others = phase->pieces - team_pieces(call);
+    if (atomic_load(&call->done) == others) return;
+    const int64_t until = team_now() + WATCHED;
+    do {
+        for (int i = 0; i < 32; i++) {
+            if (atomic_load(&call->done) == others) return;
+            team_pause();
+        }
+    } while (team_now() < until);
+    pthread_mutex_lock(&team_lock);
+    atomic_fetch_add(&team_waiting, 1);
+    while (atomic_load(&call->done) != others) pthread_cond_wait(&team_ended, &team_lock);
+    atomic_fetch_sub(&team_waiting, 1);
+    pthread_mutex_unlock(&team_lock);
+}
+
+static int team_shared(const team_phase *phase, int64_t threads)
+{
+    return phase->pieces > 1 && (phase->threads && phase->threads < threads ? phase->threads : threads) > 1;
+}
+
+/* Return a place to share phases from; null if all are taken. */
+static team_call *team_enter(int64_t threads)
+{
+    if (atomic_load(&team_size) < threads - 1) team_start(threads - 1);
+    for (int64_t i = 0; i < MOST_CALLS; i++) {
+        int64_t taken = 0;
+        if (!atomic_compare_exchange_strong(&team_calls[i].taken, &taken, 1)) continue;
+        for (int64_t used = atomic_load(&team_used); used <= i;)
+            if (atomic_compare_exchange_weak(&team_used, &used, i + 1)) break;
+        return team_calls + i;
+    }
+    return 0;
+}
+
+/* arrays: phases [count], one after the other, with so many threads. The caller alone computes those of one piece. */
+void team_phases(void *const *arrays, int64_t count, int64_t threads)
+{
+    const team_phase *phases = (const team_phase *)arrays;
+    team_call *call = 0;
+    for (int64_t i = 0; i < count && !call; i++)
+        if (team_shared(phases + i, threads)) {
+            call = team_enter(threads);
+            team_rouse();  /* now: they come in some 40 microseconds */
+            break;
+        }
+    for (int64_t i = 0; i < count; i++) {
+        if (call && team_shared(phases + i, threads)) team_share(call, phases + i);
+        else for (int64_t k = 0; k < phases[i].pieces; k++) team_piece(phases[i].steps, k);
+    }
+    if (call) atomic_store(&call->taken, 0);
+}
+
+/* Forget the helpers: a forked child has none. */
+void team_reset(void *const *arrays, int64_t begin, int64_t end)
+{
+    (void)arrays; (void)begin; (void)end;
+    const pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
+    const pthread_cond_t condition = PTHREAD_COND_INITIALIZER;
+    team_lock = lock;
+    team_wake = team_ended = condition;
+    team_size = team_asleep = team_waiting = team_used = 0;
+    memset(team_calls, 0, sizeof team_calls);
+}
+"""
