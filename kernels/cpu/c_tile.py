@@ -8,7 +8,7 @@ on any size, so a machine compiles a template that contains it once.
 from __future__ import annotations
 
 #: Rows of a tile by the number of vector registers; the remaining rows of a matrix are computed by smaller tiles.
-_ROWS = {16: (6, 3, 2, 1), 32: (12, 6, 3, 2, 1)}
+_ROWS = {16: (6, 4, 3, 2, 1), 32: (12, 8, 7, 4, 3, 2, 1)}
 #: Columns of a tile are at most so many, on every machine: columns are handed to threads in multiples of this.
 MOST_COLUMNS = 32
 
@@ -54,6 +54,12 @@ static inline lanes tile_fma(lanes a, lanes b, lanes c) { return a * b + c; }
 #endif
 #endif
 #define COLUMNS (2 * LANES)
+
+/* The rows of a tile of which so many rows are best cut into. */
+static inline int64_t tile_height(int64_t rows)
+{
+    return TILE_ROWS == 6 ? rows % 6 && rows % 4 == 0 ? 4 : 6 : rows % 12 == 0 ? 12 : rows % 8 == 0 ? 8 : rows % 7 == 0 ? 7 : 12;
+}
 """
 
 
@@ -65,9 +71,10 @@ def vectors_text() -> str:
 def tile_text() -> str:
     """Return the C text of the tiles, with `vectors_text`.
 
-    tile_rows(p, x, y, offset, length, runs, w, bias, load): p rows. y[i][j] = (load: y[i][j]) + sum over runs r and
-        k < length[r] of x[i][offset[r] + k] * w[k'][j], where k' counts on over all runs, + bias[j]; w: [k'][COLUMNS].
-        The bias is added last, as where a product is computed first: small sums are not rounded to the bias's last digit.
+    tile_rows(p, x, y, offset, length, runs, w, bias, load, narrow, ahead, step): p rows. y[i][j] = (load: y[i][j]) + sum over
+        runs r and k < length[r] of x[i][offset[r] + k] * w[k'][j], where k' counts on over all runs, + bias[j];
+        w: [k'][COLUMNS]. The bias is added last, as where a product is computed first: small sums are not rounded to the
+        bias's last digit. Meanwhile memory that is wanted next is fetched: ahead, `step` bytes for each k'.
     tile_outer(p, x, rows, row_step, columns, column_step, d, y, bias, load): y[i][j] = (load: y[i][j]) + sum over rows and
         columns of x[i] * d[j] + bias[j], where x moves by the steps and d, [rows * columns][COLUMNS], to its next row.
     Both take p up to TILE_ROWS, and compute COLUMNS columns, or LANES alone where `narrow` is set.
@@ -96,9 +103,12 @@ def rows_kernel(p: int, vectors: int) -> str:
     """Return the C text of tile_rows_{p}_{vectors}, the tile of p rows and so many vectors of columns."""
     each = [(i, v) for i in range(p) for v in range(vectors)]
     lines = [f"static void tile_rows_{p}_{vectors}(const float *const *x, float *const *y, const int64_t *offset, "
-             "const int64_t *length, int64_t runs, const float *w, const float *bias, int load)", "{", *_begin(each)]
+             "const int64_t *length, int64_t runs, const float *w, const float *bias, int load, const char *ahead, int64_t step)",
+             "{", *_begin(each)]
+    lines += [*(f"    if (!load) __builtin_prefetch(y[{i}] + {v} * LANES, 1);" for i, v in each)]
     lines += ["    for (int64_t r = 0; r < runs; r++) {", *(f"        const float *x{i} = x[{i}] + offset[r];" for i in range(p))]
-    lines += ["        for (int64_t k = 0, n = length[r]; k < n; k++, w += COLUMNS) {",
+    lines += ["        for (int64_t k = 0, n = length[r]; k < n; k++, w += COLUMNS, ahead += step) {",
+              "            __builtin_prefetch(ahead, 0, 2);",
               *(f"            const lanes w{v} = tile_load(w + {v} * LANES);" for v in range(vectors))]
     for i in range(p):
         lines.append(f"            const lanes s{i} = tile_all(x{i}[k]);")
@@ -122,11 +132,12 @@ def _outer_kernel(p: int, vectors: int) -> str:
 def _dispatch(rows: tuple[int, ...]) -> str:
     """Return functions that compute any number of rows up to TILE_ROWS with the tiles there are."""
     lines = ["static void tile_rows(int64_t p, const float *const *x, float *const *y, const int64_t *offset, "
-             "const int64_t *length, int64_t runs, const float *w, const float *bias, int load, int narrow)", "{",
-             "    while (p > 0) {"]
+             "const int64_t *length, int64_t runs, const float *w, const float *bias, int load, int narrow, const char *ahead, "
+             "int64_t step)", "{", "    while (p > 0) {"]
     for n in rows:
         lines += [f"        if (p >= {n}) {{",
-                  f"            (narrow ? tile_rows_{n}_1 : tile_rows_{n}_2)(x, y, offset, length, runs, w, bias, load);",
+                  f"            (narrow ? tile_rows_{n}_1 : tile_rows_{n}_2)(x, y, offset, length, runs, w, bias, load, "
+                  "ahead, step);",
                   f"            p -= {n}; x += {n}; y += {n}; continue;", "        }"]
     lines += ["    }", "}"]
     lines += ["static void tile_outer(int64_t p, const float *x, int64_t rows, int64_t row_step, int64_t columns, "

@@ -29,6 +29,7 @@ from ...cpu.c_tile import MOST_COLUMNS, tile_text
 from ...declare.operator_property import assign
 from ...kernel import BoundKernel, Prepared, Run
 from ...op import Req, Reqs
+from . import c_winograd as winograd
 from .c_conv_text import FIELDS, TEXT
 from .c_depthwise_text import KINDS, each_text, kind_of
 from .conv_geometry import ConvolutionGeometry
@@ -40,10 +41,12 @@ SLOTS, PARTIAL = 16, 1 << 23  # sums of a weight's derivative at most, and their
 
 
 def _text() -> str:
-    return f"{tile_text()}\n#define MOST_COLUMNS {MOST_COLUMNS}\n{TEXT % {'fields': ', '.join(FIELDS)}}{each_text()}"
+    sizes = {"fields": ", ".join(FIELDS)}
+    return f"{tile_text()}\n#define MOST_COLUMNS {MOST_COLUMNS}\n{TEXT % sizes}{each_text()}{winograd.TEXT}"
 
 
-TEMPLATE = Template(_text, [f"conv_{kind}{name}" for kind in ("", "each_") for name in ("rows", "outer", "pack", "unpack")])
+TEMPLATE = Template(_text, [*(f"conv_{kind}{name}" for kind in ("", "each_") for name in ("rows", "outer", "pack", "unpack")),
+                            "winograd_rows", "winograd_pack"])
 
 
 def in_c(g: ConvolutionGeometry, dtype: np.dtype) -> bool:
@@ -228,6 +231,13 @@ def _name(function: str, windows: _Windows) -> str:
     return f"conv_each_{function}" if windows.each else f"conv_{function}"
 
 
+def _ranges(n: int, out: Sequence[int], filters: int, images: int, rows: int) -> list[tuple[int, int]]:
+    """Return the first element and the end of each block of images and rows of an output with channels last."""
+    row = out[1] * filters
+    return [((i * out[0] + r) * row, min(min(i + images, n) * out[0], (i + images - 1) * out[0] + r + rows) * row)
+            for i in range(0, n, images) for r in range(0, out[0], rows)]
+
+
 class _Product:
     """Windows and the weight that they are multiplied with: packs the weight, then computes.
 
@@ -246,10 +256,8 @@ class _Product:
         self.each = windows.each
         self.rows = Call(TEMPLATE, _name("rows", windows), pieces, *(int64s(*part) for part in sizes))
         self.packed = weights.packed
-        row, n, out = windows.out[1] * windows.filters, windows.images, windows.out[0]
         whole = windows.groups == 1 and filters >= windows.filters and windows.y[1] == 1
-        self.ranges = [((i * out + r) * row, min(min(i + images, n) * out, (i + images - 1) * out + r + rows) * row)
-                       for i in range(0, n, images) for r in range(0, out, rows)] if whole else None
+        self.ranges = _ranges(windows.images, windows.out, windows.filters, images, rows) if whole else None
         numbers, pieces = weights.sizes()
         self.pack = Call(TEMPLATE, _name("pack", windows), 1 if windows.each else pieces, numbers)
 
@@ -259,6 +267,22 @@ class _Product:
         follow = (None, None) if self.each else ()
         pack, rows = self.pack.prepare(weight, None), self.rows.prepare(x, None, bias, y, *follow)
         return pack, rows, Scratch(self.packed, ((pack.addresses, 1), (rows.addresses, 1)))
+
+
+class _InTiles:
+    """A convolution of 3 × 3 windows in tiles of outputs, in place of a _Product. See c_winograd.py."""
+
+    def __init__(self, made: winograd.Winograd):
+        numbers, pieces = made.sizes()
+        g, sizes = made.g, int64s(*numbers)
+        filter_step, channel_step, taps = _weight_steps(g)
+        images, rows, filters = made.blocks()
+        self.packed = made.packed
+        self.rows = Call(TEMPLATE, "winograd_rows", pieces, sizes)
+        self.pack = Call(TEMPLATE, "winograd_pack", cdiv(g.f, MOST_COLUMNS), sizes, int64s(filter_step, channel_step, taps[1]))
+        self.ranges = _ranges(g.n, g.out, g.f, images, 2 * rows) if filters >= g.f else None
+
+    each, prepare = False, _Product.prepare
 
 
 # ---- the three convolutions of a geometry -----------------------------------------------------------------------------
@@ -299,6 +323,13 @@ def _forward(g: ConvolutionGeometry, add: bool) -> _Product:
     groups, channels, filters, each = _groups(g)
     weights = _Weights(groups, filters, channels, filter_step, channel_step, filters * filter_step, tuple(taps), each)
     return _Product(forward_windows(g), weights, add)
+
+
+@functools.lru_cache(maxsize=512)
+def _kept(g: ConvolutionGeometry, add: bool) -> _Product | _InTiles:
+    """Return the product for a weight that is packed once."""
+    tiles = None if add else winograd.winograd(g)
+    return _forward(g, add) if tiles is None else _InTiles(tiles)
 
 
 @functools.lru_cache(maxsize=512)
@@ -353,24 +384,24 @@ class Forward:
     keeps = (1,)  # the inputs that are packed
 
     def __init__(self, g: ConvolutionGeometry, bias: bool, *, add: bool = False):
-        self._product, self._bias, self._size = _forward(plane(g), add), bias, g.n * math.prod(g.out) * g.f
+        self._sizes, self._bias, self._size = (plane(g), add), bias, g.n * math.prod(g.out) * g.f
 
     def bind(self, inputs: Sequence[Any], y: Any, after: Follower | None = None) -> BoundKernel:
         """Return a function (run) that computes y = (or +=) convolution of x with the weight, plus bias.
 
         after:  called for each part of y, while that is in cache. Then y may be None, if only `after` reads it.
         """
-        pack, phases, scratch = self._phases(inputs, y, after)
+        pack, phases, scratch = self._phases(_forward(*self._sizes), inputs, y, after)
         return Phases([[pack], *phases], scratch=scratch)
 
     def keep(self, inputs: Sequence[Any], y: Any, after: Follower | None = None) -> Prepared:
         """Return the same for a weight that seldom changes: it is packed by `prepare`."""
-        pack, phases, (packed, *scratch) = self._phases(inputs, y, after)
+        pack, phases, (packed, *scratch) = self._phases(_kept(*self._sizes), inputs, y, after)
         pack.held = pack.held, packed.take(None)
         return Prepared(Phases([[pack]]), Phases(phases, scratch=scratch))
 
-    def _phases(self, inputs: Sequence[Any], y: Any, after: Follower | None) -> tuple[Step, list[list[Step]], list[Scratch]]:
-        made = self._product
+    def _phases(self, made: _Product | _InTiles, inputs: Sequence[Any], y: Any, after: Follower | None
+                ) -> tuple[Step, list[list[Step]], list[Scratch]]:
         pack, rows, packed = made.prepare(inputs[0], inputs[1], inputs[2] if self._bias else None, y)
         if after is None:
             return pack, [[rows]], [packed]

@@ -104,9 +104,15 @@ void conv_rows(void *const *arrays, int64_t begin, int64_t end)
                 const int narrow = columns <= LANES, load = c || g->add;
                 const int in_place = g->y_filter == 1 && columns == (narrow ? LANES : COLUMNS);
                 float added[COLUMNS] = {0};
+                /* the rows of tiles share the work of fetching the weights that follow these */
+                const int64_t tiles = (positions + TILE_ROWS - 1) / TILE_ROWS;
+                const int64_t deep = (c + 1 < g->chunks ? above[c + 1] : g->depth) - above[c];
+                const int64_t step = (sizeof(float) * COLUMNS + tiles - 1) / tiles;
+                const char *ahead = (const char *)(f + COLUMNS < last ? w + g->depth * COLUMNS : w + deep * COLUMNS
+                    - (f - first) * g->depth);
                 if (bias && c == g->chunks - 1) memcpy(added, bias + q * g->filters + f, sizeof(float) * columns);
                 int64_t i = 0, r = 0, k = 0;
-                for (int64_t p = 0; p < positions; p += TILE_ROWS) {
+                for (int64_t p = 0; p < positions; p += TILE_ROWS, ahead += step * deep) {
                     const int64_t m = conv_least(TILE_ROWS, positions - p);
                     const float *xs[TILE_ROWS];
                     float *ys[TILE_ROWS];
@@ -119,7 +125,7 @@ void conv_rows(void *const *arrays, int64_t begin, int64_t end)
                         for (int64_t j = 0; j < m; j++)
                             for (int64_t l = 0; l < columns; l++) in_tile[j][l] = ys[j][l * g->y_filter];
                     tile_rows(m, xs, in_place ? ys : in_tile, offset + first_run, length + first_run, runs, w, added, load,
-                              narrow);
+                              narrow, ahead, step);
                     if (!in_place)
                         for (int64_t l = 0; l < columns; l++)
                             for (int64_t j = 0; j < m; j++) ys[j][l * g->y_filter] = in_tile[j][l];
