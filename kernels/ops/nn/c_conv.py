@@ -33,9 +33,12 @@ from . import c_winograd as winograd
 from .c_conv_text import FIELDS, TEXT
 from .c_depthwise_text import KINDS, each_text, kind_of
 from .conv_geometry import ConvolutionGeometry
+from .conv_pieces import Block, cheapest, parts, product_time
 
 BLOCK = 1 << 15  # elements of a block of data
 DEPTH = 1024  # rows of packed weights between which a tile is stored
+CACHED = 1 << 18  # elements of data and results of a piece
+COPY, LOAD = 16, 6  # the time of an element of data that is copied, or read in place, in multiplications
 WORK = 1 << 20  # multiplications that are worth a piece of their own
 SLOTS, PARTIAL = 16, 1 << 23  # sums of a weight's derivative at most, and their elements
 
@@ -135,8 +138,9 @@ class _Windows:
         return made
 
     def elements(self, rows: int) -> int:
-        """Return the elements of the data under so many rows of positions."""
-        return ((rows - 1) * self.step[0] + self.reach(0)[1] + 1) * self.wide() * self.channels
+        """Return the elements of the data under so many rows of positions that are copied, or read."""
+        under = ((rows - 1) * self.step[0] + self.reach(0)[1] + 1) * self.wide() * self.channels
+        return under if self.copied else min(under, rows * self.out[1] * self.depth)
 
     def blocks(self, positions: int) -> tuple[int, int]:
         """Return how many images and rows are one block, of at most so many positions, that stays in cache."""
@@ -147,23 +151,20 @@ class _Windows:
             return 1, cdiv(self.out[0], cdiv(self.out[0], rows))
         return max(1, min(self.images, BLOCK // self.elements(rows), positions // (rows * self.out[1]))), rows
 
-    def pieces(self) -> tuple[int, int, int]:
+    def pieces(self) -> Block:
         """Return how many images, rows and filters are one piece of work."""
-        images, rows = self.blocks(1 << 20)
-        filters = cdiv(self.filters, MOST_COLUMNS) * MOST_COLUMNS
-        while images * rows * self.out[1] * self.depth * min(filters, self.filters) > 2 * WORK:
-            n = cdiv(self.images, images) * cdiv(self.out[0], rows) * self.groups * cdiv(self.filters, filters)
-            if n >= 8:
-                break
-            if images > 1:
-                images = cdiv(images, 2)
-            elif rows > 1 and (rows * self.out[1] > 64 or filters <= MOST_COLUMNS):
-                rows = cdiv(rows, 2)
-            elif filters > MOST_COLUMNS:
-                filters = cdiv(filters // MOST_COLUMNS, 2) * MOST_COLUMNS
-            else:
-                break
-        return images, rows, filters
+        panels, width = cdiv(self.filters, MOST_COLUMNS), self.out[1]
+        most = max(1 << 15 if self.each else CACHED, self.elements(1) + width * MOST_COLUMNS)
+        each = [(n, self.out[0]) for n in parts(self.images)] + [(1, r) for r in parts(self.out[0])]
+        blocks = [(n, r, f * MOST_COLUMNS) for n, r in each for f in ([panels] if self.each else parts(panels))
+                  if n * (self.elements(r) + r * width * min(f * MOST_COLUMNS, self.filters)) <= most]
+
+        def time(block: Block) -> int:
+            images, rows, filters = block
+            moved = images * self.elements(rows) * (COPY if self.copied else LOAD)
+            return product_time(images * rows * width, self.depth, 1 if self.each else filters) + moved
+
+        return cheapest((self.images, self.out[0], self.filters), blocks, time)
 
     def sizes(self, images: int, rows: int, filters: int, add: bool) -> tuple[Any, int]:
         """Return the numbers that the C function takes, and how many pieces there are."""

@@ -95,7 +95,7 @@ void conv_rows(void *const *arrays, int64_t begin, int64_t end)
         const conv_block b = conv_take(g, x, scratch, n0, images, r0, rows);
         float *y = (float *)arrays[3] + g->y_offset + n0 * g->y_image + r0 * g->y_row + q * g->filters * g->y_filter;
         const int64_t first = fb * g->filter_block, last = conv_least(first + g->filter_block, g->filters);
-        const int64_t positions = images * rows * g->out_width;
+        const int64_t positions = images * rows * g->out_width, height = tile_height(positions);
         for (int64_t c = 0; c < g->chunks; c++)
             for (int64_t f = first; f < last; f += COLUMNS) {
                 const int64_t panel = q * PANELS(g->filters) + f / COLUMNS, first_run = chunk[c], runs = chunk[c + 1] - first_run;
@@ -105,15 +105,15 @@ void conv_rows(void *const *arrays, int64_t begin, int64_t end)
                 const int in_place = g->y_filter == 1 && columns == (narrow ? LANES : COLUMNS);
                 float added[COLUMNS] = {0};
                 /* the rows of tiles share the work of fetching the weights that follow these */
-                const int64_t tiles = (positions + TILE_ROWS - 1) / TILE_ROWS;
+                const int64_t tiles = (positions + height - 1) / height;
                 const int64_t deep = (c + 1 < g->chunks ? above[c + 1] : g->depth) - above[c];
                 const int64_t step = (sizeof(float) * COLUMNS + tiles - 1) / tiles;
                 const char *ahead = (const char *)(f + COLUMNS < last ? w + g->depth * COLUMNS : w + deep * COLUMNS
                     - (f - first) * g->depth);
                 if (bias && c == g->chunks - 1) memcpy(added, bias + q * g->filters + f, sizeof(float) * columns);
                 int64_t i = 0, r = 0, k = 0;
-                for (int64_t p = 0; p < positions; p += TILE_ROWS, ahead += step * deep) {
-                    const int64_t m = conv_least(TILE_ROWS, positions - p);
+                for (int64_t p = 0; p < positions; p += height, ahead += step * deep) {
+                    const int64_t m = conv_least(height, positions - p);
                     const float *xs[TILE_ROWS];
                     float *ys[TILE_ROWS];
                     for (int64_t j = 0; j < m; j++) {

@@ -16,12 +16,12 @@ from dataclasses import dataclass
 from ....integers import cdiv
 from ...cpu.c_tile import MOST_COLUMNS
 from .conv_geometry import ConvolutionGeometry
+from .conv_pieces import Block, cheapest, parts, product_time
 
 VECTOR = 16  # channels and filters are multiples of this: of whole vectors on any machine
 LEAST = 32  # channels and filters from which on fewer multiplications pay for the transforms
 DATA = 1 << 18  # elements of transformed data that stay in cache
-TRANSFORM = 4  # filters that take as long as the transform of the data
-READ = 12  # tiles that take as long as reading the weight
+TRANSFORM = 128  # the time of transforming the data of a channel of a tile, in multiplications
 
 FIELDS = ("images", "height", "width", "channels", "filters", "out_height", "out_width", "pad_y", "pad_x", "tile_rows",
           "tile_columns", "block_images", "block_rows", "row_blocks", "filter_block", "filter_blocks")
@@ -171,19 +171,17 @@ class Winograd:
         return 16 * self.g.c * cdiv(self.g.f, MOST_COLUMNS) * MOST_COLUMNS
 
     def blocks(self) -> tuple[int, int, int]:
-        """Return how many images, rows of tiles and filters are one piece: those that take least time on two and four threads."""
-        g, whole, columns = self.g, *(cdiv(s, 2) for s in self.g.out)
+        """Return how many images, rows of tiles and filters are one piece."""
+        g, (whole, columns) = self.g, (cdiv(s, 2) for s in self.g.out)
         most, panels = max(1, DATA // (16 * g.c * columns)), cdiv(g.f, MOST_COLUMNS)
-        each = [(n, whole) for n in _parts(g.n) if n * whole <= most] + [(1, r) for r in _parts(whole) if r <= most]
-        sizes = [(*one, f * MOST_COLUMNS) for one in each for f in _parts(panels)]
+        each = [(n, whole) for n in parts(g.n) if n * whole <= most] + [(1, r) for r in parts(whole) if r <= most]
 
-        def cost(block: tuple[int, int, int]) -> float:
+        def time(block: Block) -> int:
             images, rows, filters = block
-            tiles, pieces = images * rows * columns, cdiv(g.n, images) * cdiv(whole, rows) * cdiv(g.f, filters)
-            half_cycles = g.c * filters * max(tiles, READ) + TRANSFORM * g.c * tiles
-            return half_cycles * (2 * cdiv(pieces, 2) + 4 * cdiv(pieces, 4))
+            tiles = images * rows * columns
+            return product_time(tiles, 16 * g.c, filters) + TRANSFORM * g.c * tiles
 
-        return min(sizes, key=cost)
+        return cheapest((g.n, whole, g.f), [(*one, f * MOST_COLUMNS) for one in each for f in parts(panels)], time)
 
     def sizes(self) -> tuple[list[int], int]:
         """Return the numbers that the C functions take, and how many pieces there are."""
@@ -193,11 +191,6 @@ class Winograd:
         numbers = [g.n, *g.spatial, g.c, g.f, *g.out, *g.pad, tile_rows, tile_columns, images, rows, row_blocks, filters,
                    filter_blocks]
         return numbers, cdiv(g.n, images) * row_blocks * filter_blocks
-
-
-def _parts(n: int) -> list[int]:
-    """Return the sizes of equal parts of n, the largest first."""
-    return sorted({cdiv(n, k) for k in range(1, n + 1)}, reverse=True)
 
 
 @functools.lru_cache(maxsize=512)
