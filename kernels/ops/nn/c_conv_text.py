@@ -11,6 +11,7 @@ FIELDS = (
 )
 
 TEXT = """
+#include <pthread.h>
 #include <stdlib.h>
 
 typedef struct { int64_t %(fields)s; } conv_sizes;
@@ -19,11 +20,25 @@ static inline int64_t conv_least(int64_t a, int64_t b) { return a < b ? a : b; }
 
 #define PANELS(filters) (((filters) + COLUMNS - 1) / COLUMNS)
 
-/* Memory for n floats in whole vectors; *held is to be freed. */
-static float *conv_memory(int64_t n, void **held)
+/* Scratch memory of a thread, kept until the thread ends: fresh pages cost more than what fills them. */
+typedef struct { int64_t size; char apart[56]; } conv_held;
+
+static pthread_key_t conv_keys[2];
+static pthread_once_t conv_once = PTHREAD_ONCE_INIT;
+
+static void conv_keep(void) { for (int i = 0; i < 2; i++) pthread_key_create(conv_keys + i, free); }
+
+/* Memory for n floats, in whole vectors; two at a time. */
+static float *conv_memory(int which, int64_t n)
 {
-    *held = malloc(sizeof(float) * n + 128);
-    return (float *)(((uintptr_t)*held + 63) / 64 * 64);
+    pthread_once(&conv_once, conv_keep);
+    conv_held *held = pthread_getspecific(conv_keys[which]);
+    if (!held || held->size < n) {
+            if (posix_memalign((void **)&held, 64, sizeof *held + sizeof(float) * n)) abort();
+        held->size = n;
+        pthread_setspecific(conv_keys[which], held);
+    }
+    return (float *)(held + 1);
 }
 
 /* Copy the data of `rows` rows from y0 on into a block [rows][columns][channels], zero outside of the data. */
@@ -68,10 +83,10 @@ static conv_block conv_take(const conv_sizes *g, const float *x, float *scratch,
     return b;
 }
 
-static float *conv_scratch(const conv_sizes *g, void **held)
+static float *conv_scratch(const conv_sizes *g)
 {
     const int64_t high = (g->block_rows - 1) * g->step_y + g->span_y + 1, wide = (g->out_width - 1) * g->step_x + g->span_x + 1;
-    return conv_memory(g->copied ? g->block_images * high * wide * g->channels : 0, held);
+    return conv_memory(0, g->copied ? g->block_images * high * wide * g->channels : 0);
 }
 
 /* arrays: data, packed weights, bias or null, output, sizes, then offsets and lengths of the runs, the first run and the first
@@ -81,8 +96,7 @@ void conv_rows(void *const *arrays, int64_t begin, int64_t end)
     const conv_sizes *g = arrays[4];
     const int64_t *offset = arrays[5], *length = offset + g->runs, *chunk = length + g->runs, *above = chunk + g->chunks + 1;
     const float *bias = arrays[2];
-    void *held;
-    float *scratch = conv_scratch(g, &held), tile[TILE_ROWS * COLUMNS], *in_tile[TILE_ROWS];
+    float *scratch = conv_scratch(g), tile[TILE_ROWS * COLUMNS], *in_tile[TILE_ROWS];
     for (int i = 0; i < TILE_ROWS; i++) in_tile[i] = tile + i * COLUMNS;
     for (int64_t piece = begin; piece < end; piece++) {
         int64_t at = piece;
@@ -132,7 +146,6 @@ void conv_rows(void *const *arrays, int64_t begin, int64_t end)
                 }
             }
     }
-    free(held);
 }
 
 /* Copy some columns of dy in a row to d, [out_width][COLUMNS]; the others are zero. */
@@ -154,8 +167,7 @@ void conv_outer(void *const *arrays, int64_t begin, int64_t end)
     const conv_sizes *g = arrays[4];
     const int64_t *offset = arrays[5], *length = offset + g->runs, *slots = arrays[6];
     const int64_t most = g->block_images * g->block_rows * g->out_width;
-    void *held, *held_panel;
-    float *scratch = conv_scratch(g, &held), *panel = conv_memory(most * COLUMNS, &held_panel);
+    float *scratch = conv_scratch(g), *panel = conv_memory(1, most * COLUMNS);
     for (int64_t piece = begin; piece < end; piece++) {
         int64_t at = piece;
         const int64_t fb = at %% g->filter_blocks; at /= g->filter_blocks;
@@ -199,8 +211,6 @@ void conv_outer(void *const *arrays, int64_t begin, int64_t end)
                 }
             }
     }
-    free(held_panel);
-    free(held);
 }
 
 /* sizes: filters, channels, taps, pieces of a group, steps of filter, channel and group, slots, groups, add; then the taps.

@@ -124,8 +124,7 @@ void conv_each_rows(void *const *arrays, int64_t begin, int64_t end)
     void (*const follow)(void *const *, int64_t, int64_t) = arrays[4];
     const int64_t C = g->channels, line = g->out_width * C;
     const float *w = arrays[1], *bias = arrays[2];
-    void *held, *held_row;
-    float *scratch = conv_scratch(g, &held), *turned = conv_memory(g->y_filter == 1 ? 0 : line, &held_row);
+    float *scratch = conv_scratch(g), *turned = conv_memory(1, g->y_filter == 1 ? 0 : line);
     for (int64_t piece = begin; piece < end; piece++) {
         const int64_t r0 = piece % g->row_blocks * g->block_rows, n0 = piece / g->row_blocks * g->block_images;
         const int64_t rows = conv_least(g->block_rows, g->out_height - r0), images = conv_least(g->block_images, g->images - n0);
@@ -152,8 +151,6 @@ void conv_each_rows(void *const *arrays, int64_t begin, int64_t end)
                     }
             }
     }
-    free(held_row);
-    free(held);
 }
 
 /* The sums of n neighbouring taps over the positions of a row, for LANES channels. */
@@ -175,8 +172,7 @@ void conv_each_outer(void *const *arrays, int64_t begin, int64_t end)
 {
     const conv_sizes *g = arrays[4];
     const int64_t *offset = arrays[5], *slots = arrays[6], C = g->channels, T = g->runs;
-    void *held, *held_row;
-    float *scratch = conv_scratch(g, &held), *turned = conv_memory(g->y_filter == 1 ? 0 : g->out_width * C, &held_row);
+    float *scratch = conv_scratch(g), *turned = conv_memory(1, g->y_filter == 1 ? 0 : g->out_width * C);
     for (int64_t slot = begin; slot < end; slot++) {
         float *partial = (float *)arrays[2] + slot * T * C;
         double *sums = arrays[3] ? (double *)arrays[3] + slot * C : 0;
@@ -218,7 +214,5 @@ void conv_each_outer(void *const *arrays, int64_t begin, int64_t end)
                     }
             }
     }
-    free(held_row);
-    free(held);
 }
 """

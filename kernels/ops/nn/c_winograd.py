@@ -84,8 +84,7 @@ void winograd_rows(void *const *arrays, int64_t begin, int64_t end)
     const winograd_sizes *g = arrays[4];
     const int64_t C = g->channels, most = g->block_images * g->block_rows * g->tile_columns;
     const int64_t next = most * C + LANES, made = most * COLUMNS + LANES;  /* not of a size that falls on the same cache lines */
-    void *held;
-    float *data = conv_memory(16 * (next + made) + C, &held), *products = data + 16 * next, *zeros = products + 16 * made;
+    float *data = conv_memory(0, 16 * (next + made) + C), *products = data + 16 * next, *zeros = products + 16 * made;
     memset(zeros, 0, sizeof(float) * C);
     for (int64_t piece = begin; piece < end; piece++) {
         const int64_t first = piece %% g->filter_blocks * g->filter_block, last = conv_least(first + g->filter_block, g->filters);
@@ -134,7 +133,6 @@ void winograd_rows(void *const *arrays, int64_t begin, int64_t end)
                     }
         }
     }
-    free(held);
 }
 
 /* arrays: a weight, its panels, sizes, then the steps of its filters, channels and taps. A piece is MOST_COLUMNS filters. */
