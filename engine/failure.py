@@ -39,6 +39,14 @@ class EngineText(str):
         return str, (str(self),)
 
 
+_OPERATOR = "_tritium_operator"
+
+
+def name_operator(error: BaseException, name: str) -> None:
+    """Have the Failure of error name this operator instead of the task, which consists of several."""
+    error.__dict__[_OPERATOR] = name
+
+
 class Failure:
     """Poisons the variables that a failed function mutates.
 
@@ -54,7 +62,7 @@ class Failure:
 
     def __init__(self, error: BaseException, name: str, origin: Origin | None, seq: int):
         self.error, self.seq, self.seen = error, seq, False
-        self._name, self._line = name, format_call_site(origin)
+        self._name, self._line = error.__dict__.pop(_OPERATOR, name), format_call_site(origin)
         self._traceback = error.__traceback__
         self._plain = _plain_text(error, _cut_earlier_raise(error.__traceback__))
 

@@ -5,20 +5,15 @@ Recording and training (Dropout drops, BatchNorm uses the batch's statistics) ar
 
 from __future__ import annotations
 
-import heapq
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
 
 from ...errors import MXNetError, OperatorError, ShapeError, describe
-from ...kernels.declare.composite import Composite
-from ...kernels.declare.traced import TracedOp
-from ...kernels.op import Gradient, Req
-from ..core.arithmetic import array_op
-from ..core.array_core import ArrayCore, allocate
-from ..dispatch.copy import copy_to, fill, filled
-from ..dispatch.invoke import backward_plan, execute, invoke_backward
-from .higher_order import backward_node, differentiable_gradient
-from .tape import CallNode, Edge, Leaf, OpNode, TapeNode, any_taped, detached, overwritten, state
+from ..core.array_core import ArrayCore
+from ..dispatch.copy import filled
+from .recorded import walk_recorded
+from .tape import CallNode, Leaf, any_taped, overwritten, state
+from .walk import walk
 
 if TYPE_CHECKING:
     from ..core.ndarray import NDArray
@@ -130,7 +125,7 @@ def backward(heads: NDArray | Sequence[NDArray], head_grads: NDArray | Sequence[
     """
     heads, grads = _heads(heads, head_grads)
     with _Scope(False, train_mode):
-        _walk(heads, grads, retain_graph, None)
+        walk(heads, grads, retain_graph, None)
 
 
 def grad(heads: NDArray | Sequence[NDArray], variables: NDArray | Sequence[NDArray],
@@ -150,7 +145,7 @@ def grad(heads: NDArray | Sequence[NDArray], variables: NDArray | Sequence[NDArr
                              f"before recording.")
     retain = create_graph if retain_graph is None else retain_graph
     with _Scope(create_graph, train_mode):
-        computed = _walk(heads, grads, retain, [v._grad_edge for v in wanted], create_graph)
+        computed = (walk_recorded if create_graph else walk)(heads, grads, retain, [v._grad_edge for v in wanted])
     result = [filled(v.layout, 0) if g is None else g for v, g in zip(wanted, computed)]
     return result[0] if isinstance(variables, ArrayCore) else result
 
@@ -171,167 +166,6 @@ def _heads(heads: Any, head_grads: Any) -> tuple[list[Any], list[Any]]:
         if g is not None and not g.layout.same(h.layout):
             raise ShapeError(f"backward: the head is {describe(h)}, its gradient {describe(g)}.")
     return heads, grads
-
-
-class _Sums:
-    """The gradients summed so far, by node and output. With to_buffers a variable's are written to its own buffer.
-
-    A slot is [array or None, True if more may be added to the array in place].
-    """
-
-    def __init__(self, to_buffers: bool, recorded: bool):
-        self.to_buffers, self.recorded = to_buffers, recorded
-        self.slots: dict[TapeNode, list[list[Any]]] = {}
-        self.queue: list[tuple[int, TapeNode]] = []
-
-    def of(self, node: TapeNode) -> list[list[Any]]:
-        """Return node's slots, and put it into the queue when first asked for."""
-        slots = self.slots.get(node)
-        if slots is None:
-            slots = self.slots[node] = [[None, False] for _ in node.layouts]
-            heapq.heappush(self.queue, (-node.number, node))
-        return slots
-
-    def target(self, edge: Edge) -> tuple[Any, Req]:
-        """Return the array that a kernel may write its contribution to, and how; (None, WRITE) if it needs a new one."""
-        node, i = edge
-        slot = self.of(node)[i]
-        if slot[0] is None:
-            if self.to_buffers and isinstance(node, Leaf):
-                slot[:] = node.grad, True
-                return node.grad, Req.ADD if node.req == "add" else Req.WRITE
-            return None, Req.WRITE
-        return (slot[0], Req.ADD) if slot[1] else (None, Req.WRITE)
-
-    def add(self, edge: Edge, g: Any, *, owned: bool) -> None:
-        """Add one more contribution. owned: the array g may be changed later."""
-        node, i = edge
-        slot = self.of(node)[i]
-        if slot[0] is None:
-            buffer, req = self.target(edge)
-            if buffer is None:
-                slot[:] = g, owned
-            elif req == Req.ADD:
-                array_op("elemwise_add", buffer, g, out=buffer)
-            else:
-                copy_to(g, buffer)
-        elif slot[1] and not self.recorded:
-            array_op("elemwise_add", slot[0], g, out=slot[0])
-        else:
-            slot[:] = array_op("elemwise_add", slot[0], g), True
-
-
-def _walk(heads: list[Any], grads: list[Any], retain: bool, wanted: list[Edge] | None, recorded: bool = False) -> list[Any]:
-    """Run backward from heads, the latest operation first. wanted: edges whose gradients to return; None: fill the buffers."""
-    sums = _Sums(wanted is None, recorded)
-    for h, g in zip(heads, grads):
-        if g is None:
-            g = filled(h.layout, 1)
-        elif not recorded:  # it may be a variable's own buffer, which is written while g is still read
-            g, given = allocate(h.layout), g
-            copy_to(given, g)
-        sums.add(h._grad_edge, g, owned=not recorded)
-    keep: dict[Edge, Any] = dict.fromkeys(wanted or ())
-    while sums.queue:
-        _, node = heapq.heappop(sums.queue)
-        dys = [slot[0] for slot in sums.slots.pop(node)]
-        for i, dy in enumerate(dys):
-            if (node, i) in keep:
-                keep[node, i] = dy
-        if isinstance(node, Leaf):
-            continue
-        node.check()
-        if any(dy is not None for dy in dys):
-            if isinstance(node, CallNode):
-                _through_call(node, dys, sums)
-            elif isinstance(node, OpNode) and node.gradient is not None:
-                (_through_op_recorded if recorded else _through_op)(node, node.gradient, dys, sums)
-        if sums.to_buffers:
-            _reach(node, sums)
-        if not retain:
-            node.free()
-    return [keep[edge] for edge in wanted or ()]
-
-
-def _reach(node: TapeNode, sums: _Sums) -> None:
-    """Write zeros to the gradient of each variable among the inputs that gets no derivative."""
-    for edge in node.inputs:
-        if edge is None:
-            continue
-        slot = sums.of(edge[0])[edge[1]]
-        if slot[0] is None and isinstance(edge[0], Leaf):
-            buffer, req = sums.target(edge)
-            if req == Req.WRITE:
-                fill(buffer, 0)
-
-
-def _needs(node: OpNode, gradient: Gradient, dys: list[Any]) -> list[Any]:
-    """Return the arrays that the derivative reads, in order; derivatives of unused outputs are zero."""
-    return [kept if kind != "dy" else filled(node.layouts[i], 0) if dys[i] is None else dys[i]
-            for (kind, i), kept in zip(gradient.needs, node.saved)]
-
-
-def _through_op(node: OpNode, gradient: Gradient, dys: list[Any], sums: _Sums) -> None:
-    inputs = _needs(node, gradient, dys)
-    layouts = [node.in_layouts[i] for i in gradient.gives]
-    outs: list[Any] = []
-    reqs: list[Req] = []
-    later: list[tuple[Edge, Any]] = []
-    for i, layout in zip(gradient.gives, layouts):
-        edge = node.inputs[i]
-        if edge is None:
-            outs.append(None)
-            reqs.append(Req.NULL)
-            continue
-        target, req = sums.target(edge)
-        if any(target is o for o in outs):  # x·x: two outputs for one sum; the second goes by itself
-            target = None
-        if target is None:
-            target, req = allocate(layout), Req.WRITE
-            later.append((edge, target))
-        outs.append(target)
-        reqs.append(req)
-    if any(o is not None for o in outs):
-        plan = backward_plan(gradient.op, node.p, [a.layout for a in inputs], layouts, node.train)
-        execute(plan, plan.kernel_for(tuple(reqs)), inputs, outs, node.p.scalars)
-    for edge, contribution in later:
-        sums.add(edge, contribution, owned=True)
-
-
-def _through_op_recorded(node: OpNode, gradient: Gradient, dys: list[Any], sums: _Sums) -> None:
-    inputs = _needs(node, gradient, dys)
-    for position, (kind, i) in enumerate(gradient.needs):
-        if kind != "dy":
-            inputs[position] = detached(inputs[position])
-            inputs[position]._grad_edge = node.inputs[i] if kind == "x" else (node, i)
-    outs = differentiable_gradient(node, gradient, inputs) or _run_recorded(node, gradient, inputs)
-    for i, g in zip(gradient.gives, outs):
-        edge = node.inputs[i]
-        if edge is not None:
-            sums.add(edge, g, owned=False)
-
-
-def _run_recorded(node: OpNode, gradient: Gradient, inputs: list[Any]) -> list[Any]:
-    """Run the operator of the derivative on inputs, and record it if any of them is recorded."""
-    outs = invoke_backward(gradient.op, node.p, inputs, [node.in_layouts[i] for i in gradient.gives], node.train)
-    if any(a._grad_edge is not None for a in inputs):
-        recorded: TapeNode
-        traced = isinstance(gradient.op, TracedOp) and gradient.op.expression(node.p, [a.layout.dtype for a in inputs])
-        if traced or isinstance(gradient.op, Composite):
-            recorded = OpNode(gradient.op, node.p, gradient.op.gradient_of(node.p), inputs, outs, node.train)
-        else:
-            recorded = backward_node(node, gradient, inputs, outs)
-        for i, o in enumerate(outs):
-            o._grad_edge = (recorded, i)
-    return outs
-
-
-def _through_call(node: CallNode, dys: list[Any], sums: _Sums) -> None:
-    assert node.backward is not None
-    full = [dy if dy is not None else filled(layout, 0) for dy, layout in zip(dys, node.layouts)]
-    for edge, g in zip(node.inputs, node.backward(full)):
-        if edge is not None and g is not None:
-            sums.add(edge, g, owned=False)
 
 
 # ---- a user's own derivative ----------------------------------------------------------------------------------------

@@ -15,6 +15,7 @@ from ..core.chunk import Chunk, Layout
 
 if TYPE_CHECKING:
     from ..core.ndarray import NDArray
+    from ..dispatch.plan import DispatchPlan
 
 Edge = tuple["TapeNode", int]  # a node and the number of its output
 
@@ -40,6 +41,7 @@ class TapeNode:
     number:   rises along every path, so that backward takes the highest number first.
     inputs:   for each input the edge to the node that computed it, or None where no gradient flows.
     layouts:  of the outputs.
+    key:      equal for nodes for which backward runs the same kernels, wherever their inputs come from.
     """
 
     __slots__ = ("__weakref__", "freed", "inputs", "layouts", "name", "number", "overwrite")
@@ -49,6 +51,10 @@ class TapeNode:
         self.overwrite: Overwrite | None = None
         self.name, self.inputs, self.layouts = name, tuple(inputs), tuple(layouts)
         self.freed = False
+
+    @property
+    def key(self) -> Any:
+        raise NotImplementedError
 
     def free(self) -> None:
         """Release the arrays kept for backward."""
@@ -72,6 +78,11 @@ class Leaf(TapeNode):
         super().__init__("variable", (), (layout,))
         self.grad, self.req = grad, req
 
+    @property
+    def key(self) -> Any:
+        """See TapeNode."""
+        return self.layouts, self.req
+
     def free(self) -> None:
         """Do nothing: a variable stays one."""
 
@@ -79,33 +90,65 @@ class Leaf(TapeNode):
 class OpNode(TapeNode):
     """One use of an operator. It keeps only the arrays that the gradient declaration names.
 
+    plan, p:   operator, layouts and static parameters; the parameters with their run-time scalars.
     saved:     for each of `gradient.needs` the array, or None where it is an output's derivative.
     versions:  of the saved arrays' chunks when they were recorded; None for auxiliary states, which forward changes.
     """
 
-    __slots__ = ("gradient", "in_layouts", "op", "p", "saved", "train", "versions")
+    __slots__ = ("gradient", "p", "plan", "saved", "versions")
 
-    def __init__(self, op: Op, p: Params, gradient: Gradient | None, inputs: Sequence[ArrayCore], outputs: Sequence[ArrayCore],
-                 train: bool, states: Sequence[int] = ()):
-        super().__init__(op.name, [a._grad_edge for a in inputs], [a.layout for a in outputs])
-        self.op, self.p, self.gradient, self.train = op, p, gradient, train
-        self.in_layouts = tuple(a.layout for a in inputs)
-        self.saved: tuple[Any, ...] = ()
-        self.versions: tuple[int | None, ...] = ()
-        if gradient is not None:
-            self.saved = tuple(None if kind == "dy" else detached((inputs if kind == "x" else outputs)[i])
-                               for kind, i in gradient.needs)
-            self.versions = tuple(None if a is None or (kind == "x" and i in states) else a.chunk.var.version
-                                  for a, (kind, i) in zip(self.saved, gradient.needs))
+    def __init__(self, plan: DispatchPlan, p: Params, gradient: Gradient | None, inputs: Sequence[ArrayCore],
+                 outputs: Sequence[ArrayCore]):
+        self.number = next(_number)
+        self.overwrite, self.freed = None, False
+        self.name, self.layouts = plan.name, plan.outs
+        self.inputs = tuple([a._grad_edge for a in inputs])
+        self.plan, self.p, self.gradient = plan, p, gradient
+        saved: list[Any] = []
+        versions: list[int | None] = []
+        for kind, i in () if gradient is None else gradient.needs:
+            if kind == "x":  # the array itself: its node comes before this one, so that there is no cycle
+                a = inputs[i]
+                saved.append(a)
+                versions.append(None if i in plan.mutated else 0 if a._var is None else a._var.version)
+            elif kind == "y":  # another array on the same memory, because the array itself holds this node
+                a = outputs[i]
+                saved.append(detached(a))
+                versions.append(a.chunk.var.version)
+            else:
+                saved.append(None)
+                versions.append(None)
+        self.saved, self.versions = saved, versions
+
+    @property
+    def op(self) -> Op:
+        """The operator."""
+        return self.plan.op
+
+    @property
+    def train(self) -> bool:
+        """True if it trained."""
+        return self.plan.train
+
+    @property
+    def in_layouts(self) -> Sequence[Layout]:
+        """The layouts of the inputs."""
+        return self.plan.ins
+
+    @property
+    def key(self) -> Any:
+        """See TapeNode."""
+        plan = self.plan
+        return plan if plan.gradient is self.gradient else (plan, self.gradient)
 
     def free(self) -> None:
         super().free()
-        self.saved = ()
+        self.saved = self.versions = ()
 
     def check(self) -> None:
         super().check()
         for a, version in zip(self.saved, self.versions):
-            if version is not None and a.chunk.var.version != version:
+            if version is not None and a._var is not None and a._var.version != version:
                 raise overwritten(self.name, a)
 
 
@@ -121,6 +164,11 @@ class CallNode(TapeNode):
                  backward: Callable[[list[NDArray]], Sequence[NDArray | None]]):
         super().__init__(name, inputs, layouts)
         self.backward: Callable[[list[NDArray]], Sequence[NDArray | None]] | None = backward
+
+    @property
+    def key(self) -> Any:
+        """See TapeNode."""
+        return len(self.inputs), *self.layouts
 
     def free(self) -> None:
         super().free()

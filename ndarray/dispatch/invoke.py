@@ -72,7 +72,7 @@ def run_plan(plan: DispatchPlan, inputs: Sequence[ArrayCore], p: Params, out: Ar
         outputs, kernel, copies = _place(plan, inputs, out, req)
         execute(plan, kernel, inputs, outputs, p.scalars)
     if taped:
-        node = OpNode(plan.op, p, plan.op.gradient_of(p), inputs, outputs, plan.train, plan.mutated)
+        node = OpNode(plan, p, plan.gradient_of(p), inputs, outputs)
         for i, o in enumerate(outputs):
             o._grad_edge = (node, i)
     for result, target in copies:

@@ -14,13 +14,15 @@ from ...dtype import to_integer
 from ...errors import ContextError, DTypeError, OperatorError, ShapeError, describe
 from ...kernels.cpu.errstate import prepared
 from ...kernels.kernel import Kernel
-from ...kernels.op import Op, Req, compiled_static, is_known
+from ...kernels.op import Gradient, Op, Req, compiled_static, is_known
 from ...kernels.params import Params
 from ..core.chunk import Layout, layout_of
 from .masks import gives_mask
 
 INLINE_BYTES = 16384  # CPU work that touches fewer bytes costs less than handing it to another thread
 _NUMPY_BYTES = 512  # NumPy keeps the GIL while it computes so small a result, so the engine's lock is not held for long
+
+_UNKNOWN: Any = object()
 
 #: Plans by operator, static parameters and layouts; and, by the spelling of a call, its plan and parameters.
 CACHE: Cache[Any, Any] = Cache(8192)
@@ -36,8 +38,8 @@ class DispatchPlan:
     direct:     a NumPy function of the two input arrays that computes the one output, if that is tiny; else None.
     """
 
-    __slots__ = ("_kernels", "ctx", "direct", "draws", "inplace", "ins", "instant", "kernel", "mutated", "name", "op", "outs",
-                 "p", "prop", "run_context", "target", "train", "visible")
+    __slots__ = ("_kernels", "ctx", "direct", "draws", "gradient", "inplace", "ins", "instant", "kernel", "mutated", "name", "op",
+                 "outs", "p", "prop", "run_context", "target", "train", "visible")
 
     def __init__(self, op: Op, p: Params, ins: tuple[Layout, ...], outs: tuple[Layout, ...], ctx: Context, train: bool):
         self.op, self.name, self.p, self.ins, self.outs, self.ctx, self.train = op, op.name, p, ins, outs, ctx, train
@@ -54,6 +56,16 @@ class DispatchPlan:
         self.kernel = self.kernel_for((Req.WRITE,) * len(outs))
         direct = self.direct_call() if len(ins) == 2 else None
         self.direct = None if direct is None else direct[0]
+        self.gradient: Any = _UNKNOWN
+
+    def gradient_of(self, p: Params) -> Gradient | None:
+        """Return op.gradient_of(p): the same for all values of run-time scalars. A user's operator is asked each time."""
+        if self.gradient is not _UNKNOWN:
+            return self.gradient
+        gradient = self.op.gradient_of(p)
+        if self.op.nonblocking:
+            self.gradient = gradient
+        return gradient
 
     def kernel_for(self, reqs: tuple[Req, ...]) -> Kernel:
         """Return the compiled kernel for these write requests."""

@@ -1,0 +1,410 @@
+"""BackwardProgram: the kernels of a backward pass and the arrays between them, found once for all tapes of one structure.
+
+It follows from the structure alone: operators, parameters, layouts, wiring, requests. Which values the arrays hold, and whether
+such a tape was seen before, changes nothing; so a cached program gives the bits of a new one.
+"""
+
+from __future__ import annotations
+
+import heapq
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import numpy as np
+
+from ...context import Context
+from ...engine.gpu import cuda
+from ...kernels.op import Req, builtin
+from ...kernels.ops.tensor.data_movement import fill
+from ..core.chunk import Layout
+from ..dispatch.copy import as_element
+from ..dispatch.plan import INLINE_BYTES, DispatchPlan, backward_plan, plan_of
+from .tape import CallNode, Edge, Leaf, OpNode, TapeNode
+
+Edges = Sequence[Edge | None] | None
+Output = tuple[int, int]  # a node's place in the order of the walk, and the number of its output
+
+_STEPS = 15  # the most steps of a task, as in a bound graph; a longer one would hold up other work and Ctrl-C
+_SMALL = 2 * INLINE_BYTES  # bytes that a step touches if a task of such steps runs in the calling thread
+_SMALL_STEPS = 60  # the most steps of such a task
+
+SAVED, HEAD, BUFFER, RESULT, NEW = range(5)
+
+
+class Register:
+    """One array of the program.
+
+    kind, where:  SAVED by (node, position) | the HEAD gradient of this number | the BUFFER of the variable at this node |
+                  the RESULT (call, input) of a node's Python function | NEW: () of the program itself.
+    """
+
+    __slots__ = ("kind", "layout", "where")
+
+    def __init__(self, kind: int, layout: Layout, where: Any = ()):
+        self.kind, self.layout, self.where = kind, layout, where
+
+
+class Step:
+    """One kernel call.
+
+    inputs, outputs:  registers; -1 for an output that is not wanted. plan: None for a copy and a fill.
+    node, scalars:    the place of the node that it belongs to; True if the kernel takes that node's run-time scalars.
+    mutated:          the inputs that the kernel changes.
+    """
+
+    __slots__ = ("ctx", "inputs", "kernel", "mutated", "name", "node", "outputs", "plan", "scalars", "small")
+
+    def __init__(self, name: str, kernel: Callable[..., None], inputs: Sequence[int], outputs: Sequence[int], layout: Layout,
+                 node: int, plan: DispatchPlan | None = None, scalars: bool = False):
+        self.name, self.kernel, self.inputs, self.outputs = name, kernel, tuple(inputs), tuple(outputs)
+        self.node, self.plan, self.ctx, self.scalars = node, plan, layout.ctx, scalars
+        if plan is None:
+            self.small = layout.target == "cpu" and layout.nbytes <= _SMALL
+        elif plan.op.nonblocking:
+            self.small = plan.target == "cpu" and sum(a.nbytes for a in (*plan.ins, *plan.outs)) <= _SMALL
+        else:
+            self.small = plan.prop == "inline"
+        self.mutated = () if plan is None else tuple([inputs[i] for i in plan.mutated])
+
+    @property
+    def alone(self) -> bool:
+        """True if it may block, as a user's operator may."""
+        return self.plan is not None and not self.plan.op.nonblocking
+
+
+class Call:
+    """The Python function of a node: of registers, one for each output of the node. results: by input; -1 where none is used."""
+
+    __slots__ = ("inputs", "node", "results")
+
+    def __init__(self, node: int, inputs: list[int], results: list[int]):
+        self.node, self.inputs, self.results = node, inputs, results
+
+
+class Item:
+    """Steps that are one task, or a Call.
+
+    checked, freed:  the nodes to check before, and those that nothing needs after it.
+    used, written:   the registers that are arrays of their own, and those of them that it writes. Others are local to the task.
+    fetched:         (register, kind, where or layout) of those that are used for the first time.
+    gone:            those that no later item uses.
+    locals, ready:   the number of local arrays; (kernel, inputs, outputs, what to allocate before, what to drop after, name) of
+                     each step, where arrays are places: first those of used, then the locals.
+    more:            (place in ready, step) of the steps that take run-time scalars or random numbers.
+    """
+
+    __slots__ = ("call", "checked", "ctx", "fetched", "freed", "gone", "locals", "more", "ready", "small", "steps", "used",
+                 "written")
+
+    def __init__(self) -> None:
+        self.call: Call | None = None
+        self.ctx: Context | None = None
+        self.steps: list[Step] = []
+        self.small = True
+        self.checked: list[int] = []
+        self.freed: list[int] = []
+        self.used: list[int] = []
+        self.written: list[int] = []
+        self.fetched: list[tuple[int, int, Any]] = []
+        self.gone: list[int] = []
+        self.locals = 0
+        self.ready: list[tuple[Any, ...]] = []
+        self.more: list[tuple[int, Step]] = []
+
+    @property
+    def name(self) -> str:
+        """The name of the task."""
+        return self.steps[0].name if len(self.steps) == 1 else f"backward of {len(self.steps)} operators"
+
+    @property
+    def alone(self) -> bool:
+        """True of one step that may block."""
+        return bool(self.steps) and self.steps[0].alone
+
+    def takes(self, step: Step) -> bool:
+        """Return True if step may join the task."""
+        if self.call is not None or self.alone or (self.steps and (step.alone or step.ctx != self.ctx)):
+            return False
+        return len(self.steps) < (_SMALL_STEPS if self.small and step.small else _STEPS)
+
+
+class BackwardProgram:
+    """Items in order. results: the register of each wanted derivative; None where it is zero."""
+
+    __slots__ = ("items", "registers", "results")
+
+    def __init__(self, items: list[Item], registers: list[Register], results: list[int | None]):
+        self.items, self.registers, self.results = items, registers, results
+
+
+def build(order: Sequence[TapeNode], edges: Sequence[Edges], places: dict[TapeNode, int], heads: Sequence[Output],
+          given: Sequence[bool], wanted: Sequence[Output] | None, missing: frozenset[Output]) -> BackwardProgram:
+    """Return the program of a tape.
+
+    order, edges:   the nodes, the latest first, and their inputs; None of a node that was freed before. places: of the nodes.
+    given:          for each head whether its gradient is given; else it is ones.
+    wanted:         outputs whose derivatives are results; None: derivatives go to the buffers of the variables.
+    missing:        (call, input) of the derivatives that Python functions were seen not to return.
+    """
+    return _Builder(order, edges, places, wanted is None, missing).build(heads, given, wanted or ())
+
+
+class _Builder:
+    """The walk along the tape, with registers in place of arrays.
+
+    slots:  by node and output [register or None, True if more may be added to it in place]: the derivatives summed so far.
+    """
+
+    def __init__(self, order: Sequence[TapeNode], edges: Sequence[Edges], places: dict[TapeNode, int], to_buffers: bool,
+                 missing: frozenset[Output]):
+        self.order, self.edges, self.places, self.to_buffers, self.missing = order, edges, places, to_buffers, missing
+        self.registers: list[Register] = []
+        self.external: dict[Any, int] = {}
+        self.slots: dict[int, list[list[Any]]] = {}
+        self.queue: list[int] = []
+        self.items: list[Item] = []
+        self.last: dict[int, int] = {}  # node -> the last item that needs it
+        self.pending: dict[int, int] = {}  # register -> the last call that it waited behind as a derivative
+        self.calls = 0
+        self.add_op = builtin("elemwise_add")
+
+    def build(self, heads: Sequence[Output], given: Sequence[bool], wanted: Sequence[Output]) -> BackwardProgram:
+        for k, (head, is_given) in enumerate(zip(heads, given)):
+            layout = self.order[head[0]].layouts[head[1]]
+            if is_given:  # a copy: it may be a variable's own buffer, which is written while it is still read
+                g = self.new(layout)
+                self.copy(self.outside(HEAD, layout, k), g, head[0])
+            else:
+                g = self.filled(layout, 1, head[0])
+            self.add(head, g, owned=True, at=head[0])
+        keep: dict[Output, int | None] = dict.fromkeys(wanted)
+        while self.queue:
+            at = heapq.heappop(self.queue)
+            node = self.order[at]
+            dys = [slot[0] for slot in self.slots.pop(at)]
+            for i, dy in enumerate(dys):
+                if (at, i) in keep:
+                    keep[at, i] = dy
+            if isinstance(node, Leaf):
+                continue
+            self.visit(at)
+            edges = self.edges[at]
+            if edges is None:  # the check raises
+                continue
+            if any(dy is not None for dy in dys):
+                if isinstance(node, CallNode):
+                    self.through_call(at, node, edges, dys)
+                elif isinstance(node, OpNode) and node.gradient is not None:
+                    self.through_op(at, node, edges, dys)
+            if self.to_buffers:
+                self.reach(at, edges)
+        results = [keep[output] for output in wanted]
+        self.finish(results)
+        return BackwardProgram(self.items, self.registers, results)
+
+    # ---- registers ----
+    def new(self, layout: Layout) -> int:
+        self.registers.append(Register(NEW, layout))
+        return len(self.registers) - 1
+
+    def outside(self, kind: int, layout: Layout, where: Any) -> int:
+        found = self.external.get((kind, where))
+        if found is None:
+            self.registers.append(Register(kind, layout, where))
+            found = self.external[kind, where] = len(self.registers) - 1
+        return found
+
+    # ---- items ----
+    def item(self, at: int, step: Step | None = None) -> Item:
+        """Return the item to go on with; a new one if the last does not take step."""
+        if not self.items or self.items[-1].call is not None or (step is not None and not self.items[-1].takes(step)):
+            self.items.append(Item())
+        self.last[at] = len(self.items) - 1
+        return self.items[-1]
+
+    def visit(self, at: int) -> None:
+        self.item(at).checked.append(at)
+
+    def append(self, step: Step) -> None:
+        item = self.item(step.node, step)
+        item.steps.append(step)
+        item.ctx = step.ctx
+        item.small = item.small and step.small
+
+    def filled(self, layout: Layout, value: float, at: int) -> int:
+        register = self.new(layout)
+        self.fill(register, value, at)
+        return register
+
+    def fill(self, register: int, value: float, at: int) -> None:
+        layout = self.registers[register].layout
+        element = as_element(value, layout)
+        self.append(Step("fill", lambda rc, ins, outs: fill(rc, outs[0], element), (), (register,), layout, at))
+
+    def copy(self, source: int, target: int, at: int) -> None:
+        self.append(Step("copy", _copy, (source,), (target,), self.registers[target].layout, at))
+
+    def sum(self, a: int, b: int, target: int, at: int) -> None:
+        """Append target = a + b. target: a or a new register."""
+        layout = self.registers[a].layout
+        layout = layout.plain or layout
+        plan = plan_of(self.add_op, self.add_op.parse({}), (layout, layout), False)
+        kernel = plan.kernel_for((Req.INPLACE if target == a else Req.WRITE,))
+        self.append(Step(plan.name, kernel.run, (a, b), (target,), layout, at, plan))
+
+    # ---- sums ----
+    def of(self, at: int) -> list[list[Any]]:
+        """Return a node's slots, and put it into the queue when first asked for."""
+        slots = self.slots.get(at)
+        if slots is None:
+            slots = self.slots[at] = [[None, False] for _ in self.order[at].layouts]
+            heapq.heappush(self.queue, at)
+        return slots
+
+    def target(self, edge: Output) -> tuple[int | None, Req]:
+        """Return the register that a kernel may write its contribution to, and how; (None, WRITE) if it needs a new one."""
+        at, i = edge
+        slot, node = self.of(at)[i], self.order[at]
+        if slot[0] is None:
+            if self.to_buffers and isinstance(node, Leaf):
+                slot[:] = self.outside(BUFFER, node.layouts[0], at), True
+                return slot[0], Req.ADD if node.req == "add" else Req.WRITE
+            return None, Req.WRITE
+        return (slot[0], Req.ADD) if slot[1] else (None, Req.WRITE)
+
+    def add(self, edge: Output, g: int, *, owned: bool, at: int) -> None:
+        """Add one more contribution. owned: the array g may be changed later."""
+        slot = self.of(edge[0])[edge[1]]
+        if slot[0] is None:
+            buffer, req = self.target(edge)
+            if buffer is None:
+                slot[:] = g, owned
+            elif req == Req.ADD:
+                self.sum(buffer, g, buffer, at)
+            else:
+                self.copy(g, buffer, at)
+        elif slot[1]:
+            self.sum(slot[0], g, slot[0], at)
+        else:
+            total = self.new(self.registers[slot[0]].layout)
+            self.sum(slot[0], g, total, at)
+            slot[:] = total, True
+
+    def edge(self, edge: Edge) -> Output:
+        return self.places[edge[0]], edge[1]
+
+    # ---- nodes ----
+    def reach(self, at: int, edges: Sequence[Edge | None]) -> None:
+        """Write zeros to the gradient of each variable among the inputs that gets no derivative."""
+        for edge in edges:
+            if edge is None:
+                continue
+            output = self.edge(edge)
+            if self.of(output[0])[output[1]][0] is None and isinstance(edge[0], Leaf):
+                buffer, req = self.target(output)
+                if buffer is not None and req == Req.WRITE:
+                    self.fill(buffer, 0, at)
+
+    def through_op(self, at: int, node: OpNode, edges: Sequence[Edge | None], dys: list[int | None]) -> None:
+        gradient = node.gradient
+        assert gradient is not None
+        edges = [edges[i] for i in gradient.gives]
+        if all(edge is None for edge in edges):
+            return
+        inputs: list[int] = []
+        for position, (kind, i) in enumerate(gradient.needs):
+            dy = dys[i] if kind == "dy" else None
+            if kind != "dy":
+                dy = self.outside(SAVED, (node.in_layouts if kind == "x" else node.layouts)[i], (at, position))
+            inputs.append(self.filled(node.layouts[i], 0, at) if dy is None else dy)
+        layouts = [node.in_layouts[i] for i in gradient.gives]
+        outs: list[int] = []
+        reqs: list[Req] = []
+        later: list[tuple[Output, int]] = []
+        for edge, layout in zip(edges, layouts):
+            if edge is None:
+                outs.append(-1)
+                reqs.append(Req.NULL)
+                continue
+            output = self.edge(edge)
+            target, req = self.target(output)
+            if target in outs:  # x·x: two outputs for one sum; the second goes by itself
+                target = None
+            if target is None:
+                target, req = self.new(layout), Req.WRITE
+                later.append((output, target))
+            outs.append(target)
+            reqs.append(req)
+        plan = backward_plan(gradient.op, node.p, [self.registers[r].layout for r in inputs], layouts, node.plan.train)
+        self.append(Step(plan.name, plan.kernel_for(tuple(reqs)).run, inputs, outs, layouts[0], at, plan,
+                         bool(node.p.scalars)))
+        for output, contribution in later:
+            self.add(output, contribution, owned=True, at=at)
+
+    def through_call(self, at: int, node: CallNode, edges: Sequence[Edge | None], dys: list[int | None]) -> None:
+        full = [self.filled(layout, 0, at) if dy is None else dy for dy, layout in zip(dys, node.layouts)]
+        item, number = Item(), self.calls
+        self.calls += 1
+        results = [-1 if edge is None else self.outside(RESULT, edge[0].layouts[edge[1]], (number, i))
+                   for i, edge in enumerate(edges)]
+        item.call = Call(at, full, results)
+        self.items.append(item)
+        self.last[at] = len(self.items) - 1
+        # what the call returns decides how the walk goes on, so that other programs may go on from here with these arrays
+        self.pending.update(dict.fromkeys([s[0] for slots in self.slots.values() for s in slots if s[0] is not None],
+                                          len(self.items)))
+        for i, edge in enumerate(edges):
+            if edge is not None and (number, i) not in self.missing:
+                self.add(self.edge(edge), results[i], owned=False, at=at)
+
+    # ---- the end ----
+    def finish(self, results: Sequence[int | None]) -> None:
+        """Decide which registers are local to a task, and number what each task uses."""
+        uses: dict[int, list[int]] = {}
+        for k, item in enumerate(self.items):
+            touched = item.call.inputs if item.call else [r for s in item.steps for r in (*s.inputs, *s.outputs) if r >= 0]
+            for r in dict.fromkeys(touched):
+                uses.setdefault(r, []).append(k)
+        kept = {r for r in results if r is not None}
+        for r, places in uses.items():
+            register = self.registers[r]
+            alone = any(self.items[k].call is not None or self.items[k].alone for k in places)
+            if register.kind == NEW and len(places) == 1 and not alone and r not in kept and r not in self.pending:
+                continue
+            for k in places:
+                self.items[k].used.append(r)
+            if register.kind != RESULT:
+                where = register.layout if register.kind == NEW else register.where
+                self.items[places[0]].fetched.append((r, register.kind, where))
+            if r not in kept and places[-1] >= self.pending.get(r, 0):
+                self.items[places[-1]].gone.append(r)
+        for at, k in self.last.items():
+            self.items[k].freed.append(at)
+        for item in self.items:
+            self.prepare(item)
+
+    def prepare(self, item: Item) -> None:
+        """Fill item.ready, with places for registers: the arrays that a task gets, then its locals."""
+        written = {r for s in item.steps for r in (*s.outputs, *s.mutated)}
+        item.written = [r for r in item.used if r in written]
+        place = {r: k for k, r in enumerate(item.used)}
+        last = {r: s for s in item.steps for r in (*s.inputs, *s.outputs)}
+        for s in item.steps:
+            made = []
+            for r in s.outputs:
+                if r >= 0 and r not in place:
+                    place[r] = len(place)
+                    made.append((place[r], self.registers[r].layout))
+            dead = [place[r] for r in dict.fromkeys((*s.inputs, *s.outputs)) if r >= 0 and last[r] is s]
+            item.ready.append((s.kernel, tuple([place[r] for r in s.inputs]), tuple([place.get(r, -1) for r in s.outputs]),
+                               tuple(made), tuple(dead), s.name))
+            if s.scalars or (s.plan is not None and s.plan.draws):
+                item.more.append((len(item.ready) - 1, s))
+        item.locals = len(place) - len(item.used)
+
+
+def _copy(rc: Any, ins: Sequence[Any], outs: Sequence[Any]) -> None:
+    if isinstance(outs[0], np.ndarray):
+        outs[0][...] = ins[0]
+    else:
+        cuda.copy(outs[0], ins[0])

@@ -1,0 +1,163 @@
+"""walk: run backward along a tape without recording it, as the tasks of a BackwardProgram."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from operator import attrgetter
+from typing import Any
+
+import numpy as np
+
+from ...cache import Cache
+from ...engine import current
+from ...engine.failure import name_operator
+from ...engine.memory import resource
+from ..core.array_core import ArrayCore, allocate
+from ..dispatch.copy import copy_to
+from .program import BUFFER, HEAD, NEW, SAVED, BackwardProgram, Call, Edges, Item, Register, build
+from .tape import CallNode, Edge, OpNode, TapeNode
+
+#: Programs by the structure of their tapes.
+PROGRAMS: Cache[Any, BackwardProgram] = Cache(1024)
+_number = attrgetter("number")
+
+
+def walk(heads: Sequence[Any], grads: Sequence[Any], retain: bool, wanted: list[Edge] | None) -> list[Any]:
+    """Run backward from heads, the latest operation first; None for a derivative that is zero.
+
+    grads:   the derivatives of the heads; None for ones.
+    wanted:  edges whose derivatives to return; None: write to the buffers of the variables.
+    """
+    order, edges, places, signature = _structure(heads, grads, wanted)
+    missing: frozenset[tuple[int, int]] = frozenset()
+
+    def program_now() -> BackwardProgram:
+        key = (signature, missing) if missing else signature
+        found = PROGRAMS.get(key)
+        if found is None:
+            at_heads, given, outputs = signature[:3]
+            found = PROGRAMS[key] = build(order, edges, places, at_heads, given, outputs, missing)
+        return found
+
+    program = program_now()
+    arrays: list[Any] = [None] * len(program.registers)
+    k, calls = 0, 0
+    while k < len(program.items):
+        item = program.items[k]
+        for at in item.checked:
+            order[at].check()
+        for r, kind, where in item.fetched:
+            if kind == SAVED:
+                arrays[r] = order[where[0]].saved[where[1]]  # type: ignore[attr-defined]
+            elif kind == NEW:
+                arrays[r] = allocate(where)
+            elif kind == BUFFER:
+                arrays[r] = order[where].grad  # type: ignore[attr-defined]
+            elif kind == HEAD:
+                arrays[r] = grads[where]
+        if item.call is not None:
+            lost = _call(item.call, order, arrays, program.registers)
+            if lost:
+                missing |= {(calls, i) for i in lost}
+                program = program_now()  # the same up to here
+                arrays += [None] * (len(program.registers) - len(arrays))
+                item = program.items[k]
+            calls += 1
+        elif item.ready:
+            _push(item, order, arrays)
+        for r in item.gone:
+            arrays[r] = None
+        if not retain:
+            for at in item.freed:
+                order[at].free()
+        k += 1
+    return [None if r is None else arrays[r] for r in program.results]
+
+
+def _structure(heads: Sequence[Any], grads: Sequence[Any], wanted: list[Edge] | None
+               ) -> tuple[list[TapeNode], list[Edges], dict[TapeNode, int], tuple[Any, ...]]:
+    """Return the nodes that led to heads, the latest first, their inputs (None of a freed one), their places, and a key.
+
+    The key is equal for tapes of equal structure.
+    """
+    stack: list[TapeNode] = [h._grad_edge[0] for h in heads]
+    found: set[TapeNode] = set(stack)
+    while stack:
+        for edge in stack.pop().inputs:
+            if edge is not None and edge[0] not in found:
+                found.add(edge[0])
+                stack.append(edge[0])
+    order = sorted(found, key=_number, reverse=True)
+    places = {node: at for at, node in enumerate(order)}
+    key: list[Any] = [tuple([(places[h._grad_edge[0]], h._grad_edge[1]) for h in heads]), tuple([g is not None for g in grads]),
+                      None if wanted is None else tuple([(places.get(node, -1), i) for node, i in wanted])]
+    edges: list[Edges] = []
+    for node in order:
+        if node.freed:
+            edges.append(None)
+            key.append(None)
+            continue
+        edges.append(node.inputs)
+        key.append(node.key)
+        for edge in node.inputs:
+            key.append(None if edge is None else (places[edge[0]], edge[1]))
+    return order, edges, places, tuple(key)
+
+
+def _call(call: Call, order: Sequence[TapeNode], arrays: list[Any], registers: Sequence[Register]) -> list[int]:
+    """Call a node's Python function. Return the inputs for which it returned no derivative."""
+    node = order[call.node]
+    assert isinstance(node, CallNode) and node.backward is not None
+    lost = []
+    for i, (r, g) in enumerate(zip(call.results, node.backward([arrays[d] for d in call.inputs]))):
+        if r < 0:
+            continue
+        if g is None:
+            lost.append(i)
+        elif g.layout.same(registers[r].layout):
+            arrays[r] = g
+        else:
+            arrays[r] = allocate(registers[r].layout)
+            copy_to(g, arrays[r])
+    return lost
+
+
+def _push(item: Item, order: Sequence[TapeNode], arrays: Sequence[Any]) -> None:
+    """Push the steps of item as one task."""
+    used: list[ArrayCore] = [arrays[r] for r in item.used]
+    mutable = dict.fromkeys([arrays[r].chunk.var for r in item.written])
+    const = [v for v in dict.fromkeys([a.chunk.var for a in used]) if v not in mutable]
+    more: dict[int, dict[str, Any]] = {}
+    for k, step in item.more:
+        options = more[k] = {}
+        if step.scalars:
+            node = order[step.node]
+            assert isinstance(node, OpNode)
+            options["scalars"] = node.p.scalars
+        if step.plan is not None and step.plan.draws:
+            options["random"] = resource.get_random(step.plan.draws, item.ctx)
+
+    def run(rc: Any) -> None:
+        values: list[Any] = [a.device_array() for a in used]
+        values += [None] * item.locals
+        used.clear()  # what no later step reads is released as soon as it can be
+        name, k = "", 0
+        try:
+            for kernel, ins, outs, made, dead, name in item.ready:  # noqa: B007
+                for place, layout in made:
+                    make = np.empty if layout.tiny else rc.workspace
+                    values[place] = make(layout.shape, layout.dtype)
+                if k in more:
+                    kernel(rc, [values[i] for i in ins], [values[i] if i >= 0 else None for i in outs], **more[k])
+                else:
+                    kernel(rc, [values[i] for i in ins], [values[i] if i >= 0 else None for i in outs])
+                for place in dead:
+                    values[place] = None
+                k += 1
+        except BaseException as e:
+            name_operator(e, name)
+            raise
+
+    assert item.ctx is not None
+    current().push_sync(run, item.ctx, const, tuple(mutable), prop="inline" if item.small else None, name=item.name,
+                        cost_key=None if item.alone else item)

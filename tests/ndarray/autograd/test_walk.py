@@ -1,0 +1,181 @@
+"""Backward is a program of the tape's structure; what ran before changes nothing. Oracle: NumPy in float64; an empty cache."""
+
+import gc
+import weakref
+
+import numpy as np
+import pytest
+from support.helpers import assert_close
+from tritium import autograd, nd
+from tritium.errors import MXNetError
+from tritium.ndarray.autograd.walk import PROGRAMS
+
+
+@pytest.fixture(autouse=True)
+def programs():
+    PROGRAMS.clear()
+    return PROGRAMS
+
+
+def variable(values, ctx=None, req="write"):
+    a = nd.array(values, ctx)
+    a.attach_grad(req)
+    return a
+
+
+def mixed(x, w):
+    """Small and larger operators, broadcasts, sums, views, and arrays that are used more than once."""
+    h = nd.tanh(x * w + x)
+    h = nd.broadcast_add(h, w[0:1]) * 0.5
+    return nd.dot(nd.relu(h), w, transpose_b=True) * nd.exp(-h).mean() + (h.reshape((-1,)) * 2).sum()
+
+
+@pytest.mark.parametrize("n", [3, 130])
+@pytest.mark.parametrize("req", ["write", "add"])
+def test_a_tape_seen_before_gives_the_same_bits(n, req, ctx, rng, programs):
+    values = rng.normal(size=(2, n, n)).astype("float32")
+    seen = []
+    for _ in range(3):
+        x, w = variable(values[0], ctx, req), variable(values[1], ctx, req)
+        with autograd.record():
+            y = mixed(x, w)
+        y.backward()
+        seen.append((x.grad.asnumpy(), w.grad.asnumpy()))
+    assert len(programs) == 1
+    programs.clear()
+    x, w = variable(values[0], ctx, req), variable(values[1], ctx, req)
+    with autograd.record():
+        y = mixed(x, w)
+    y.backward()
+    for dx, dw in seen:
+        assert np.array_equal(dx, x.grad.asnumpy()) and np.array_equal(dw, w.grad.asnumpy())
+
+
+def test_parameters_of_the_run_are_those_of_this_tape(programs):
+    x = variable([1.0, 2.0])
+    for factor in (3.0, 5.0, -1.0):
+        with autograd.record():
+            y = (x * factor) * factor + factor
+        y.backward()
+        assert x.grad.tolist() == [factor * factor] * 2
+    assert len(programs) == 1
+
+
+def test_what_the_structure_consists_of(programs):
+    def run(fn, heads=1, req="write", **options):
+        x, w = variable([1.0, 2.0], req=req), variable([3.0, 4.0])
+        with autograd.record():
+            y = fn(x, w)
+        autograd.backward([y] * heads, **options)
+        return x.grad.tolist(), len(programs)
+
+    product, other = (lambda x, w: x * w), (lambda x, w: w * x)
+    assert run(product) == ([3, 4], 1)
+    assert run(other) == ([3, 4], 2)  # inputs in another order
+    assert run(product, req="add") == ([3, 4], 3)
+    assert run(product, heads=2) == ([6, 8], 4)
+    assert run(product, head_grads=[nd.array([2.0, 0.5])]) == ([6, 2], 5)
+    assert run(lambda x, w: x * x) == ([2, 4], 6)
+    assert run(lambda x, w: x * w.detach()) == ([3, 4], 7)
+    assert run(product, retain_graph=True) == ([3, 4], 7)
+
+
+@pytest.mark.parametrize("n", [5, 3000])
+def test_long_tapes_of_several_tasks(n, ctx, rng):
+    value, factor = rng.uniform(0.1, 0.5, size=(n,)), rng.uniform(0.5, 1.5, size=(n,))
+    x, w = variable(value, ctx), nd.array(factor, ctx)
+    with autograd.record():
+        y, kept = x, []
+        for i in range(100):
+            y = y * w if i % 3 else nd.tanh(y) + x
+            kept.append(y)
+    y.backward()
+    expected, at = np.zeros(n), [value]
+    for i in range(100):
+        at.append(at[-1] * factor if i % 3 else np.tanh(at[-1]) + value)
+    dy = np.ones(n)
+    for i in reversed(range(100)):
+        expected += 0 if i % 3 else dy
+        dy = dy * factor if i % 3 else dy * (1 - np.tanh(at[i]) ** 2)
+    assert_close(x.grad, expected + dy, scale=50)  # 50: a hundred roundings
+
+
+class Sometimes(autograd.Function):
+    """The sum of two arrays; returns the derivatives of those that are wanted."""
+
+    def __init__(self, *wanted):
+        self.wanted = wanted
+
+    def forward(self, x, y):
+        return x + y
+
+    def backward(self, dy):
+        return [dy if w else None for w in self.wanted]
+
+
+@pytest.mark.parametrize("to_buffers", [True, False])
+def test_a_function_may_return_none_now_and_then(to_buffers, programs):
+    x, w = variable([1.0, 2.0]), variable([3.0, 4.0])
+    for wanted in ((1, 1), (0, 1), (1, 0), (1, 1), (0, 0), (0, 1)):
+        with autograd.record():
+            y = Sometimes(*wanted)(nd.exp(x) * w, w * 2) * w + nd.exp(x)
+        if to_buffers:
+            y.backward()
+            dx, dw = x.grad, w.grad
+        else:
+            dx, dw = autograd.grad(y, [x, w])
+        e, b = np.exp([1.0, 2.0]), np.array([3.0, 4.0])
+        total = e * b + b * 2
+        assert_close(dx, wanted[0] * b * b * e + e)
+        assert_close(dw, total + wanted[0] * b * e + wanted[1] * 2 * b)
+    assert len(programs) == 4
+
+
+def test_an_error_names_the_operator_that_failed(programs):
+    x = variable([1.0, 2.0])
+
+    def step():
+        with autograd.record():
+            y = nd.exp(nd.tanh(x)) * 2
+        y.backward()
+
+    def broken(rc, ins, outs):
+        raise ValueError("out of order")
+
+    step()
+    (program,) = programs.values()
+    (item,) = program.items
+    at = next(i for i, ready in enumerate(item.ready) if ready[-1] == "_backward_tanh")
+    good = item.ready[at]
+    item.ready[at] = (broken, *good[1:])
+    step()
+    with pytest.raises(ValueError, match=r"^_backward_tanh: out of order \(pushed at .*test_walk.py:\d+\)"):
+        x.grad.asnumpy()
+    item.ready[at] = good
+    step()
+    assert np.isfinite(x.grad.asnumpy()).all()
+
+
+def test_nodes_freed_before_are_refused_before_anything_is_written():
+    x = variable([1.0, 2.0])
+    with autograd.record():
+        h = nd.exp(x)
+        y, z = h * 2, h * 3
+    y.backward()
+    before = x.grad.asnumpy()
+    with pytest.raises(MXNetError, match="kept were freed by an earlier backward"):
+        z.backward()
+    assert np.array_equal(x.grad.asnumpy(), before)
+
+
+def test_a_program_keeps_no_arrays(programs):
+    x = variable(np.ones((300, 300)))
+    with autograd.record():
+        h = nd.tanh(x)
+        y = h * h
+    y.backward()
+    x.grad.wait_to_read()
+    gone = weakref.ref(h), weakref.ref(x.grad)
+    del h, x, y
+    gc.collect()
+    assert len(programs) == 1 and [r() for r in gone] == [None, None]
