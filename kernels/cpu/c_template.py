@@ -9,6 +9,7 @@ from __future__ import annotations
 import ctypes
 import functools
 from collections.abc import Callable, Sequence
+from typing import Any
 
 import numpy as np
 
@@ -24,11 +25,11 @@ class Template:
     """
 
     def __init__(self, text: Callable[[], str], names: Sequence[str]):
-        self._text, self._names = functools.cache(lambda: PREAMBLE + text()), tuple(names)
+        self._text, self.names = functools.cache(lambda: PREAMBLE + text()), tuple(names)
 
     def functions(self) -> dict[str, c_compile.Loaded] | None:
         """Return the functions by name; None if they could not be compiled."""
-        return c_compile.library(self._text(), self._names)
+        return c_compile.library(self._text(), self.names)
 
     def serves(self, work: int, least: int) -> bool:
         """Return whether C computes so much work: `least` in mode "auto", any in mode "c"; see `c_compile.mode`."""
@@ -46,12 +47,20 @@ class Call:
 
     def prepare(self, *arrays: np.ndarray | None) -> Step:
         """Return the step of these arrays; the numbers follow them. It keeps both alive."""
-        places = [None if a is None else a.ctypes.data for a in arrays]
+        places = [None if a is None else address(a) for a in arrays]
         addresses = [*places, *map(ctypes.addressof, self.numbers)]
         functions = self.template.functions()
         assert functions is not None
         return Step(functions[self.name], (ctypes.c_void_p * len(addresses))(*addresses), self.pieces,
                     held=(arrays, self.numbers))
+
+
+def address(a: Any) -> int:
+    """Return where the elements of a NumPy array begin."""
+    try:
+        return ctypes.addressof(ctypes.c_char.from_buffer(a))  # four times as fast as a.ctypes.data
+    except (TypeError, ValueError):  # read-only, or empty
+        return a.ctypes.data
 
 
 def doubles(*values: float) -> ctypes.Array:

@@ -5,8 +5,11 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any, ClassVar
 
+import numpy as np
+
 from ....dtype import is_half
 from ....errors import ShapeError
+from ...cpu import c_order
 from ...declare.operator_property import OperatorProperty, Shapes, gpu_module
 from ...declare.property_op import register_operator
 from ...kernel import KernelFunction
@@ -39,9 +42,22 @@ class ArgExtreme(OperatorProperty):
             module = gpu_module("tensor.triton_order")
             return lambda run, inputs, outputs: module.extreme(run, lines, inputs[0], outputs[0], low=low, add=req == Req.ADD)
 
+        wide = np.dtype(np.float32) if is_half(ins[0].dtype) else ins[0].dtype
+        if c_order.finds_extremes(wide, lines):
+            direct = req != Req.ADD and outs[0].dtype.name in c_order.KINDS
+            extreme = c_order.Extreme(wide, lines, low, c_order.KINDS[outs[0].dtype.name if direct else "int64"])
+
+            def kernel_c(run: Any, inputs: Sequence[Any], outputs: Sequence[Any]) -> None:
+                found = outputs[0] if direct else run.workspace((lines[0], lines[2]), np.dtype(np.int64))
+                extreme(run, inputs[0].astype(wide, copy=False), found)
+                if not direct:
+                    convert(found, outputs[0].reshape(found.shape), req == Req.ADD)
+
+            return kernel_c
+
         def kernel(run: Any, inputs: Sequence[Any], outputs: Sequence[Any]) -> None:
             x = inputs[0].reshape(lines)
-            x = x.astype("float32") if is_half(x.dtype) else x
+            x = x.astype(wide, copy=False)
             convert(x.argmin(1) if low else x.argmax(1), outputs[0].reshape(lines[0], lines[2]), req == Req.ADD)
 
         return kernel

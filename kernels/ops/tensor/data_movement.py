@@ -5,13 +5,18 @@ A move copies one view of an input to one view of an output of the same shape (k
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Any, ClassVar
 
 import numpy as np
 
 from ....integers import cdiv
+from ...cpu.c_move import copies, filling
+from ...cpu.c_team import Phases, Step
+from ...cpu.c_template import Call, address
 from ...declare.operator_property import OperatorProperty, assign
 from ...gpu import copy
 from ...ir.strided import View, layout
@@ -19,6 +24,7 @@ from ...kernel import BoundKernel, Kernel, KernelFunction, Run
 from ...op import Req, Reqs, Shape, Specs
 
 _CHUNK = 1 << 18  # elements; larger moves are split over threads along their first axis
+_ZERO = np.zeros(8, np.uint8)  # zero in every dtype
 
 
 @dataclass(frozen=True, slots=True)
@@ -101,7 +107,51 @@ def move_kernel(moves: Sequence[Move], ins: Specs, outs: Specs, reqs: Reqs, targ
 
         return call
 
-    return Kernel(bind=bind)
+    in_c = _in_c(moves, adds, wiped, ins, outs)
+    return Kernel(bind=bind if in_c is None else partial(_bind_in_c, *in_c, overlap))
+
+
+@dataclass(frozen=True, slots=True)
+class _InC:
+    """A move in C. source: None for zeros; alike: whether it does nothing where both arrays are the same memory."""
+
+    call: Call
+    source: int | None
+    target: int
+    alike: bool = False
+
+
+def _in_c(moves: Sequence[Move], adds: Sequence[bool], wiped: Sequence[int], ins: Specs, outs: Specs
+          ) -> tuple[list[_InC], list[_InC]] | None:
+    """Return the functions that fill outputs with zeros, and the moves, in C; None where NumPy makes them."""
+    moved = [(m, add, layout(ins[m.src].shape, m.take), layout(outs[m.dst].shape, m.put)) for m, add in zip(moves, adds)]
+    moved = [m for m in moved if math.prod(m[2].shape)]
+    kinds = {(ins[m.src].dtype, outs[m.dst].dtype, add) for m, add, *_ in moved}
+    calls = copies([(take, put) for *_, take, put in moved], *kinds.pop()) if len(kinds) == 1 else None
+    if calls is None:
+        return None
+    found = [_InC(call, m.src, m.dst, not add and take == put) for call, (m, add, take, put) in zip(calls, moved)]
+    zeros = [_InC(filling(outs[o].size, outs[o].dtype), None, o) for o in wiped if outs[o].size]
+    return zeros, found
+
+
+def _bind_in_c(zeros: Sequence[_InC], moves: Sequence[_InC], overlap: bool, inputs: Sequence[Any], outputs: Sequence[Any]
+               ) -> BoundKernel:
+    def step(m: _InC, then: Step | None = None) -> Step:
+        made = m.call.prepare(_ZERO if m.source is None else inputs[m.source], outputs[m.target])
+        made.then = then
+        return made
+
+    moves = [m for m in moves
+             if not (m.alike and m.source is not None and address(inputs[m.source]) == address(outputs[m.target]))]
+    if overlap or len({m.call.pieces for m in moves}) != 1:
+        steps = [step(m) for m in moves]
+    else:  # one after the other on each piece: they often write to the same cache lines
+        chain = None
+        for m in reversed(moves):
+            chain = step(m, chain)
+        steps = [] if chain is None else [chain]
+    return Phases([[step(m) for m in zeros], *([s] for s in steps)] if overlap else [[step(m) for m in zeros], steps])
 
 
 class MoveProperty(OperatorProperty):

@@ -10,6 +10,7 @@ import numpy as np
 
 from ....dtype import is_half
 from ....errors import DTypeError, ShapeError
+from ...cpu import c_order
 from ...declare.operator_property import Dtypes, KnownShapes, OperatorProperty, Shapes, assign, gpu_module
 from ...declare.property_op import register_operator
 from ...gpu import copy
@@ -94,19 +95,42 @@ class Ordered(OperatorProperty):
             return NOTHING
         if target == "gpu":
             return self._gpu(lines, k, what, down, outs, reqs)
+        wide = np.dtype(np.float32) if is_half(ins[0].dtype) else ins[0].dtype
+        in_c, writes = c_order.sorts(wide, lines), [r in (Req.WRITE, Req.INPLACE) for r in reqs]
+        own = [in_c and w for w in writes]  # the outputs that C writes
+        own[0] &= what == "indices" or wide == ins[0].dtype
+        if what != "mask":
+            own[-1] &= outs[-1].dtype.name in c_order.KINDS
+        rest = [i for i, r in enumerate(reqs) if r != Req.NULL and not own[i]]
+        if rest and what != "mask":  # which follow from the places
+            own[-1] = False
+            rest = [i for i, r in enumerate(reqs) if r != Req.NULL and not own[i]]
+        kind = c_order.KINDS[outs[-1].dtype.name] if own[-1] and what != "mask" else c_order.KINDS["int64"]
+        order = c_order.Order(wide, lines, k, down, kind) if in_c else None
+
+        def places(run: Any, x: np.ndarray, outputs: Sequence[Any]) -> Any:
+            if order is None:
+                return order_of(x, down, k)
+            found = run.workspace((lines[0], k, lines[2]), INT64) if rest else None
+            if what == "mask":
+                order(run, x, None, found, outputs[0] if own[0] else None)
+            else:
+                values = outputs[0] if own[0] and what != "indices" else None
+                order(run, x, values, outputs[-1] if own[-1] else found, None)
+            return found
 
         def kernel(run: Any, inputs: Sequence[Any], outputs: Sequence[Any]) -> None:
             x = inputs[0].reshape(lines)
-            found = order_of(x.astype(np.float32) if is_half(x.dtype) else x, down, k)
-            if what == "mask":
-                chosen = np.zeros(lines, x.dtype)
-                np.put_along_axis(chosen, found, 1, axis=1)
-                assign(outputs[0].reshape(lines), reqs[0], chosen)
-                return
-            if what != "indices":
-                assign(outputs[0].reshape(found.shape), reqs[0], np.take_along_axis(x, found, axis=1))
-            if reqs[-1] != Req.NULL:
-                convert(found, outputs[-1].reshape(found.shape), reqs[-1] == Req.ADD)
+            found = places(run, x.astype(wide, copy=False), outputs)
+            for i in rest:
+                if what == "mask":
+                    chosen = np.zeros(lines, x.dtype)
+                    np.put_along_axis(chosen, found, 1, axis=1)
+                    assign(outputs[0].reshape(lines), reqs[0], chosen)
+                elif i == 0 and what != "indices":
+                    assign(outputs[0].reshape(found.shape), reqs[0], np.take_along_axis(x, found, axis=1))
+                else:
+                    convert(found, outputs[-1].reshape(found.shape), reqs[-1] == Req.ADD)
 
         return kernel
 
