@@ -8,8 +8,9 @@ from typing import Any, ClassVar, Literal
 
 import numpy as np
 
-from ....dtype import as_dtype
+from ....dtype import as_dtype, is_half
 from ....errors import ParameterError, ShapeError
+from ...cpu.c_take import Rows, adds, selects
 from ...declare.index_kernel import At, IndexedArray, Limits, index_kernel
 from ...declare.operator_property import Dtypes, OperatorProperty, Shapes, gpu_module, math_dtype
 from ...declare.property_op import register_operator
@@ -19,16 +20,33 @@ from ...kernel import KernelFunction
 from ...op import Req, Reqs, Specs, merge_shapes
 from .reshape import check_axis, lines_of
 
+_OFTEN = 64  # rows with one index from which on they are added up by themselves
+
 
 def add_slices(target: np.ndarray, at: np.ndarray, given: np.ndarray) -> None:
-    """Add given [outer, k, inner] to target [outer, n, inner] at indices at [k]; those with equal indices add up in order."""
+    """Add given [outer, k, inner] to target [outer, n, inner] at indices at [k]; those with equal indices add up in their order.
+
+    Half precision adds them up in float32, and adds the sum.
+    """
     if not at.size or not target.size:
         return
     order = np.argsort(at, kind="stable")
     placed = at[order]
     starts = np.flatnonzero(np.r_[True, placed[1:] != placed[:-1]])
-    sums = np.add.reduceat(given[:, order].astype(math_dtype(given.dtype), copy=False), starts, axis=1)
-    target[:, placed[starts]] += sums.astype(target.dtype, copy=False)
+    if is_half(target.dtype):
+        sums = np.add.reduceat(given[:, order].astype(math_dtype(given.dtype), copy=False), starts, axis=1)
+        target[:, placed[starts]] += sums.astype(target.dtype, copy=False)
+        return
+    counts = np.diff(np.r_[starts, len(at)])
+    for start, count in zip(starts[counts >= _OFTEN], counts[counts >= _OFTEN]):
+        row = target[:, placed[start]]
+        terms = np.concatenate([row[:, None], given[:, order[start:start + count]]], axis=1)
+        row[...] = np.add.accumulate(terms, axis=1)[:, -1]  # a running sum has one order, a sum has not
+    few = counts < _OFTEN
+    starts, counts = starts[few], counts[few]
+    for i in range(max(counts, default=0)):  # the row that comes as number i of those with its index
+        here = starts[counts > i] + i
+        target[:, placed[here]] += given[:, order[here]]
 
 
 class Picked(OperatorProperty):
@@ -68,6 +86,10 @@ class Picked(OperatorProperty):
             place = i % x.shape[1] if self.mode == "wrap" else minimum(maximum(i, 0), x.shape[1] - 1)
             return x[at[0], place, at[2]]
 
+        if target == "cpu" and reqs[0] in (Req.WRITE, Req.INPLACE) and self.mode != "raise" and selects(
+                outer, n, k, inner, ins[source].dtype, ins[1 - source].dtype):
+            rows = Rows(outer, n, k, inner, ins[source].dtype, ins[1 - source].dtype, self.mode == "wrap")
+            return lambda run, inputs, outputs: rows.select(run, inputs[source], inputs[1 - source], outputs[0])
         views = [(outer, n, inner), (k,)]
         text = "index {index} is out of range for an axis of size {size}. Use mode='clip' or 'wrap'."
         limits = Limits(1 - source, (n,), text=text)
@@ -81,6 +103,9 @@ class Picked(OperatorProperty):
             return lambda run, inputs, outputs: module.put(run, rows, k, *inputs, outputs[0], wrap=wrap,
                                                            add=req == Req.ADD)
         outer, n, inner = rows
+        if adds(outer, n, k, inner, outs[0].dtype, ins[1].dtype) and ins[0].dtype == outs[0].dtype:
+            in_c = Rows(outer, n, k, inner, outs[0].dtype, ins[1].dtype, self.mode == "wrap")
+            return lambda run, inputs, outputs: in_c.add(run, *inputs, outputs[0], req == Req.ADD)
 
         def kernel(run: Any, inputs: Sequence[Any], outputs: Sequence[Any]) -> None:
             dx = outputs[0].reshape(rows)
