@@ -22,7 +22,8 @@ c_compile.library(text, ["last"])["last"].free((ctypes.c_void_p * 1)(arrays.ctyp
 
 def sanitized(tmp_path, *arguments, seconds=1500):
     """Run Python with C kernels that are compiled with the sanitizers; return what it printed and its exit status."""
-    libraries = [subprocess.check_output(["gcc", f"-print-file-name=lib{name}.so"], text=True).strip() for name in ("asan", "ubsan")]
+    libraries = [subprocess.check_output(["gcc", f"-print-file-name={name}"], text=True).strip()
+                 for name in ("libasan.so", "libubsan.so")]
     if not all(os.path.isabs(path) for path in libraries):
         pytest.skip("gcc has no sanitizers here")
     done = subprocess.run([sys.executable, *arguments], capture_output=True, text=True, timeout=seconds, cwd=HERE.parent, env={

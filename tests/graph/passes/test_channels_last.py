@@ -118,7 +118,8 @@ in_c = pytest.mark.skipif(not c_compile.available(), reason="there is no C compi
 
 
 @in_c
-def test_resnet_on_a_cpu_transposes_its_data_once_and_no_weight():
+def test_resnet_on_a_cpu_transposes_its_data_once_and_no_weight(cpu_code):
+    cpu_code("auto")
     shape = {"data": (16, 3, 16, 16)}
     assert sorted(turned(resnet20().simple_bind(mx.cpu(), "write", **shape))) == ["data_turned", "data_turned_backward"]
     with options(layout=False):
@@ -134,12 +135,13 @@ def test_edges_in_all_places_on_a_cpu(monkeypatch):
 
 
 @in_c
-def test_on_a_cpu_only_convolutions_in_c_have_channels_last(monkeypatch):
+def test_on_a_cpu_only_convolutions_in_c_have_channels_last(cpu_code):
+    cpu_code("auto")
     x = convolution(mx.sym.Variable("data"), 16)
     assert turned(x.simple_bind(mx.cpu(), "null", data=(16, 8, 16, 16)))
     assert not turned(x.simple_bind(mx.cpu(), "null", data=(1, 1, 4, 4)))  # too small
     assert not turned(x.simple_bind(mx.cpu(), "null", data=(16, 8, 16, 16), type_dict={"data": "float64"}))
-    monkeypatch.setenv("TRITIUM_CPU_CODE", "numpy")
+    cpu_code("numpy")
     assert not turned(x.simple_bind(mx.cpu(), "null", data=(16, 8, 16, 16)))
 
 

@@ -253,8 +253,9 @@ def test_values_of_scalars_alone_are_computed_once_in_double_precision():
     assert "const float t0 = (float)(s3) * a0[j];" in lines
 
 
-def test_names_never_reach_the_text():
+def test_names_never_reach_the_text(cpu_code):
     """Whatever an operator is called: a function's name is made of its text."""
+    cpu_code("c")
     op = fused_op(Expression((X * 2,)), 1, name='"; } int main() { system("true"); } /*')
     spec = [Spec((10_000_000,), F32)]
     f = op.c_code(Params({}), spec, spec, [Req.WRITE])

@@ -82,7 +82,8 @@ def test_c_and_numpy_give_the_same_bits(name, monkeypatch, functions):
 
 
 @needs_compiler
-def test_small_groups_are_computed_by_numpy(functions):
+def test_small_groups_are_computed_by_numpy(functions, cpu_code):
+    cpu_code("auto")
     train(optimizer.SGD(momentum=0.9), sizes=SIZES[:3])
     train(optimizer.SGD(momentum=0.9), sizes=[(2,)] * 8)
     assert functions == [0, 8]

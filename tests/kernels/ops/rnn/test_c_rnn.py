@@ -59,7 +59,8 @@ def test_it_equals_float64(mode, sizes):
 
 @pytest.mark.parametrize("mode", GATES)
 @pytest.mark.parametrize("sizes", [(4, 35, 21, 47), (2, 3, 40, 740)], ids=["rows", "columns"])
-def test_the_bits_do_not_depend_on_the_order_of_pieces(mode, sizes):
+def test_the_bits_do_not_depend_on_the_order_of_pieces(mode, sizes, cpu_code):
+    cpu_code("auto")
     t, n, i, h = sizes
     made, rng = cell(mode), np.random.default_rng(n)
     layer = c_rnn.CLayer(mode, made, sizes, True, np.dtype("f"), "cpu")
