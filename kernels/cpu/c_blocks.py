@@ -26,7 +26,8 @@ _PLAIN = (0.0, 1.0, -1.0, 2.0, 0.5)  # constants that stand in the text; others 
 class Sink:
     """A use of a value.
 
-    lines:   the statements of its use, given its C text. masked: those where the elements from the end on do not count, if others.
+    lines:   the statements of its use, given its C text.
+    masked:  those where the elements from the end on do not count, if they are others.
     last:    whether it must follow all reads of the block, as a store where an input may lie.
     """
 

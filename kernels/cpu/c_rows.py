@@ -6,8 +6,8 @@ of columns, and its rows are read one after the other. A sum inside the formula 
 needed again is kept beside it.
 
 Sums of float32 are kept in LANES numbers for about DEEP additions each, and then added up in float64. Sizes are arguments of the
-function, so a machine compiles one text for all shapes of a kind. Sizes alone cut the work into pieces. Where there are fewer folded
-elements than there are to be pieces, each piece writes its part of them, and a second function adds the parts in their order.
+function, so a machine compiles one text for all shapes of a kind. Sizes alone cut the work into pieces. Where there are fewer
+folded elements than pieces, each piece writes its part of them, and a second function adds the parts in their order.
 """
 
 from __future__ import annotations
@@ -83,8 +83,8 @@ class Join:
 class RowFunction:
     """One kernel as C, and its arguments in one use.
 
-    function:  rows(arrays, begin, end) computes the pieces from begin to end. arrays are the inputs, the stored outputs, the parts
-               of those that are folded (null if there is but one), the sizes and the numbers.
+    function:  rows(arrays, begin, end) computes the pieces from begin to end. arrays are the inputs, the stored outputs, the
+               parts of those that are folded (null if there is but one), the sizes and the numbers.
     targets:   numbers of the outputs that are stored; states: {output without an array: its input}.
     sizes, numbers:  the sizes, and the constants that follow the run-time scalars, in this use. scalars: how many there are.
     pieces:    of the work; parts: of each folded element; folds: sizes of the folded outputs.
@@ -142,9 +142,9 @@ def row_function(e: Expression, ins: Specs, outs: Specs, reqs: Reqs, finishes: S
 class _Printer:
     """Turns typed roots into the text of a function.
 
-    Operands are x0 (input 0) and o1 (stored output 1); l0 and y1 are their lines, v0 and z1 a block of them. Values are t7 (node 7 in a
-    loop), b7 (a block of it), r7 (one for each row), q7 (a block of what is kept of the line). e7 and a1 hold a sum that is
-    under way, of node 7 or output 1, and d_e7 what was added to it before.
+    Operands are x0 (input 0) and o1 (stored output 1); l0 and y1 are their lines, v0 and z1 a block of them. Values are t7 (node
+    7 in a loop), b7 (a block of it), r7 (one for each row), q7 (a block of what is kept of the line). e7 and a1 hold a sum that
+    is under way, of node 7 or output 1, and d_e7 what was added to it before.
 
     down:  whether rows go along the axis before the last, so that blocks go across them.
     cut:   whether lines are cut into chunks; folds_last: whether these are folded.
@@ -152,6 +152,8 @@ class _Printer:
 
     def __init__(self, e: Expression, roots: Sequence[Expr], ins: Specs, stored: Specs, adds: Sequence[bool],
                  ends: Sequence[Expr | None], layout: BroadcastLayout):
+        assert isinstance(e.combine, str)
+        self.combine = e.combine
         self.e, self.n_in, self.adds, self.ends, self.layout = e, len(ins), adds, ends, layout
         self.dims, self.present, self.last = layout.dims, layout.present, len(layout.dims) - 1
         self.dtypes = [s.dtype for s in (*ins, *stored)]
@@ -198,9 +200,9 @@ class _Printer:
             for k in [k for k in lacking if self._lacks(k) == (self.row,)]:
                 lacking.remove(k)
                 if differs[id(self.roots[k])]:
-                    if self.e.combine not in ("add", "maximum") or typed(self.roots[k]) == BOOL:
-                        raise NoSpelling(f"rows of {typed(self.roots[k])} are folded by {self.e.combine}")
-                    self.roots[k] = reduce("sum" if self.e.combine == "add" else "max", self.roots[k])
+                    if self.combine not in ("add", "maximum") or typed(self.roots[k]) == BOOL:
+                        raise NoSpelling(f"rows of {typed(self.roots[k])} are folded by {self.combine}")
+                    self.roots[k] = reduce("sum" if self.combine == "add" else "max", self.roots[k])
             if self.down and lacking:
                 raise NoSpelling("an output is summed over other axes than the rows")
         if any(typed(self.roots[k]) == BOOL for k in lacking):
@@ -298,7 +300,7 @@ class _Printer:
         return TYPES[self.dtypes[operand].name]
 
     def _wide(self, k: int) -> str:
-        return TYPES[wide(self.e.combine, typed(self.roots[k])).name]
+        return TYPES[wide(self.combine, typed(self.roots[k])).name]
 
     def _pieces(self) -> list[str]:
         """The loops over pieces, over the indices that are kept, and over those that are folded."""
@@ -326,7 +328,7 @@ class _Printer:
         for k in self.folded:
             if self.present[self.n_in + k][self.last]:
                 lines.append(f"{TYPES[typed(self.roots[k]).name]} a{k}[room];")
-                lines += [f"double d_a{k}[room];"] if _is_deep(self.e.combine, typed(self.roots[k])) else []
+                lines += [f"double d_a{k}[room];"] if _is_deep(self.combine, typed(self.roots[k])) else []
         for x in self.order:
             if id(x) in self.kept:
                 size = f"d{self.row} * room" if self.down else "room"
@@ -358,7 +360,8 @@ class _Printer:
             if count == str(LANES):
                 lines.append(f"double d_{a} = -0.0;")
             else:
-                lines += [*([f"double d_{a}[{count}];"] if count else []), f"for (int64_t j = 0; j < {count or 'room'}; j++) d_{a}[j] = -0.0;"]
+                lines += [f"double d_{a}[{count}];"] if count else []
+                lines.append(f"for (int64_t j = 0; j < {count or 'room'}; j++) d_{a}[j] = -0.0;")
             lines.append(f"int64_t c_{a} = 0;")
         return lines
 
@@ -377,24 +380,26 @@ class _Printer:
         both = accumulated(combine, "x[j]", "x[j + half]", dtype, self.values.uses)
         self.helpers[name] = "\n".join([
             f"#ifndef {name}_known", f"#define {name}_known", f"static inline {kind} {name}({kind} *x)", "{",
-            f"    for (int64_t half = {LANES} / 2; half; half /= 2)", f"        for (int64_t j = 0; j < half; j++) x[j] = {both};",
+            f"    for (int64_t half = {LANES} / 2; half; half /= 2)",
+            f"        for (int64_t j = 0; j < half; j++) x[j] = {both};",
             "    return x[0];", "}", "#endif"])
         return f"{name}({a})"
 
     # ---- folded outputs ----
     def _begin(self, k: int) -> list[str]:
         along = self.present[self.n_in + k][self.last]
-        return self._start(f"a{k}", self.e.combine, typed(self.roots[k]), "" if along else str(LANES))
+        return self._start(f"a{k}", self.combine, typed(self.roots[k]), "" if along else str(LANES))
 
     def _finish(self, k: int) -> list[str]:
         """Store folded output k, or the part of it."""
-        dtype, combine, operand = typed(self.roots[k]), self.e.combine, self.n_in + k
+        dtype, combine, operand = typed(self.roots[k]), self.combine, self.n_in + k
         deep, at = _is_deep(combine, dtype), self._offset(operand, self.keeps)
         size = " * ".join(f"d{a}" for a in range(len(self.dims)) if self.present[operand][a]) or "1"
         if self.present[operand][self.last]:
             begin, length = ("from", "len") if self.cut and not self.folds_last else ("0", f"d{self.last}")
             value = f"d_a{k}[j] + a{k}[j]" if deep else f"a{k}[j]"
-            return [f"if (parts > 1) for (int64_t j = 0; j < {length}; j++) p{k}[part * ({size}) + {at} + {begin} + j] = {value};",
+            part = f"p{k}[part * ({size}) + {at} + {begin} + j]"
+            return [f"if (parts > 1) for (int64_t j = 0; j < {length}; j++) {part} = {value};",
                     f"else for (int64_t j = 0; j < {length}; j++) {{",
                     *self._stored(self.values, k, value, f"o{k}[{at} + {begin} + j]"), "}"]
         value = f"{f'd_a{k} + ' if deep else ''}{self._total(f'a{k}', combine, dtype)}"
@@ -444,7 +449,8 @@ class _Printer:
                 self.values.names[id(x)] = f"((int32_t)i{self.row})" if self.down else "((int32_t)(from + i + j))"
         if self.down:
             lines.append(f"const int64_t n = len, m = (n + {LANES - 1}) & ~{LANES - 1};")
-            lines += [t for i in self.reads if self.present[i][self.last] and not self.present[i][self.row] for t in self._fetch(i, f"l{i}")]
+            lines += [t for i in self.reads if self.present[i][self.last] and not self.present[i][self.row]
+                      for t in self._fetch(i, f"l{i}")]
         for p in range(self.passes):
             lines += self._by_row(p)
             lines += self._pass(p)
@@ -498,7 +504,7 @@ class _Printer:
         sinks = [self._fold_sink(a, combine, x, "j" if self.down else "l") for a, combine, x in sums]
         for k in folds:
             along = self.present[self.n_in + k][self.last]
-            sinks.append(self._fold_sink(f"a{k}", self.e.combine, self.roots[k], "i + j" if along else "l"))
+            sinks.append(self._fold_sink(f"a{k}", self.combine, self.roots[k], "i + j" if along else "l"))
         if self.down:
             i = f"i{self.row}"
             inner = [t for x in self.reads if self.present[x][self.last] and self.present[x][self.row]
@@ -522,9 +528,9 @@ class _Printer:
         after = []
         for k in folds:
             if self.present[self.n_in + k][self.last]:
-                after += self._deepened(f"a{k}", self.e.combine, typed(self.roots[k]), "1", "room")
+                after += self._deepened(f"a{k}", self.combine, typed(self.roots[k]), "1", "room")
             else:
-                inner += self._deepened(f"a{k}", self.e.combine, typed(self.roots[k]), f"m / {LANES}", str(LANES))
+                inner += self._deepened(f"a{k}", self.combine, typed(self.roots[k]), f"m / {LANES}", str(LANES))
         lines += [f"for (int64_t i = 0; i < len; i += {BLOCK}) {{", *inner, "}", *after]
         for (a, combine, x), node in zip(sums, reduces):
             name, kind = f"r{self.values.index(node)}", TYPES[typed(x).name]
@@ -579,7 +585,8 @@ class _Printer:
         return ["{", *before, *values.block(sinks, homes), *after, "}"] if sinks else []
 
     # ---- one use ----
-    def _use(self, function: RowText, targets: tuple[int, ...], states: dict[int, int], numbers: tuple[float, ...]) -> RowFunction:
+    def _use(self, function: RowText, targets: tuple[int, ...], states: dict[int, int], numbers: tuple[float, ...]
+             ) -> RowFunction:
         size = math.prod(self.dims)
         nodes = [x for x in self.order if x.args]
         chunks = cdiv(self.dims[self.last], self.chunk) if self.cut else 1
@@ -602,8 +609,8 @@ class _Printer:
     def _join(self, i: int, k: int, size: int) -> Join:
         values = Values()
         kind = self._wide(k)
-        wider = wide(self.e.combine, typed(self.roots[k]))
-        both = accumulated(self.e.combine, "sum", "parts[q * size + j]", wider, values.uses)
+        wider = wide(self.combine, typed(self.roots[k]))
+        both = accumulated(self.combine, "sum", "parts[q * size + j]", wider, values.uses)
         inner = [f"{kind} sum = parts[j];", f"for (int64_t q = 1; q < count; q++) sum = {both};",
                  *self._stored(values, k, "sum", "out[j]")]
         consts, numbers = values.arguments(0)

@@ -9,14 +9,12 @@ import ctypes
 from collections.abc import Callable, Sequence
 from typing import Any
 
-import numpy as np
-
 from ..ir.coalesce import full_shape
 from ..ir.expr import Expr
 from ..kernel import BoundKernel, Kernel
 from ..op import Expression, Reqs, Specs
 from . import c_compile
-from .c_rows import Join, RowFunction, row_function
+from .c_rows import RowFunction, row_function
 from .c_team import Phases, Scratch, Step, int64s, step_of_elements
 from .c_template import doubles
 from .numpy_printer import numpy_kernel

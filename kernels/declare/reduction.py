@@ -154,7 +154,8 @@ class ReductionOp(SimpleOp):
 
         def finished() -> Kernel:
             fold = printed(body, ins, [Spec(kept, wide)], [Req.WRITE], target, self.name).run
-            close = printed(Expression((end,)), [Spec(kept, wide)], [Spec(kept, y.dtype)], reqs, target, f"{self.name}_finish").run
+            close = printed(Expression((end,)), [Spec(kept, wide)], [Spec(kept, y.dtype)], reqs, target,
+                            f"{self.name}_finish").run
 
             def kernel(run: Any, inputs: Any, outputs: Any, scalars: tuple = ()) -> None:
                 folded = run.workspace(kept, wide)

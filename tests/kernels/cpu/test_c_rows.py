@@ -61,7 +61,8 @@ SHAPES = [  # the array, and what is left of it
     ((5, 7), (5, 1)), ((5, 7), (1, 7)), ((3, 1000), (3, 1)), ((1000, 3), (1, 3)), ((2, 5003), (2, 1)), ((5, 5003), (1, 5003)),
     ((300, 4099), (1, 4099)), ((4099, 300), (1, 300)), ((70_001, 8), (1, 8)), ((70_001, 8), (70_001, 1)),
     ((3, 5, 7), (3, 1, 7)), ((3, 5, 7), (1, 5, 1)), ((17, 3, 513), (1, 3, 1)), ((2, 600, 65), (2, 1, 65)), ((3, 5, 7), (1, 1, 7)),
-    ((2, 3, 4, 5), (1, 3, 1, 5)), ((2, 3, 4, 5), (2, 1, 4, 1)), ((40, 3, 50, 70), (1, 3, 1, 70)), ((40, 3, 50, 70), (40, 1, 50, 1))]
+    ((2, 3, 4, 5), (1, 3, 1, 5)), ((2, 3, 4, 5), (2, 1, 4, 1)),
+    ((40, 3, 50, 70), (1, 3, 1, 70)), ((40, 3, 50, 70), (40, 1, 50, 1))]
 
 
 @pytest.mark.parametrize("shape, kept", SHAPES)
@@ -81,7 +82,7 @@ def test_other_folds_and_their_request(shape, kept, combine, rng):
     (got,) = computed([X], [x], [before.copy()], [Req.ADD], combine=combine)
     axes = tuple(i for i, n in enumerate(kept) if n == 1)
     function = {"maximum": np.max, "minimum": np.min, "mul": np.prod}[combine]
-    assert_close(got, before + function(x.astype("f8"), axes, keepdims=True), scale=10 if combine == "mul" else 1)  # as many roundings
+    assert_close(got, before + function(x.astype("f8"), axes, keepdims=True), scale=10 if combine == "mul" else 1)
 
 
 @pytest.mark.parametrize("dtype", ["float64", "int8", "uint8", "int32", "int64", "uint64"])
@@ -134,7 +135,8 @@ def test_softmax_along_the_last_axis(shape, rng):
     np.testing.assert_array_equal(got, x)
 
 
-@pytest.mark.parametrize("shape", [(1, 1, 1), (2, 3, 5), (2, 1, 70), (3, 7, 64), (2, 100, 65), (5, 4, 1100), (1, 3000, 3), (30, 40, 130)])
+@pytest.mark.parametrize("shape", [(1, 1, 1), (2, 3, 5), (2, 1, 70), (3, 7, 64), (2, 100, 65), (5, 4, 1100), (1, 3000, 3),
+                                   (30, 40, 130)])
 def test_softmax_along_the_axis_before(shape, rng):
     x = rng.normal(size=shape, scale=3).astype(F32)
     e = np.exp(x.astype("f8") - x.max(1, keepdims=True))
@@ -147,15 +149,15 @@ def test_layer_norm_and_its_derivatives(rows, n, rng):
     dy, x = rng.normal(size=(2, rows, n)).astype(F32)
     gamma = rng.normal(size=n).astype(F32)
 
-    def body(dy, x, gamma, total, sqrt):
+    def body(total, sqrt, dy, x, gamma):
         d = x - total(x) / n
         std = sqrt(total(d * d) / n + 1e-5)
         unit, g = d / std, dy * gamma
         return (g - total(g) / n - unit * (total(g * unit) / n)) / std, dy * unit, dy, total(x) / n
 
-    roots = body(X, Y, load(2, F32), lang.row_sum, lang.sqrt)
+    roots = body(lang.row_sum, lang.sqrt, X, Y, load(2, F32))
     got = computed(roots, [dy, x, gamma], [np.zeros(s, F32) for s in ((rows, n), (1, n), (1, n), (rows, 1))], axis=-1)
-    wants = body(*(a.astype("f8") for a in (dy, x, gamma)), lambda a: a.sum(-1, keepdims=True), np.sqrt)
+    wants = body(lambda a: a.sum(-1, keepdims=True), np.sqrt, *(a.astype("f8") for a in (dy, x, gamma)))
     for g, want in zip(got, (wants[0], wants[1].sum(0, keepdims=True), wants[2].sum(0, keepdims=True), wants[3])):
         assert (np.abs(g - want) <= 2e-5 * np.abs(want).max() + 1e-6).all()
 
