@@ -14,7 +14,8 @@ import numpy as np
 
 from ...context import Context
 from ...engine.gpu import cuda
-from ...kernels.op import Req, builtin
+from ...kernels.declare.traced import TracedOp
+from ...kernels.op import Gradient, Req, builtin
 from ...kernels.ops.tensor.data_movement import fill
 from ..core.chunk import Layout
 from ..dispatch.copy import as_element
@@ -84,6 +85,7 @@ class Call:
 class Item:
     """Steps that are one task, or a Call.
 
+    inline:          True if the task is short, so that the calling thread may run it.
     checked, freed:  the nodes to check before, and those that nothing needs after it.
     used, written:   the registers that are arrays of their own, and those of them that it writes. Others are local to the task.
     fetched:         (register, kind, where or layout) of those that are used for the first time.
@@ -93,14 +95,14 @@ class Item:
     more:            (place in ready, step) of the steps that take run-time scalars or random numbers.
     """
 
-    __slots__ = ("call", "checked", "ctx", "fetched", "freed", "gone", "locals", "more", "ready", "small", "steps", "used",
+    __slots__ = ("call", "checked", "ctx", "fetched", "freed", "gone", "inline", "locals", "more", "ready", "steps", "used",
                  "written")
 
     def __init__(self) -> None:
         self.call: Call | None = None
         self.ctx: Context | None = None
         self.steps: list[Step] = []
-        self.small = True
+        self.inline = True
         self.checked: list[int] = []
         self.freed: list[int] = []
         self.used: list[int] = []
@@ -125,7 +127,7 @@ class Item:
         """Return True if step may join the task."""
         if self.call is not None or self.alone or (self.steps and (step.alone or step.ctx != self.ctx)):
             return False
-        return len(self.steps) < (_SMALL_STEPS if self.small and step.small else _STEPS)
+        return len(self.steps) < (_SMALL_STEPS if self.inline and step.small else _STEPS)
 
 
 class BackwardProgram:
@@ -138,15 +140,16 @@ class BackwardProgram:
 
 
 def build(order: Sequence[TapeNode], edges: Sequence[Edges], places: dict[TapeNode, int], heads: Sequence[Output],
-          given: Sequence[bool], wanted: Sequence[Output] | None, missing: frozenset[Output]) -> BackwardProgram:
+          given: Sequence[bool], wanted: Sequence[Output] | None, missing: frozenset[Output], apart: bool) -> BackwardProgram:
     """Return the program of a tape.
 
     order, edges:   the nodes, the latest first, and their inputs; None of a node that was freed before. places: of the nodes.
     given:          for each head whether its gradient is given; else it is ones.
     wanted:         outputs whose derivatives are results; None: derivatives go to the buffers of the variables.
     missing:        (call, input) of the derivatives that Python functions were seen not to return.
+    apart:          True to make each node a task of its own.
     """
-    return _Builder(order, edges, places, wanted is None, missing).build(heads, given, wanted or ())
+    return _Builder(order, edges, places, wanted is None, missing, apart).build(heads, given, wanted or ())
 
 
 class _Builder:
@@ -156,7 +159,8 @@ class _Builder:
     """
 
     def __init__(self, order: Sequence[TapeNode], edges: Sequence[Edges], places: dict[TapeNode, int], to_buffers: bool,
-                 missing: frozenset[Output]):
+                 missing: frozenset[Output], apart: bool):
+        self.apart = apart
         self.order, self.edges, self.places, self.to_buffers, self.missing = order, edges, places, to_buffers, missing
         self.registers: list[Register] = []
         self.external: dict[Any, int] = {}
@@ -164,6 +168,7 @@ class _Builder:
         self.queue: list[int] = []
         self.items: list[Item] = []
         self.last: dict[int, int] = {}  # node -> the last item that needs it
+        self.shared: set[int] = set()  # registers that are the derivatives of several outputs at once
         self.pending: dict[int, int] = {}  # register -> the last call that it waited behind as a derivative
         self.calls = 0
         self.add_op = builtin("elemwise_add")
@@ -183,8 +188,8 @@ class _Builder:
             node = self.order[at]
             dys = [slot[0] for slot in self.slots.pop(at)]
             for i, dy in enumerate(dys):
-                if (at, i) in keep:
-                    keep[at, i] = dy
+                if (at, i) in keep and dy is not None:
+                    keep[at, i] = self.own(dy, at)
             if isinstance(node, Leaf):
                 continue
             self.visit(at)
@@ -223,13 +228,15 @@ class _Builder:
         return self.items[-1]
 
     def visit(self, at: int) -> None:
+        if self.apart:
+            self.items.append(Item())
         self.item(at).checked.append(at)
 
     def append(self, step: Step) -> None:
         item = self.item(step.node, step)
         item.steps.append(step)
         item.ctx = step.ctx
-        item.small = item.small and step.small
+        item.inline = item.inline and step.small
 
     def filled(self, layout: Layout, value: float, at: int) -> int:
         register = self.new(layout)
@@ -316,8 +323,16 @@ class _Builder:
             dy = dys[i] if kind == "dy" else None
             if kind != "dy":
                 dy = self.outside(SAVED, (node.in_layouts if kind == "x" else node.layouts)[i], (at, position))
-            inputs.append(self.filled(node.layouts[i], 0, at) if dy is None else dy)
+            if dy is None:
+                dy = self.filled(node.layouts[i], 0, at)
+            inputs.append(dy if gradient.op.nonblocking else self.own(dy, at))
         layouts = [node.in_layouts[i] for i in gradient.gives]
+        if self.passes_on(gradient, node, inputs, layouts):
+            for edge, i in zip(edges, inputs * len(edges)):
+                if edge is not None:
+                    self.shared.add(i)
+                    self.add(self.edge(edge), i, owned=False, at=at)
+            return
         outs: list[int] = []
         reqs: list[Req] = []
         later: list[tuple[Output, int]] = []
@@ -341,8 +356,25 @@ class _Builder:
         for output, contribution in later:
             self.add(output, contribution, owned=True, at=at)
 
+    def passes_on(self, gradient: Gradient, node: OpNode, inputs: Sequence[int], layouts: Sequence[Layout]) -> bool:
+        """Return True if every derivative is that of the one output, as of a sum: no kernel needs to copy it."""
+        op, layout = gradient.op, self.registers[inputs[0]].layout
+        needs = [kind for kind, _ in gradient.needs]
+        if not isinstance(op, TracedOp) or needs != ["dy"] or any(a is not layout for a in layouts):
+            return False
+        e = op.expression(node.p, [layout.dtype])
+        return e is not None and all(root.op == "load" and root.dtype == layout.dtype for root in e.outputs)
+
+    def own(self, register: int, at: int) -> int:
+        """Return register, or a copy of it if it is several derivatives at once, for code that may change it."""
+        if register not in self.shared:
+            return register
+        copy = self.new(self.registers[register].layout)
+        self.copy(register, copy, at)
+        return copy
+
     def through_call(self, at: int, node: CallNode, edges: Sequence[Edge | None], dys: list[int | None]) -> None:
-        full = [self.filled(layout, 0, at) if dy is None else dy for dy, layout in zip(dys, node.layouts)]
+        full = [self.filled(layout, 0, at) if dy is None else self.own(dy, at) for dy, layout in zip(dys, node.layouts)]
         item, number = Item(), self.calls
         self.calls += 1
         results = [-1 if edge is None else self.outside(RESULT, edge[0].layouts[edge[1]], (number, i))

@@ -234,7 +234,12 @@ def _overwritten_again(a: ArrayCore, new: Overwrite, whole: bool) -> None:
 
 def any_taped(arrays: Iterable[ArrayCore], name: str) -> bool:
     """Return True if a derivative flows through any of arrays; each is checked as in `is_taped`."""
-    return True in [is_taped(a, name) for a in arrays]
+    if Seen.overwrites:
+        return True in [is_taped(a, name) for a in arrays]
+    for a in arrays:  # noqa: SIM110 - this takes half the time of any(...)
+        if a._grad_edge is not None:
+            return True
+    return False
 
 
 def is_taped(a: ArrayCore, name: str) -> bool:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from operator import attrgetter
+from time import perf_counter_ns
 from typing import Any
 
 import numpy as np
@@ -15,10 +16,11 @@ from ...engine.memory import resource
 from ..core.array_core import ArrayCore, allocate
 from ..dispatch.copy import copy_to
 from .program import BUFFER, HEAD, NEW, SAVED, BackwardProgram, Call, Edges, Item, Register, build
-from .tape import CallNode, Edge, OpNode, TapeNode
+from .tape import CallNode, Edge, Leaf, OpNode, TapeNode
 
 #: Programs by the structure of their tapes.
 PROGRAMS: Cache[Any, BackwardProgram] = Cache(1024)
+SHORT = 300_000  # nanoseconds: a task that once took at most so long runs in the calling thread; to wake another takes some 40 us
 _number = attrgetter("number")
 
 
@@ -31,12 +33,14 @@ def walk(heads: Sequence[Any], grads: Sequence[Any], retain: bool, wanted: list[
     order, edges, places, signature = _structure(heads, grads, wanted)
     missing: frozenset[tuple[int, int]] = frozenset()
 
+    apart = wanted is None and _reads_buffers(order)
+
     def program_now() -> BackwardProgram:
-        key = (signature, missing) if missing else signature
+        key = (signature, missing, apart) if missing or apart else signature
         found = PROGRAMS.get(key)
         if found is None:
             at_heads, given, outputs = signature[:3]
-            found = PROGRAMS[key] = build(order, edges, places, at_heads, given, outputs, missing)
+            found = PROGRAMS[key] = build(order, edges, places, at_heads, given, outputs, missing, apart)
         return found
 
     program = program_now()
@@ -72,6 +76,20 @@ def walk(heads: Sequence[Any], grads: Sequence[Any], retain: bool, wanted: list[
                 order[at].free()
         k += 1
     return [None if r is None else arrays[r] for r in program.results]
+
+
+def _reads_buffers(order: Sequence[TapeNode]) -> bool:
+    """Return True if a node keeps an array on the memory of a gradient, which this walk writes.
+
+    Such a node is checked when the gradients that come before its turn have been pushed.
+    """
+    buffers = {node.grad.chunk.var for node in order if isinstance(node, Leaf)}
+    for node in order:
+        if isinstance(node, OpNode):
+            for a in node.saved:
+                if a is not None and a._var in buffers:
+                    return True
+    return False
 
 
 def _structure(heads: Sequence[Any], grads: Sequence[Any], wanted: list[Edge] | None
@@ -124,6 +142,7 @@ def _call(call: Call, order: Sequence[TapeNode], arrays: list[Any], registers: S
 
 def _push(item: Item, order: Sequence[TapeNode], arrays: Sequence[Any]) -> None:
     """Push the steps of item as one task."""
+    assert item.ctx is not None
     used: list[ArrayCore] = [arrays[r] for r in item.used]
     mutable = dict.fromkeys([arrays[r].chunk.var for r in item.written])
     const = [v for v in dict.fromkeys([a.chunk.var for a in used]) if v not in mutable]
@@ -137,7 +156,10 @@ def _push(item: Item, order: Sequence[TapeNode], arrays: Sequence[Any]) -> None:
         if step.plan is not None and step.plan.draws:
             options["random"] = resource.get_random(step.plan.draws, item.ctx)
 
+    timed = not item.inline and not item.alone and not item.ctx.is_gpu  # a GPU's kernels are only enqueued
+
     def run(rc: Any) -> None:
+        start = perf_counter_ns() if timed else 0
         values: list[Any] = [a.device_array() for a in used]
         values += [None] * item.locals
         used.clear()  # what no later step reads is released as soon as it can be
@@ -157,7 +179,8 @@ def _push(item: Item, order: Sequence[TapeNode], arrays: Sequence[Any]) -> None:
         except BaseException as e:
             name_operator(e, name)
             raise
+        if timed and perf_counter_ns() - start <= SHORT:
+            item.inline = True  # from now on, as a segment of a graph
 
-    assert item.ctx is not None
-    current().push_sync(run, item.ctx, const, tuple(mutable), prop="inline" if item.small else None, name=item.name,
+    current().push_sync(run, item.ctx, const, tuple(mutable), prop="inline" if item.inline else None, name=item.name,
                         cost_key=None if item.alone else item)

@@ -21,9 +21,9 @@ from ...errors import DTypeError, ShapeError, describe
 from ...kernels.cpu.errstate import prepared
 from ...kernels.op import Op, builtin
 from ...kernels.params import Params
-from ..autograd.tape import Seen
+from ..autograd.tape import Seen, state
 from ..dispatch.copy import store_host
-from ..dispatch.invoke import invoke, overwritten, run_plan
+from ..dispatch.invoke import invoke, overwritten, record, run_new, run_plan
 from ..dispatch.plan import CACHE, plan_of
 from ..functions.namespace import function_of
 from .array_core import ArrayCore
@@ -80,7 +80,7 @@ class BinaryOperator:
                 op, p = _without_parameters(self.same if a.layout.shape == b.layout.shape else self.spread)
                 plan = plan_of(op, p, (a.layout, b.layout), False)
                 call = CACHE[key] = plan.direct, plan.outs[0], None, None, plan, p
-            return run_plan(call[4], (a, b), call[5], out)[0]
+            return run_new(call[4], (a, b), call[5]) if out is None else run_plan(call[4], (a, b), call[5], out)[0]
         if is_number(b):
             return _with_number(self.scalar, a, b, out)
         return self(a, like(b, a), out) if isinstance(b, np.ndarray) else NotImplemented
@@ -102,24 +102,29 @@ class BinaryOperator:
             kind = b.__class__
             if kind is a.__class__:
                 call = get((same, a.layout, b.layout))
-                if call is not None and a._grad_edge is None and b._grad_edge is None and not (
-                        Seen.overwrites and overwritten(a, b)):
-                    function, layout, _, _, _, _ = call
+                if call is not None and not (Seen.overwrites and overwritten(a, b)):
+                    function, layout, _, _, plan, p = call
                     x, y = a._view, b._view
                     if function is not None and x is not None and y is not None:
                         view = current().try_call_inline(a, b, prepared.leaf, function, x, y)
                         if view is not None:
-                            return ArrayCore.array_class(layout, view)
+                            result = ArrayCore.array_class(layout, view)
+                            if (a._grad_edge is not None or b._grad_edge is not None) and state.recording:
+                                record(plan, p, (a, b), (result,))
+                            return result
             elif kind in _NUMBERS and b:
                 call = get((scalar, a.layout, kind, b))
-                if call is not None and a._grad_edge is None and not (Seen.overwrites and overwritten(a, a)):
-                    function, layout, left, right, _, _ = call
+                if call is not None and not (Seen.overwrites and overwritten(a, a)):
+                    function, layout, left, right, plan, p = call
                     x = a._view
                     if function is not None and x is not None:
                         view = current().try_call_inline(a, a, prepared.leaf, function, x if left is None else left,
                                                   x if right is None else right)
                         if view is not None:
-                            return ArrayCore.array_class(layout, view)
+                            result = ArrayCore.array_class(layout, view)
+                            if a._grad_edge is not None and state.recording:
+                                record(plan, p, (a,), (result,))
+                            return result
             return ordinary(a, b)
 
         return operator
@@ -146,7 +151,7 @@ def _with_number(name: str, a: Any, b: Any, out: Any = None) -> NDArray:
         direct = plan.direct_call(number) if isinstance(number, (int, float)) else None
         function, left, right = direct or (None, None, None)
         call = CACHE[key] = function, plan.outs[0], left, right, plan, p
-    return run_plan(call[4], (a,), call[5], out)[0]
+    return run_new(call[4], (a,), call[5]) if out is None else run_plan(call[4], (a,), call[5], out)[0]
 
 
 ADD = BinaryOperator("elemwise_add", "broadcast_add", "_plus_scalar")

@@ -16,7 +16,7 @@ from ...kernels.op import Op, Req
 from ...kernels.params import REQUIRED, Param, Params
 from ..autograd.tape import Seen, state
 from ..core.array_core import ArrayCore
-from .invoke import invoke, overwritten, run_plan
+from .invoke import invoke, overwritten, record, run_new, run_plan
 from .plan import CACHE, plan_of
 
 _ARRAYS = (ArrayCore, TracedValue)  # a composite's body may call the functions of mx.nd, too
@@ -74,6 +74,7 @@ def operator_function(op: Op) -> Callable[..., Any]:
     """Return a new function of op's arguments that does what `call_op` does, and computes tiny results of two arrays at once.
 
     It finds those by the layouts, if only flags are given beside the arrays. Training does not change what NumPy computes.
+    A call with one array and nothing else is found by its layout as well.
     """
     get = CACHE.get
 
@@ -88,14 +89,20 @@ def operator_function(op: Op) -> Callable[..., Any]:
                         break
                 else:
                     direct = get((op, a.layout, b.layout, *kwargs.items()))
-            if direct is not None and a._grad_edge is None and b._grad_edge is None and not (
-                    Seen.overwrites and overwritten(a, b)):
-                function, layout = direct
+            if direct is not None and not (Seen.overwrites and overwritten(a, b)):
+                plan, p = direct
                 x, y = a._view, b._view
                 if x is not None and y is not None:
-                    view = current().try_call_inline(a, b, prepared.leaf, function, x, y)
+                    view = current().try_call_inline(a, b, prepared.leaf, plan.direct, x, y)
                     if view is not None:
-                        return a.__class__(layout, view)
+                        result = a.__class__(plan.outs[0], view)
+                        if (a._grad_edge is not None or b._grad_edge is not None) and state.recording:
+                            record(plan, p, args, (result,))
+                        return result
+        elif len(args) == 1 and not kwargs and (a := args[0]).__class__ is ArrayCore.array_class:
+            found = get((op, a.layout, state.training))
+            if found is not None:
+                return run_new(found[0], args, found[1])
         return call_op(op, args, kwargs)
 
     return call
@@ -112,7 +119,10 @@ def call_op(op: Op, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Any:
     if call is not None:
         plan, p, count = call
         out = kwargs.get("out") if kwargs else None
-        outputs = run_plan(plan, args if count == len(args) else args[:count], p, out)
+        arrays = args if count == len(args) else args[:count]
+        if out is None and len(plan.outs) == 1:
+            return run_new(plan, arrays, p)
+        outputs = run_plan(plan, arrays, p, out)
         return out if out is not None else outputs[0] if len(outputs) == 1 else outputs
     params = dict(kwargs)
     out = params.pop("out", None)
@@ -142,7 +152,9 @@ def call_op(op: Op, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Any:
     plan = plan_of(op, p, [a.layout for a in arrays], state.training)
     CACHE[key] = plan, p, len(arrays)
     if plan.direct is not None and len(args) == 2 and out is None:
-        CACHE[(op, *plan.ins, *kwargs.items())] = plan.direct, plan.outs[0]
+        CACHE[(op, *plan.ins, *kwargs.items())] = plan, p
+    elif len(args) == 1 and not kwargs and len(plan.outs) == 1:
+        CACHE[(op, plan.ins[0], state.training)] = plan, p
     return _result(run_plan(plan, arrays, p, out), out)
 
 

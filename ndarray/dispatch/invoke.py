@@ -72,9 +72,7 @@ def run_plan(plan: DispatchPlan, inputs: Sequence[ArrayCore], p: Params, out: Ar
         outputs, kernel, copies = _place(plan, inputs, out, req)
         execute(plan, kernel, inputs, outputs, p.scalars)
     if taped:
-        node = OpNode(plan, p, plan.gradient_of(p), inputs, outputs)
-        for i, o in enumerate(outputs):
-            o._grad_edge = (node, i)
+        record(plan, p, inputs, outputs)
     for result, target in copies:
         copy_to(result, target)
         target._grad_edge = result._grad_edge
@@ -85,6 +83,26 @@ def run_plan(plan: DispatchPlan, inputs: Sequence[ArrayCore], p: Params, out: Ar
         replaced = {id(result): target for result, target in copies}
         outputs = [replaced.get(id(o), o) for o in outputs]
     return outputs if plan.visible == len(outputs) else outputs[:plan.visible]
+
+
+def run_new(plan: DispatchPlan, inputs: Sequence[ArrayCore], p: Params) -> NDArray:
+    """Queue the operator of plan, which has one output, into a new array and return that."""
+    if not plan.instant:
+        return run_plan(plan, inputs, p)[0]
+    taped = state.recording and any_taped(inputs, plan.name)
+    output = allocate(plan.outs[0])
+    if not _run_inline(plan, inputs, (output,), p.scalars):
+        execute(plan, plan.kernel, inputs, (output,), p.scalars)
+    if taped:
+        record(plan, p, inputs, (output,))
+    return output
+
+
+def record(plan: DispatchPlan, p: Params, inputs: Sequence[ArrayCore], outputs: Sequence[ArrayCore]) -> None:
+    """Add the operator of plan, which computed outputs from inputs, to the tape."""
+    node = OpNode(plan, p, plan.gradient_of(p), inputs, outputs)
+    for i, o in enumerate(outputs):
+        o._grad_edge = (node, i)
 
 
 def overwritten(a: ArrayCore, b: ArrayCore) -> bool:
@@ -144,8 +162,10 @@ def _run_inline(plan: DispatchPlan, inputs: Sequence[ArrayCore], outputs: Sequen
     except Exception as e:
         execute(plan, Kernel(partial(_raise, e)), inputs, outputs, ())
         return True
-    # an array that had no var before and has one now may have been written meanwhile
-    return len(const) == len(inputs) or all(a._var is None or a._var in const for a in inputs)
+    for a in inputs:  # noqa: SIM110 - an array that had no var before and has one now may have been written meanwhile
+        if a._var is not None and a._var not in const:
+            return False
+    return True
 
 
 def _raise(error: Exception, *_: Any) -> None:

@@ -131,6 +131,55 @@ def test_a_function_may_return_none_now_and_then(to_buffers, programs):
     assert len(programs) == 4
 
 
+class Spoils(autograd.Function):
+    """The identity; its backward writes to the derivative that it gets."""
+
+    def forward(self, x):
+        return x * 1
+
+    def backward(self, dy):
+        dy *= 10
+        return dy
+
+
+def test_the_derivatives_of_a_sum_are_arrays_of_their_own(ctx):
+    x, y = variable([1.0, 2.0], ctx), variable([3.0, 4.0], ctx)
+    with autograd.record():
+        z = x + y
+    dx, dy = autograd.grad(z, [x, y])
+    dx += 1
+    assert dx.tolist() == [2, 2] and dy.tolist() == [1, 1]
+    with autograd.record():
+        h = x * 2
+        z = Spoils()(h) + h + y
+    z.backward()
+    assert (x.grad.tolist(), y.grad.tolist()) == ([22, 22], [1, 1])
+
+
+def test_derivatives_that_a_sum_passes_on_keep_their_bits(ctx):
+    special = np.array([np.nan, np.inf, -np.inf, -0.0, 0.0, 1e-45], np.float32)
+    x, y = variable(np.zeros(6), ctx), variable(np.zeros(6), ctx)
+    with autograd.record():
+        z = (x + y) + y.reshape((6,))
+    z.backward(nd.array(special, ctx))
+    assert np.array_equal(x.grad.asnumpy().view(np.int32), special.view(np.int32))
+
+
+def test_a_gradient_that_the_tape_reads_and_this_backward_overwrites():
+    def run(fn):
+        x = variable([1.0, 2.0])
+        x.grad[:] = nd.array([2.0, 4.0])
+        with autograd.record():
+            y = fn(x)
+        y.backward()
+        return x.grad.tolist()
+
+    assert run(lambda x: x * x.grad) == [2, 4]
+    for fn in (lambda x: (x * x.grad) * x, lambda x: x * x.grad + nd.tanh(x * x.grad)):
+        with pytest.raises(MXNetError, match=r"elemwise_mul needs .* as it was, but its memory was written in place"):
+            run(fn)
+
+
 def test_an_error_names_the_operator_that_failed(programs):
     x = variable([1.0, 2.0])
 
