@@ -17,6 +17,7 @@ from . import c_compile
 from .c_printer import CFunction, c_function
 from .c_team import Phases, Short, step_of_elements
 from .numpy_printer import numpy_kernel
+from .rows_kernel import rows_in_c
 
 #: C pays where a run saves so many nanoseconds: compiling takes as long as some ten thousand such runs save, once.
 SAVED = 10_000
@@ -29,6 +30,9 @@ PIECE = 1 << 15  # elements; pieces are cut by size alone
 
 def cpu_kernel(e: Expression, ins: Specs, outs: Specs, reqs: Reqs, name: str) -> Kernel:
     """Return a kernel like `numpy_kernel`, in C where that pays. The C function is compiled at bind, or when first run."""
+    rows = rows_in_c(e, ins, outs, reqs, lambda: numpy_kernel(e, ins, outs, reqs, name=name))
+    if rows is not None:
+        return rows
     plain = numpy_kernel(e, ins, outs, reqs, name=name)
     decided: dict[str, CFunction | str] = {}  # by TRITIUM_CPU_CODE: a cached kernel may outlive a change of it
 

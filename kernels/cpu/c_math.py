@@ -47,10 +47,10 @@ static inline uint64_t cutu64(double x)
 """
 
 _ALL = """\
-static __attribute__((noinline)) void all_{0}(const float *x, float *y, int n)
+static __attribute__((noinline)) void all_{0}(const float *x, float *y, int64_t n)
 {{
-    for (int i = 0; i < n; i += 64)
-        for (int j = 0; j < 64; j++)
+    for (int64_t i = 0; i < n; i += 64)  /* sums of narrower indices may wrap, and are no vectors */
+        for (int64_t j = 0; j < 64; j++)
             y[i + j] = {0}(x[i + j]);
 }}
 """

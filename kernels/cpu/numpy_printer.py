@@ -21,7 +21,7 @@ import numpy as np
 from ...dtype import cast_into, is_float, is_half, to_integer
 from ..configs import active as active_configs
 from ..configs.key import Key, key
-from ..ir.coalesce import BroadcastLayout, full_shape, merge
+from ..ir.coalesce import BroadcastLayout, full_shape, merge, merge_rows
 from ..ir.combine import fold
 from ..ir.draws import PlacedDraw, as_inputs
 from ..ir.expr import (
@@ -40,7 +40,7 @@ from ..ir.expr import (
     typed,
 )
 from ..ir.primitives import PRIMITIVES
-from ..ir.rows import padded, whole_rows
+from ..ir.rows import whole_rows
 from ..ir.special import mask_dtype
 from ..kernel import BoundKernel, Kernel
 from ..op import Expression, Req, Reqs, Specs
@@ -264,7 +264,7 @@ class _TilePrinter:
         self.targets = [i for i in range(len(e.outputs)) if self.reqs[i] != Req.NULL]
         self.specs = [ins[self.states[t]] if t in self.states else outs[t] for t in self.targets]
         shapes = [s.shape for s in (*ins, *self.specs)]
-        self.layout = _row_layout(shapes, e.axis) if e.kind == "row" else merge(shapes)
+        self.layout = merge_rows(shapes, e.axis) if e.kind == "row" else merge(shapes)
         self.row = len(self.layout.dims) + e.axis if e.kind == "row" else None  # the axis that rows go along
         n = len(ins)
         self.folded = [bool(self.layout.folded(n + i)) and math.prod(self.layout.dims) != 1 for i in range(len(self.specs))]
@@ -536,13 +536,3 @@ def _converted(value: str, have: np.dtype | None, want: np.dtype, out: str) -> s
     if want.kind in "iu" and (have is None or is_float(have)):
         return f"cast_into({out}, {value})"
     return f"np.copyto({out}, {value}, casting='unsafe')"
-
-
-def _row_layout(shapes: Sequence[tuple[int, ...]], axis: int) -> BroadcastLayout:
-    """The axes before axis merged, then axis, along which reductions run, and what follows it. axis: -1 or -2."""
-    rank = max(-axis, *(len(s) for s in shapes))  # one element is a row of one
-    views = [padded(s, rank) for s in shapes]
-    behind = tuple(max(v[a] for v in views) for a in range(axis, 0))
-    lead = merge([v[:axis] for v in views])
-    return BroadcastLayout((*lead.dims, *behind),
-                           tuple((*p, *(m == n for m, n in zip(v[axis:], behind))) for p, v in zip(lead.present, views)))

@@ -17,6 +17,7 @@ import numpy as np
 
 from ...dtype import float32, is_float, is_half
 from ...errors import OperatorError, ShapeError
+from ..cpu.rows_kernel import rows_in_c
 from ..ir import lang
 from ..ir.body import LONGEST_ROW, Body, bind_scalars
 from ..ir.differentiate import derive
@@ -146,19 +147,25 @@ class ReductionOp(SimpleOp):
         count = self.count(p, x.shape)
         body = TracedOp.expression(self, p, [x.dtype])
         if self.finish is None:
-            fold = printed(body, ins, [Spec(kept, y.dtype)], reqs, target, self.name).run
-            return Kernel(lambda run, inputs, outputs, scalars=(): fold(run, inputs, [outputs[0].reshape(kept)], scalars=scalars))
+            inner = printed(body, ins, [Spec(kept, y.dtype)], reqs, target, self.name)
+            return inner if kept == y.shape else _seen_as(inner, kept)
         wide = typed(body.outputs[0]) if lang.is_whole(*body.outputs) else float32 if is_half(y.dtype) else y.dtype
-        fold = printed(body, ins, [Spec(kept, wide)], [Req.WRITE], target, self.name).run
-        end = Expression((as_expr(self.finish(load(0, wide), count)),))
-        close = printed(end, [Spec(kept, wide)], [Spec(kept, y.dtype)], reqs, target, f"{self.name}_finish").run
+        end = as_expr(self.finish(load(0, wide), count))
 
-        def kernel(run: Any, inputs: Any, outputs: Any, scalars: tuple = ()) -> None:
-            folded = run.workspace(kept, wide)
-            fold(run, inputs, [folded], scalars=scalars)
-            close(run, [folded], [outputs[0].reshape(kept)])
+        def finished() -> Kernel:
+            fold = printed(body, ins, [Spec(kept, wide)], [Req.WRITE], target, self.name).run
+            close = printed(Expression((end,)), [Spec(kept, wide)], [Spec(kept, y.dtype)], reqs, target,
+                            f"{self.name}_finish").run
 
-        return Kernel(kernel)
+            def kernel(run: Any, inputs: Any, outputs: Any, scalars: tuple = ()) -> None:
+                folded = run.workspace(kept, wide)
+                fold(run, inputs, [folded], scalars=scalars)
+                close(run, [folded], [outputs[0].reshape(kept)])
+
+            return Kernel(kernel)
+
+        in_c = rows_in_c(body, ins, [Spec(kept, y.dtype)], reqs, finished, [end]) if target == "cpu" else None
+        return in_c or finished()
 
     def make_gradient(self, p: Params) -> Gradient | None:
         if not self.differentiable:
@@ -169,6 +176,12 @@ class ReductionOp(SimpleOp):
         arrays, keywords = array_names(body)
         needs = self._needs(arrays, p)
         return Gradient(ReductionGradOp(self, needs, body, keywords), needs, (0,))
+
+
+def _seen_as(inner: Kernel, shape: Shape) -> Kernel:
+    """Return inner for an output of another shape."""
+    return Kernel(lambda run, inputs, outputs, scalars=(): inner.run(run, inputs, [outputs[0].reshape(shape)], scalars=scalars),
+                  lambda inputs, outputs: inner.bind(inputs, [outputs[0].reshape(shape)]))
 
 
 class FoldOp(ReductionOp):

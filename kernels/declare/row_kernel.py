@@ -14,6 +14,7 @@ import numpy as np
 
 from ...dtype import float32, float64
 from ..cpu.numpy_printer import numpy_kernel
+from ..cpu.rows_kernel import cpu_rows_kernel, rows_in_c
 from ..ir.coalesce import full_shape
 from ..ir.draws import recording
 from ..ir.expr import (
@@ -59,18 +60,23 @@ def row_kernel(body: Callable[..., Any], views: Sequence[Shape], results: Sequen
         views, results, kept, full = [v[:-1] for v in views], [v[:-1] for v in results], kept[:-1], full[:-1]
     sources = [Spec(v, s.dtype) for v, s in zip(views, ins)]
     targets = [Spec(v, s.dtype) for v, s in zip(results, outs)]
-    make = _printer(target)
     axis = _row_axis(roots, full, kept) if by_rows else -1
     assert not draws or axis == -1, "a body that is cut at its sums would draw in each of its parts, and the numbers of a tile " \
         "are to follow one another"
     if axis is not None:
         e = Expression(roots, "row" if by_rows else "elementwise", draws=draws, axis=axis)
-        inner = make(e, sources, targets, reqs, name=name)
-        n, same = len(views), [*views, *results] == [s.shape for s in (*ins, *outs)]
-        if draws or not (same or target == "gpu"):  # a GPU kernel sees addresses alone
-            return _viewed(inner, views, results, bool(draws))
-        return Kernel(lambda run, inputs, outputs, random=None: inner.run(run, inputs[:n], outputs),
-                      lambda inputs, outputs: inner.bind(inputs[:n], outputs))
+        same = [*views, *results] == [s.shape for s in (*ins, *outs)]
+
+        def whole(make: Callable[..., Kernel]) -> Kernel:
+            inner, n = make(e, sources, targets, reqs, name=name), len(views)
+            if draws or not (same or target == "gpu"):  # a GPU kernel sees addresses alone
+                return _viewed(inner, views, results, bool(draws))
+            return Kernel(lambda run, inputs, outputs, random=None: inner.run(run, inputs[:n], outputs),
+                          lambda inputs, outputs: inner.bind(inputs[:n], outputs))
+
+        in_c = rows_in_c(e, sources, targets, reqs, lambda: whole(numpy_kernel)) if target == "cpu" else None
+        return in_c or whole(numpy_kernel if target == "cpu" else _printer(target))
+    make = _printer(target)
     folds, rest, sources = _cut(roots, sources, kept, name, make)
     passes = _passes(rest, sources, targets, reqs, name, make)
 
@@ -120,7 +126,7 @@ def _printer(target: str) -> Callable[..., Kernel]:
         from ..gpu.printer import triton_kernel  # optional dependency
 
         return triton_kernel
-    return numpy_kernel
+    return cpu_rows_kernel
 
 
 def _cut(roots: Sequence[Expr], sources: list[Spec], kept: Shape, name: str, make: Callable[..., KernelFunction]

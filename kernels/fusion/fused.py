@@ -11,6 +11,7 @@ from ...cache import Cache
 from ...dtype import is_half
 from ..cpu.c_kernel import cpu_kernel, select_c_function
 from ..cpu.c_printer import CFunction
+from ..cpu.rows_kernel import rows_in_c
 from ..declare.traced import TracedOp
 from ..ir.body import Body
 from ..ir.coalesce import full_shape
@@ -89,20 +90,26 @@ class FusedOp(TracedOp):
 
     def _with_finishes(self, p: Params, ins: Specs, outs: Specs, reqs: Reqs, target: str, train: bool) -> Kernel:
         """Return the kernel that writes folds with a finishing step to scratch memory and then applies that step."""
-        held = {o: Spec(outs[o].shape, load(0, outs[o].dtype).dtype or outs[o].dtype)
-                for o, f in enumerate(self.finishes) if f is not None and reqs[o] != Req.NULL}
-        inner = super().kernel(p, ins, [held.get(o, s) for o, s in enumerate(outs)],
-                               [Req.WRITE if o in held else r for o, r in enumerate(reqs)], target, train)
-        ends = {o: compiled(_finish(f), Params({}), (held[o],), (outs[o],), (reqs[o],), target, train)
-                for o, f in enumerate(self.finishes) if f is not None and o in held}
+        e = self.expression(p, [s.dtype for s in ins])
 
-        def kernel(run: Any, inputs: Sequence[Any], outputs: Sequence[Any], **more: Any) -> None:
-            scratch = {o: run.workspace(s.shape, s.dtype) for o, s in held.items()}
-            inner(run, inputs, [scratch.get(o, a) for o, a in enumerate(outputs)], **more)
-            for o, end in ends.items():
-                end(run, [scratch[o]], [outputs[o]])
+        def in_two_steps() -> Kernel:
+            held = {o: Spec(outs[o].shape, load(0, outs[o].dtype).dtype or outs[o].dtype)
+                    for o, f in enumerate(self.finishes) if f is not None and reqs[o] != Req.NULL}
+            inner = super(FusedOp, self).kernel(p, ins, [held.get(o, s) for o, s in enumerate(outs)],
+                                                [Req.WRITE if o in held else r for o, r in enumerate(reqs)], target, train)
+            ends = {o: compiled(_finish(f), Params({}), (held[o],), (outs[o],), (reqs[o],), target, train)
+                    for o, f in enumerate(self.finishes) if f is not None and o in held}
 
-        return Kernel(kernel)
+            def kernel(run: Any, inputs: Sequence[Any], outputs: Sequence[Any], **more: Any) -> None:
+                scratch = {o: run.workspace(s.shape, s.dtype) for o, s in held.items()}
+                inner(run, inputs, [scratch.get(o, a) for o, a in enumerate(outputs)], **more)
+                for o, end in ends.items():
+                    end(run, [scratch[o]], [outputs[o]])
+
+            return Kernel(kernel)
+
+        in_c = rows_in_c(e, ins, outs, reqs, in_two_steps, self.finishes) if target == "cpu" else None
+        return in_c or in_two_steps()
 
 
 _ends: Cache[int, FusedOp] = Cache()  # by the id of the expression, which the operator keeps

@@ -73,3 +73,13 @@ def merge(shapes: Sequence[Shape]) -> BroadcastLayout:
     if not dims:
         return BroadcastLayout((1,), tuple((True,) for _ in shapes))
     return BroadcastLayout(tuple(dims), tuple(zip(*flags)) if shapes else ())
+
+
+def merge_rows(shapes: Sequence[Shape], axis: int) -> BroadcastLayout:
+    """Return the axes before `axis` merged, then that axis, along which rows go, and what follows it. axis: -1 or -2."""
+    rank = max(-axis, *(len(s) for s in shapes))  # one element is a row of one
+    views = [(1,) * (rank - len(s)) + tuple(s) for s in shapes]
+    behind = tuple(max(v[a] for v in views) for a in range(axis, 0))
+    lead = merge([v[:axis] for v in views])
+    return BroadcastLayout((*lead.dims, *behind),
+                           tuple((*p, *(m == n for m, n in zip(v[axis:], behind))) for p, v in zip(lead.present, views)))
