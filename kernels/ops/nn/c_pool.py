@@ -1,7 +1,8 @@
 """Pooling over one or two axes in C: maximum, mean and sum, channels first or last.
 
-With channels last neighbouring lanes are channels, else columns of the result. The windows of an image are computed one after the
-other, so the sums of overlapping derivatives have one order.
+With channels last neighbouring lanes are channels. With channels first a row of windows is computed at once: rows of data are
+combined, then taken apart by the step, so that neighbouring lanes are columns of the result. Rows of windows follow one another,
+so the sums of overlapping derivatives have one order.
 """
 
 from __future__ import annotations
@@ -26,6 +27,7 @@ LANES = 64  # channels that are computed together
 
 _TEXT = """
 #include <float.h>
+#include <stdlib.h>
 
 typedef struct {
     int64_t largest, planes, together, height, width, out_height, out_width, tall, wide, step_y, step_x, pad_y, pad_x, channels,
@@ -37,22 +39,52 @@ typedef struct {
 #else
 #define EACH _Pragma("GCC ivdep") for
 #endif
-#define CHUNK %(lanes)d
 #define LEAST(a, b) ((a) < (b) ? (a) : (b))
 #define MOST(a, b) ((a) > (b) ? (a) : (b))
 #define LARGER(x, m) ((x) > (m) || (x) != (x) ? (x) : (m))  /* NaN stays */
 
-/* The first column of the result whose window has column j inside of the data, and the end of those. */
-static inline int64_t pool_from(const pool_sizes *g, int64_t j)
+/* Vectors: the larger one, x where x == y and elsewhere 0, the opposite; the first n of a vector. */
+#if defined(__AVX512F__)
+static inline lanes pool_larger(lanes x, lanes m)
 {
-    return MOST(0, (g->pad_x - j + g->step_x - 1) / g->step_x);
+    return _mm512_mask_mov_ps(_mm512_max_ps(x, m), _mm512_cmp_ps_mask(x, x, _CMP_UNORD_Q), x);
 }
-
-static inline int64_t pool_to(const pool_sizes *g, int64_t j)
+static inline lanes pool_hit(lanes x, lanes y, lanes d) { return _mm512_maskz_mov_ps(_mm512_cmp_ps_mask(x, y, _CMP_EQ_OQ), d); }
+static inline lanes pool_missed(lanes x, lanes y, lanes d)
 {
-    const int64_t last = g->width - 1 + g->pad_x - j;
-    return last < 0 ? 0 : LEAST(g->out_width, last / g->step_x + 1);
+    return _mm512_maskz_mov_ps(_mm512_cmp_ps_mask(x, y, _CMP_NEQ_UQ), d);
 }
+static inline lanes pool_load(const float *p, int64_t n)
+{
+    return n >= LANES ? tile_load(p) : _mm512_maskz_loadu_ps((__mmask16)((1u << n) - 1), p);
+}
+static inline void pool_store(float *p, lanes v, int64_t n)
+{
+    if (n >= LANES) tile_store(p, v);
+    else _mm512_mask_storeu_ps(p, (__mmask16)((1u << n) - 1), v);
+}
+#else
+#define LANEWISE(result) float a[LANES], b[LANES], c[LANES]; lanes v; tile_store(a, x); tile_store(b, y); tile_store(c, d); \
+    for (int l = 0; l < LANES; l++) c[l] = result; \
+    memcpy(&v, c, sizeof v); return v
+static inline lanes pool_larger(lanes x, lanes y) { const lanes d = y; LANEWISE(LARGER(a[l], b[l])); }
+static inline lanes pool_hit(lanes x, lanes y, lanes d) { LANEWISE(a[l] == b[l] ? c[l] : 0); }
+static inline lanes pool_missed(lanes x, lanes y, lanes d) { LANEWISE(a[l] == b[l] ? 0 : c[l]); }
+static inline lanes pool_load(const float *p, int64_t n)
+{
+    float some[LANES] = {0};
+    if (n >= LANES) return tile_load(p);
+    memcpy(some, p, sizeof(float) * n);
+    return tile_load(some);
+}
+static inline void pool_store(float *p, lanes v, int64_t n)
+{
+    float some[LANES];
+    if (n >= LANES) { tile_store(p, v); return; }
+    tile_store(some, v);
+    memcpy(p, some, sizeof(float) * n);
+}
+#endif
 
 /* A window along one axis: where it begins, and the taps of it that are inside of the data. */
 static inline int64_t pool_taps(int64_t at, int64_t step, int64_t pad, int64_t taps, int64_t size, int64_t *first, int64_t *end)
@@ -63,183 +95,296 @@ static inline int64_t pool_taps(int64_t at, int64_t step, int64_t pad, int64_t t
     return start;
 }
 
-/* One plane with whole rows as windows' sums: the window is the plane. */
+/* Windows that do not overlap: each element of the data gets its derivative once. */
+static inline int pool_apart(const pool_sizes *g) { return g->step_y >= g->tall && g->step_x >= g->wide; }
+
+static inline int pool_is_whole(const pool_sizes *g)
+{
+    return g->out_height == 1 && g->out_width == 1 && g->tall == g->height && g->wide == g->width && !g->pad_y && !g->pad_x;
+}
+
+/* The window is the plane of n elements. */
 static float pool_whole(const float *x, int64_t n, int largest)
 {
     float v[LANES];
     lanes a = tile_all(largest ? -INFINITY : 0);
     int64_t i = 0;
-    tile_store(v, a);
-    if (largest)
-        for (; i + LANES <= n; i += LANES) EACH (int l = 0; l < LANES; l++) v[l] = LARGER(x[i + l], v[l]);
+    if (largest) for (; i + LANES <= n; i += LANES) a = pool_larger(tile_load(x + i), a);
     else {
-        for (; i + LANES <= n; i += LANES) a += tile_load(x + i);
-        tile_store(v, a);
+        for (; i + LANES <= n; i += LANES) a = a + tile_load(x + i);
+        a = a + pool_load(x + i, n - i);
     }
-    for (int64_t l = 0; i + l < n; l++) v[l] = largest ? LARGER(x[i + l], v[l]) : v[l] + x[i + l];
+    tile_store(v, a);
+    if (largest) for (int64_t l = 0; i + l < n; l++) v[l] = LARGER(x[i + l], v[l]);
     for (int step = LANES / 2; step; step /= 2)
         for (int l = 0; l < step; l++) v[l] = largest ? LARGER(v[l + step], v[l]) : v[l] + v[l + step];
     return v[0];
 }
 
-static void pool_plane(const pool_sizes *g, const float *x, float *y, const float *count)
+/* Rows of one plane. A row with its padding is kept by phases of the step, so that windows side by side lie side by side:
+   phase p has the columns p, p + step, ... of the padded row, `pool_each` of them. Loops compute whole vectors: what is beyond
+   the end has no effect. */
+static inline int64_t pool_up(int64_t n) { return (n + LANES - 1) / LANES * LANES; }
+static inline int64_t pool_each(const pool_sizes *g) { return pool_up(pool_up(g->out_width) + (g->wide - 1) / g->step_x); }
+
+#define BLOCKS(k, n) for (int64_t k##0 = 0; k##0 < (n); k##0 += LANES) EACH (int64_t k = k##0; k < k##0 + LANES; k++)
+
+/* Put a row between padding: what is beyond the data is `none`. padded: [each * step]. */
+static void pool_pad(const pool_sizes *g, const float *row, float *padded, float none)
 {
-    float row[CHUNK];
-    if (g->out_height == 1 && g->out_width == 1 && g->tall == g->height && g->wide == g->width && !g->pad_y && !g->pad_x) {
-        const float v = pool_whole(x, g->height * g->width, g->largest) / count[0];
+    const int64_t all = pool_each(g) * g->step_x, from = LEAST(g->pad_x, all), n = LEAST(g->width, all - from);
+    for (int64_t k = 0; k < from; k++) padded[k] = none;
+    memcpy(padded + from, row, sizeof(float) * n);
+    for (int64_t k = from + n; k < all; k++) padded[k] = none;
+}
+
+/* Take a padded row apart; with a step of two, both phases at once, which compilers do by permuting vectors. */
+static void pool_part(const pool_sizes *g, const float *padded, float *phases)
+{
+    const int64_t each = pool_each(g), step = g->step_x;
+    float *odd = phases + each;
+    if (step == 1) memcpy(phases, padded, sizeof(float) * each);
+    else if (step == 2) BLOCKS(k, each) { phases[k] = padded[2 * k]; odd[k] = padded[2 * k + 1]; }
+    else for (int64_t p = 0; p < step; p++, phases += each)
+        for (int64_t k = 0; k < each; k++) phases[k] = padded[k * step + p];
+}
+
+/* Add the phases to a row, or, where `fresh`, put them there. */
+static void pool_join(const pool_sizes *g, const float *phases, float *padded, float *row, int fresh)
+{
+    const int64_t each = pool_each(g), step = g->step_x, n = LEAST(g->width, each * step - g->pad_x);
+    const float *odd = phases + each;
+    if (step == 1) padded = (float *)phases;
+    else if (step == 2) BLOCKS(k, each) { padded[2 * k] = phases[k]; padded[2 * k + 1] = odd[k]; }
+    else for (int64_t p = 0; p < step; p++, phases += each)
+        for (int64_t k = 0; k < each; k++) padded[k * step + p] = phases[k];
+    if (n <= 0) return;
+    if (fresh) memcpy(row, padded + g->pad_x, sizeof(float) * n);
+    else EACH (int64_t k = 0; k < n; k++) row[k] += padded[k + g->pad_x];
+}
+
+/* Results of one plane, row by row. memory: three rows of pool_memory. */
+static void pool_plane(const pool_sizes *g, const float *x, float *y, const float *count, float *memory)
+{
+    const int64_t each = pool_each(g), n = g->out_width, W = g->width, all = each * g->step_x;
+    float *row = memory, *padded = row + pool_up(MOST(W, n)), *phases = padded + all;
+    if (pool_is_whole(g)) {
+        const float v = pool_whole(x, g->height * W, g->largest) / count[0];
         *y = g->add ? *y + v : v;
         return;
     }
-    for (int64_t r = 0; r < g->out_height; r++)
-        for (int64_t c0 = 0; c0 < g->out_width; c0 += CHUNK) {
-            const int64_t n = LEAST(CHUNK, g->out_width - c0);
-            int64_t i0, i1;
-            const int64_t top = pool_taps(r, g->step_y, g->pad_y, g->tall, g->height, &i0, &i1);
-            for (int64_t l = 0; l < n; l++) row[l] = g->largest ? -INFINITY : 0;
-            for (int64_t i = i0; i < i1; i++)
-                for (int64_t j = 0; j < g->wide; j++) {
-                    const int64_t from = MOST(pool_from(g, j) - c0, 0), to = LEAST(pool_to(g, j) - c0, n);
-                    const float *s = x + (top + i) * g->width + c0 * g->step_x + j - g->pad_x;
-#define LINE(step, DO) for (int64_t l = from; l < to; l++) { const float v = s[l * (step)]; DO; }
-                    if (g->largest) {
-                        if (g->step_x == 1) LINE(1, row[l] = LARGER(v, row[l]))
-                        else if (g->step_x == 2) LINE(2, row[l] = LARGER(v, row[l]))
-                        else LINE(g->step_x, row[l] = LARGER(v, row[l]))
-                    } else {
-                        if (g->step_x == 1) LINE(1, row[l] += v)
-                        else if (g->step_x == 2) LINE(2, row[l] += v)
-                        else LINE(g->step_x, row[l] += v)
-                    }
-#undef LINE
-                }
-            float *out = y + r * g->out_width + c0;
-            for (int64_t l = 0; l < n; l++) {
-                const int64_t start = (c0 + l) * g->step_x - g->pad_x;
-                const int empty = i0 >= i1 || start >= g->width || start + g->wide <= 0;
-                const float v = g->largest ? (empty ? -FLT_MAX : row[l]) : row[l] / count[r * g->out_width + c0 + l];
-                out[l] = g->add ? out[l] + v : v;
-            }
+    for (int64_t r = 0; r < g->out_height; r++) {
+        int64_t i0, i1;
+        const int64_t top = pool_taps(r, g->step_y, g->pad_y, g->tall, g->height, &i0, &i1);
+        const float none = g->largest ? -INFINITY : 0, *in = i0 < i1 ? x + (top + i0) * W : row;
+        if (i0 >= i1) for (int64_t k = 0; k < W; k++) row[k] = none;
+        for (int64_t i = i0 + 1; i < i1; i++, in = row) {
+            const float *s = x + (top + i) * W;
+            if (g->largest) EACH (int64_t k = 0; k < W; k++) row[k] = LARGER(s[k], in[k]);
+            else EACH (int64_t k = 0; k < W; k++) row[k] = in[k] + s[k];
         }
+        pool_pad(g, in, padded, none);
+        pool_part(g, padded, phases);
+        for (int64_t l = 0; l < n; l += LANES) {
+            lanes m = tile_load(phases + l);
+            for (int64_t j = 1, p = 1, at = 0; j < g->wide; j++, p++) {
+                if (p == g->step_x) { p = 0; at++; }
+                const lanes v = tile_load(phases + p * each + at + l);
+                if (g->largest) m = pool_larger(v, m);
+                else m = m + v;
+            }
+            tile_store(row + l, m);
+        }
+        float *to = y + r * n;
+        const int64_t last = (n - 1) * g->step_x - g->pad_x;
+        if (!g->largest) for (int64_t l = 0; l < n; l++) row[l] /= count[r * n + l];
+        else if (i0 >= i1 || last >= g->width || g->wide <= g->pad_x)  /* some windows have padding alone */
+            for (int64_t l = 0; l < n; l++) {
+                const int64_t start = l * g->step_x - g->pad_x;
+                if (i0 >= i1 || start >= g->width || start + g->wide <= 0) row[l] = -FLT_MAX;
+            }
+        if (g->add) for (int64_t l = 0; l < n; l++) to[l] += row[l];
+        else memcpy(to, row, sizeof(float) * n);
+    }
 }
 
 static void pool_last(const pool_sizes *g, const float *x, float *y, const float *count, int64_t n)
 {
     const int64_t C = g->channels;
-    float m[CHUNK];
     for (int64_t r = 0; r < g->out_height; r++)
         for (int64_t c = 0; c < g->out_width; c++) {
             int64_t i0, i1, j0, j1;
             const int64_t top = pool_taps(r, g->step_y, g->pad_y, g->tall, g->height, &i0, &i1);
             const int64_t left = pool_taps(c, g->step_x, g->pad_x, g->wide, g->width, &j0, &j1);
-            const float each = count[r * g->out_width + c], start = !g->largest ? 0 : i0 < i1 && j0 < j1 ? -INFINITY : -FLT_MAX;
+            const lanes each = tile_all(count[r * g->out_width + c]);
+            const lanes start = tile_all(!g->largest ? 0 : i0 < i1 && j0 < j1 ? -INFINITY : -FLT_MAX);
+            const float *from = x + (top * g->width + left) * C;
             float *out = y + (r * g->out_width + c) * C;
-            for (int64_t l = 0; l < n; l++) m[l] = start;
-            for (int64_t i = i0; i < i1; i++)
-                for (int64_t j = j0; j < j1; j++) {
-                    const float *s = x + ((top + i) * g->width + left + j) * C;
-                    if (g->largest) EACH (int64_t l = 0; l < n; l++) m[l] = LARGER(s[l], m[l]);
-                    else EACH (int64_t l = 0; l < n; l++) m[l] += s[l];
+            for (int64_t l = 0; l < n; l += LANES) {
+                const int64_t some = n - l;
+                lanes m = start;
+                if (g->largest)
+                    for (int64_t i = i0; i < i1; i++)
+                        for (int64_t j = j0; j < j1; j++) m = pool_larger(pool_load(from + (i * g->width + j) * C + l, some), m);
+                else {
+                    for (int64_t i = i0; i < i1; i++)
+                        for (int64_t j = j0; j < j1; j++) m = m + pool_load(from + (i * g->width + j) * C + l, some);
+                    m = m / each;
                 }
-            if (!g->largest) for (int64_t l = 0; l < n; l++) m[l] /= each;
-            if (g->add) for (int64_t l = 0; l < n; l++) m[l] += out[l];
-            memcpy(out, m, sizeof(float) * n);
+                if (g->add) m = m + pool_load(out + l, some);
+                pool_store(out + l, m, some);
+            }
         }
 }
 
 /* The first plane or image of a piece, the end of them, and the first of its channels. */
 #define PIECES(g, begin, end) \
     for (int64_t cuts = ((g)->channels + (g)->cut - 1) / (g)->cut, piece = begin; piece < end; piece++) \
-        for (int64_t f = piece %% cuts * (g)->cut, first = piece / cuts * (g)->together, \
+        for (int64_t f = piece % cuts * (g)->cut, first = piece / cuts * (g)->together, \
              plane = first; plane < first + (g)->together && plane < (g)->planes; plane++)
+
+static float *pool_memory(const pool_sizes *g)
+{
+    const int64_t rows = 2 * pool_up(MOST(g->width, g->out_width)) + 3 * pool_each(g) * g->step_x;
+    return malloc(sizeof(float) * (g->channels > 1 ? g->cut : rows));
+}
 
 /* arrays: data, result, the numbers by which sums are divided [out_height][out_width], sizes. */
 void pool_forward(void *const *arrays, int64_t begin, int64_t end)
 {
     const pool_sizes *g = arrays[3];
     const int64_t C = g->channels, in = g->height * g->width * C, out = g->out_height * g->out_width * C;
+    float *memory = pool_memory(g);
     PIECES(g, begin, end) {
         const float *x = (const float *)arrays[0] + plane * in;
         float *y = (float *)arrays[1] + plane * out;
-        if (C == 1) pool_plane(g, x, y, arrays[2]);
-        else for (int64_t c = f; c < LEAST(f + g->cut, C); c += CHUNK)
-            pool_last(g, x + c, y + c, arrays[2], LEAST(CHUNK, LEAST(f + g->cut, C) - c));
+        if (C == 1) pool_plane(g, x, y, arrays[2], memory);
+        else pool_last(g, x + f, y + f, arrays[2], LEAST(g->cut, C - f));
+    }
+    free(memory);
+}
+
+/* Clear n channels of the rows from *cleared on, before they are needed. */
+static void pool_clear(const pool_sizes *g, float *dx, int64_t n, int64_t *cleared, int64_t end)
+{
+    const int64_t C = g->channels, W = g->width;
+    for (; *cleared < LEAST(end, g->height); ++*cleared) {
+        float *row = dx + *cleared * W * C;
+        if (n == C) memset(row, 0, sizeof(float) * W * C);
+        else for (int64_t k = 0; k < W; k++) memset(row + k * C, 0, sizeof(float) * n);
     }
 }
 
-static void pool_plane_back(const pool_sizes *g, const float *dy, const float *x, const float *y, float *dx, const float *count)
+static void pool_plane_back(const pool_sizes *g, const float *dy, const float *x, const float *y, float *dx, const float *count,
+                            float *memory, int64_t cleared)
 {
-    float d[CHUNK];
-    for (int64_t r = 0; r < g->out_height; r++)
-        for (int64_t c0 = 0; c0 < g->out_width; c0 += CHUNK) {
-            const int64_t n = LEAST(CHUNK, g->out_width - c0), at = r * g->out_width + c0;
-            int64_t i0, i1;
-            const int64_t top = pool_taps(r, g->step_y, g->pad_y, g->tall, g->height, &i0, &i1);
-            if (g->largest) memcpy(d, dy + at, sizeof(float) * n);
-            else for (int64_t l = 0; l < n; l++) d[l] = dy[at + l] / count[at + l];
-            for (int64_t i = i0; i < i1; i++)
-                for (int64_t j = 0; j < g->wide; j++) {
-                    const int64_t from = MOST(pool_from(g, j) - c0, 0), to = LEAST(pool_to(g, j) - c0, n);
-                    const int64_t place = (top + i) * g->width + c0 * g->step_x + j - g->pad_x;
-#define HIT(step) EACH (int64_t l = from; l < to; l++) { \\
-                        const float v = x[place + l * (step)] == y[at + l] ? d[l] : 0; \\
-                        dx[place + l * (step)] += v; \\
-                        d[l] = x[place + l * (step)] == y[at + l] ? 0 : d[l]; }
-#define ALL(step) EACH (int64_t l = from; l < to; l++) dx[place + l * (step)] += d[l];
-                    if (g->largest) { if (g->step_x == 1) HIT(1) else if (g->step_x == 2) HIT(2) else HIT(g->step_x) }
-                    else { if (g->step_x == 1) ALL(1) else if (g->step_x == 2) ALL(2) else ALL(g->step_x) }
-                }
+    const int64_t each = pool_each(g), n = g->out_width, W = g->width, all = each * g->step_x, up = pool_up(n);
+    const int fresh = pool_apart(g) && !g->add;
+    float *padded = memory, *values = padded + all, *sums = values + all, *d = sums + all, *out = d + up;
+    if (pool_is_whole(g) && !g->largest) {
+        const float v = dy[0] / count[0];
+        for (int64_t k = 0; k < g->height * W; k++) dx[k] = g->add ? dx[k] + v : v;
+        return;
+    }
+    memset(d, 0, sizeof(float) * 2 * up);
+    for (int64_t r = 0; r < g->out_height; r++) {
+        int64_t i0, i1;
+        const int64_t top = pool_taps(r, g->step_y, g->pad_y, g->tall, g->height, &i0, &i1);
+        pool_clear(g, dx, 1, &cleared, top + g->tall);
+        memcpy(d, dy + r * n, sizeof(float) * n);
+        if (g->largest) memcpy(out, y + r * n, sizeof(float) * n);
+        else {
+            memset(sums, 0, sizeof(float) * all);
+            for (int64_t l = 0; l < n; l++) d[l] /= count[r * n + l];
+            for (int64_t j = 0; j < g->wide; j++) {
+                float *s = sums + j % g->step_x * each + j / g->step_x;
+                BLOCKS(l, n) s[l] += d[l];
+            }
         }
+        for (int64_t i = i0; i < i1; i++) {
+            if (g->largest) {
+                memset(sums, 0, sizeof(float) * all);
+                pool_pad(g, x + (top + i) * W, padded, NAN);
+                pool_part(g, padded, values);
+                for (int64_t j = 0; j < g->wide; j++) {
+                    const int64_t at = j % g->step_x * each + j / g->step_x;
+                    for (int64_t l = 0; l < n; l += LANES) {
+                        const lanes v = tile_load(values + at + l), m = tile_load(out + l), given = tile_load(d + l);
+                        tile_store(sums + at + l, tile_load(sums + at + l) + pool_hit(v, m, given));
+                        tile_store(d + l, pool_missed(v, m, given));
+                    }
+                }
+            }
+            pool_join(g, sums, padded, dx + (top + i) * W, fresh);
+        }
+    }
+    pool_clear(g, dx, 1, &cleared, g->height);
 }
 
 static void pool_last_back(const pool_sizes *g, const float *dy, const float *x, const float *y, float *dx, const float *count,
-                           int64_t n)
+                           int64_t n, float *memory, int64_t cleared)
 {
     const int64_t C = g->channels;
-    float d[CHUNK];
-    for (int64_t r = 0; r < g->out_height; r++)
+    const int fresh = pool_apart(g) && !g->add;
+    for (int64_t r = 0; r < g->out_height; r++) {
+        pool_clear(g, dx, n, &cleared, r * g->step_y - g->pad_y + g->tall);
         for (int64_t c = 0; c < g->out_width; c++) {
             int64_t i0, i1, j0, j1;
             const int64_t top = pool_taps(r, g->step_y, g->pad_y, g->tall, g->height, &i0, &i1);
             const int64_t left = pool_taps(c, g->step_x, g->pad_x, g->wide, g->width, &j0, &j1);
-            const int64_t at = (r * g->out_width + c) * C;
+            const int64_t at = (r * g->out_width + c) * C, from = (top * g->width + left) * C;
             const float each = count[r * g->out_width + c];
-            if (g->largest) memcpy(d, dy + at, sizeof(float) * n);
-            else for (int64_t l = 0; l < n; l++) d[l] = dy[at + l] / each;
-            for (int64_t i = i0; i < i1; i++)
-                for (int64_t j = j0; j < j1; j++) {
-                    const int64_t place = ((top + i) * g->width + left + j) * C;
-                    if (g->largest) EACH (int64_t l = 0; l < n; l++) {
-                        const int hit = x[place + l] == y[at + l];
-                        dx[place + l] += hit ? d[l] : 0;
-                        d[l] = hit ? 0 : d[l];
+            if (!g->largest) {
+                for (int64_t l = 0; l < n; l++) memory[l] = dy[at + l] / each;
+                for (int64_t i = i0; i < i1; i++)
+                    for (int64_t j = j0; j < j1; j++) {
+                        float *to = dx + from + (i * g->width + j) * C;
+                        if (fresh) memcpy(to, memory, sizeof(float) * n);
+                        else EACH (int64_t l = 0; l < n; l++) to[l] += memory[l];
                     }
-                    else EACH (int64_t l = 0; l < n; l++) dx[place + l] += d[l];
-                }
+                continue;
+            }
+            for (int64_t l = 0; l < n; l += LANES) {
+                const int64_t some = n - l;
+                lanes d = pool_load(dy + at + l, some);
+                const lanes m = pool_load(y + at + l, some);
+                for (int64_t i = i0; i < i1; i++)
+                    for (int64_t j = j0; j < j1; j++) {
+                        const int64_t place = from + (i * g->width + j) * C + l;
+                        const lanes s = pool_load(x + place, some);
+                        lanes v = pool_hit(s, m, d);
+                        d = pool_missed(s, m, d);
+                        if (!fresh) v = v + pool_load(dx + place, some);
+                        pool_store(dx + place, v, some);
+                    }
+            }
         }
+    }
+    pool_clear(g, dx, n, &cleared, g->height);
 }
 
 /* arrays: dy, data and result (read for a maximum), derivative, the numbers by which sums are divided, sizes. */
 void pool_backward(void *const *arrays, int64_t begin, int64_t end)
 {
     const pool_sizes *g = arrays[5];
-    const int64_t C = g->channels, positions = g->height * g->width, in = positions * C, out = g->out_height * g->out_width * C;
+    const int64_t C = g->channels, in = g->height * g->width * C, out = g->out_height * g->out_width * C;
+    const int covers = pool_apart(g) && g->tall == g->step_y && g->wide == g->step_x &&
+        g->out_height * g->step_y - g->pad_y >= g->height && g->out_width * g->step_x - g->pad_x >= g->width;
+    float *memory = pool_memory(g);
     PIECES(g, begin, end) {
         const int64_t none = !g->largest, last = LEAST(f + g->cut, C);
         const float *dy = (const float *)arrays[0] + plane * out, *x = none ? dy : (const float *)arrays[1] + plane * in;
         const float *y = none ? dy : (const float *)arrays[2] + plane * out;
         float *dx = (float *)arrays[3] + plane * in;
-        if (!g->add) {
-            if (g->cut >= C) memset(dx, 0, sizeof(float) * in);
-            else for (int64_t k = 0; k < positions; k++) memset(dx + k * C + f, 0, sizeof(float) * (last - f));
-        }
-        if (C == 1) pool_plane_back(g, dy, x, y, dx, arrays[4]);
-        else for (int64_t c = f; c < last; c += CHUNK)
-            pool_last_back(g, dy + c, x + c, y + c, dx + c, arrays[4], LEAST(CHUNK, last - c));
+        const int64_t cleared = g->add || covers ? g->height : 0;
+        if (C == 1) pool_plane_back(g, dy, x, y, dx, arrays[4], memory, cleared);
+        else pool_last_back(g, dy + f, x + f, y + f, dx + f, arrays[4], last - f, memory, cleared);
     }
+    free(memory);
 }
 """
 
-TEMPLATE = Template(lambda: vectors_text() + _TEXT % {"lanes": LANES}, ("pool_forward", "pool_backward"))
+TEMPLATE = Template(lambda: vectors_text() + _TEXT, ("pool_forward", "pool_backward"))
 
 
 def in_c(g: PoolingGeometry, kind: str, dtype: np.dtype) -> bool:
