@@ -82,7 +82,7 @@ def tile_text() -> str:
     parts = [vectors_text()]
     for registers, rows in _ROWS.items():
         parts.append("#if TILE_ROWS == 12" if registers == 32 else "#if TILE_ROWS == 6")
-        parts += [rows_kernel(p, v) for p in rows for v in (2, 1)]
+        parts += [_rows_kernel(p, v) for p in rows for v in (2, 1)]
         parts += [_outer_kernel(p, v) for p in rows for v in (2, 1)]
         parts.append(_dispatch(rows))
         parts.append("#endif")
@@ -99,8 +99,7 @@ def _end(each: list[tuple[int, int]], vectors: int) -> list[str]:
             *(f"    tile_store(y[{i}] + {v} * LANES, a{i}_{v} + b{v});" for i, v in each), "}"]
 
 
-def rows_kernel(p: int, vectors: int) -> str:
-    """Return the C text of tile_rows_{p}_{vectors}, the tile of p rows and so many vectors of columns."""
+def _rows_kernel(p: int, vectors: int) -> str:
     each = [(i, v) for i in range(p) for v in range(vectors)]
     lines = [f"static void tile_rows_{p}_{vectors}(const float *const *x, float *const *y, const int64_t *offset, "
              "const int64_t *length, int64_t runs, const float *w, const float *bias, int load, const char *ahead, int64_t step)",

@@ -29,6 +29,7 @@ from .layer import Layer, Weights
 LEAST = 1 << 20  # multiplications of all steps from which on C is worth compiling
 ROWS = 16  # of a block that goes through all steps
 WORK = 1 << 19  # multiplications of a step that are worth cutting
+ALL_ROWS, MANY = 64, 8  # rows of a block of the products of all steps; blocks from which on columns are not cut
 
 
 @functools.cache
@@ -57,11 +58,13 @@ class CLayer(Layer):
         elif n * h * h * cell.gates >= WORK:
             self._columns = MOST_COLUMNS
         self._blocks = cdiv(n, self._rows), cdiv(h, self._columns)
-        self._wide = cdiv(h, MOST_COLUMNS) * MOST_COLUMNS
+        self._rows_of_all = cdiv(self.t * n, ALL_ROWS)
+        self._wide_inputs = self.i if self._rows_of_all >= MANY else MOST_COLUMNS
 
     def _sizes(self, steps: int, start: bool = False, add: bool = False) -> Any:
         (rows, columns), each = self._blocks, steps if self._blocks[1] == 1 else 1
-        return int64s(self.t, self.n, self.h, self.reverse, self._rows, rows, self._columns, columns, each, start, add)
+        return int64s(self.t, self.n, self.h, self.reverse, self._rows, rows, self._columns, columns, each, start, add, self.i,
+                      ALL_ROWS, self._wide_inputs)
 
     def _phases(self, call: Call, steps: int, *arrays: Any) -> tuple[Any, list[list[Step]]]:
         """Return the addresses of a function of all steps, and its phases."""
@@ -75,35 +78,63 @@ class CLayer(Layer):
 
         return whole.addresses, [[phase(s * count)] for s in range(steps)]
 
-    def _packed(self, weight: Any, matrices: int, depth: int, down: int, along: int) -> tuple[Step, int]:
-        """Return the step that packs a recurrent weight, matrices of [depth, hidden], and the number of elements."""
+    def _packed(self, weight: Any, matrices: int, depth: int, columns: int, down: int, along: int) -> tuple[Step, int]:
+        """Return the step that packs matrices of [depth, columns] into panels, and the number of elements."""
         each = cdiv(c_product.COPY, depth * MOST_COLUMNS) * MOST_COLUMNS
-        pieces, h, size = cdiv(self.h, each), self.h, self._wide * depth
-        numbers = int64s(depth, h, down, along, each, pieces, h * h, size)
+        pieces, size = cdiv(columns, each), cdiv(columns, MOST_COLUMNS) * MOST_COLUMNS * depth
+        numbers = int64s(depth, columns, down, along, each, pieces, depth * columns, size)
         call = Call(c_product.TEMPLATE, "product_pack", matrices * pieces, numbers)
         return call.prepare(weight, None), matrices * size
 
+    def forward(self) -> KernelFunction:
+        i, h, g = self.i, self.h, self.cell.gates
+        enter = Call(self._template, self._names[0], self._rows_of_all * g, self._sizes(0))
+
+        def kernel(run: Any, x: Any, w: Weights, gates: Any, hidden: Any, cells: Any) -> None:
+            pack, size = self._packed(w.wx, g, i, h, 1, i)
+            entered = enter.prepare(x, None, gates)
+            phases, scratch = self._steps(w, gates, hidden, cells)
+            phases = [[pack, *phases[0]], [entered], *phases[1:]]
+            Phases(phases, scratch=[Scratch(size, ((pack.addresses, 1), (entered.addresses, 1))), scratch])(run)
+
+        return kernel
+
     def steps(self) -> KernelFunction:
+        def kernel(run: Any, w: Weights, gates: Any, hidden: Any, cells: Any) -> None:
+            phases, scratch = self._steps(w, gates, hidden, cells)
+            Phases(phases, scratch=[scratch])(run)
+
+        return kernel
+
+    def _steps(self, w: Weights, gates: Any, hidden: Any, cells: Any) -> tuple[list[list[Step]], Scratch]:
+        """Return the phases of `steps`, of which the first packs, and the memory that they need."""
         t, h, g = self.t, self.h, self.cell.gates
-        blocks = self._blocks[0] * self._blocks[1]
-        call = Call(self._template, self._names[0], blocks, self._sizes(t))
+        call = Call(self._template, self._names[2], self._blocks[0] * self._blocks[1], self._sizes(t))
+        pack, size = self._packed(w.wh, g, h, h, 1, h)
+        addresses, phases = self._phases(call, t, None, gates, hidden, cells, w.bx, w.bh)
+        return [[pack], *phases], Scratch(size, ((pack.addresses, 1), (addresses, 0)))
 
-        def steps(run: Any, w: Weights, gates: Any, hidden: Any, cells: Any) -> None:
-            pack, size = self._packed(w.wh, g, h, 1, h)
-            addresses, phases = self._phases(call, t, None, gates, hidden, cells, w.bx, w.bh)
-            Phases([[pack], *phases], scratch=[Scratch(size, ((pack.addresses, 1), (addresses, 0)))])(run)
+    def leave(self, req: Req) -> KernelFunction:
+        i, h, g = self.i, self.h, self.cell.gates
+        pieces = self._rows_of_all * cdiv(i, self._wide_inputs)
+        call = Call(self._template, self._names[1], pieces, self._sizes(0, add=req == Req.ADD))
 
-        return steps
+        def kernel(run: Any, dgates: Any, w: Weights, dx: Any) -> None:
+            pack, size = self._packed(w.wx, 1, g * h, i, i, 1)
+            left = call.prepare(dgates, None, dx)
+            Phases([[pack], [left]], scratch=[Scratch(size, ((pack.addresses, 1), (left.addresses, 1)))])(run)
+
+        return kernel
 
     def steps_back(self, start: bool, db: Req) -> KernelFunction:
         t, h, g, slots = self.t, self.h, self.cell.gates, self.cell.slots
         blocks = self._blocks[0] * self._blocks[1]
-        call = Call(self._template, self._names[1], blocks, self._sizes(t + 1, start))
-        finish = Call(self._template, self._names[2], 1, self._sizes(t + 1, add=db == Req.ADD))
+        call = Call(self._template, self._names[3], blocks, self._sizes(t + 1, start))
+        finish = Call(self._template, self._names[4], 1, self._sizes(t + 1, add=db == Req.ADD))
 
         def steps(run: Any, w: Weights, dgates: Any, gates: Any, hidden: Any, cells: Any, dy: Any, dh: Any, dc: Any,
                   dw: Weights | None) -> None:
-            pack, size = self._packed(w.wh, 1, g * h, h, 1)
+            pack, size = self._packed(w.wh, 1, g * h, h, h, 1)
             addresses, phases = self._phases(call, t + 1, None, dgates, gates, hidden, cells, dy, dh, dc, None)
             sums = [(addresses, 8)]
             if dw is not None:

@@ -8,7 +8,7 @@ from typing import Any
 from ....dtype import float32
 from ...cpu.c_math import definitions
 from ...cpu.c_printer import constant, spelled
-from ...cpu.c_tile import rows_kernel, tile_text
+from ...cpu.c_tile import vectors_text
 from ...ir.expr import CONST, LOAD, as_expr, load, topological, typed
 from .cells import Cell, cell
 
@@ -25,29 +25,67 @@ _TEXT = """
 /* The slot in which the recurrent product of a gate is summed. */
 #define SLOT(gate) ((gate) < SHARED ? (gate) : (gate) + SLOTS - GATES)
 
-/* rows, columns: of a block; each: steps in a phase; start: the derivative by the first states is wanted. */
+/* rows, columns: of a block of the steps; each: steps in a phase; start: the derivative by the first states is wanted;
+   all_rows: of a block of the products of all steps, wide: its columns. */
 typedef struct {
-    int64_t steps, batch, hidden, reverse, rows, row_blocks, columns, column_blocks, each, start, add;
+    int64_t steps, batch, hidden, reverse, rows, row_blocks, columns, column_blocks, each, start, add, inputs, all_rows, wide;
 } rnn_sizes;
 
 /* y [rows][columns] = (load: y) + x [rows][depth] times a panel + added; y_step, x_step: from row to row. */
 static void rnn_product(int64_t rows, const float *x, int64_t x_step, int64_t depth, const float *w, float *y, int64_t y_step,
                         int64_t columns, const float *added, int load)
 {
-    const int64_t none = 0;
-    const int narrow = columns <= LANES, in_place = columns == (narrow ? LANES : COLUMNS);
     float tile[RNN_ROWS * COLUMNS];
-    for (int64_t r = 0; r < rows; r += RNN_ROWS, x += RNN_ROWS * x_step, y += RNN_ROWS * y_step) {
-        const int64_t m = LEAST(RNN_ROWS, rows - r);
-        const float *xs[RNN_ROWS];
-        float *ys[RNN_ROWS];
-        for (int64_t j = 0; j < m; j++) { xs[j] = x + j * x_step; ys[j] = in_place ? y + j * y_step : tile + j * COLUMNS; }
-        if (!in_place)
-            for (int64_t j = 0; j < m; j++) memcpy(ys[j], y + j * y_step, sizeof(float) * columns);
-        if (m == RNN_ROWS && !narrow) RNN_TILE(xs, ys, &none, &depth, 1, w, added, load);
-        else tile_rows(m, xs, ys, &none, &depth, 1, w, added, load, narrow);
-        if (!in_place)
-            for (int64_t j = 0; j < m; j++) memcpy(y + j * y_step, ys[j], sizeof(float) * columns);
+    while (rows > 0) {
+        const int64_t m = rnn_tile_rows(rows);
+        if (columns == COLUMNS) rnn_tile(m, x, x_step, depth, w, y, y_step, added, load);
+        else {
+            if (load) for (int64_t j = 0; j < m; j++) memcpy(tile + j * COLUMNS, y + j * y_step, sizeof(float) * columns);
+            rnn_tile(m, x, x_step, depth, w, tile, COLUMNS, added, load);
+            for (int64_t j = 0; j < m; j++) memcpy(y + j * y_step, tile + j * COLUMNS, sizeof(float) * columns);
+        }
+        rows -= m, x += m * x_step, y += m * y_step;
+    }
+}
+
+/* Fetch columns of rows that will be read (write: written). */
+static inline void rnn_fetch(const float *a, int64_t rows, int64_t H, int write)
+{
+    for (int64_t r = 0; r < rows; r++)
+        for (int l = 0; l < COLUMNS; l += 16)
+            if (write) __builtin_prefetch(a + r * H + l, 1); else __builtin_prefetch(a + r * H + l, 0);
+}
+
+/* arrays: the inputs of all steps [step * batch][inputs], panels [gate][panel][inputs][COLUMNS], gates, sizes.
+   A piece is a block of rows of one gate. */
+void MODE_enter(void *const *arrays, int64_t begin, int64_t end)
+{
+    const rnn_sizes *g = arrays[3];
+    const int64_t H = g->hidden, I = g->inputs, R = g->steps * g->batch, wide = (H + COLUMNS - 1) / COLUMNS * COLUMNS;
+    const float none[COLUMNS] = {0};
+    for (int64_t piece = begin; piece < end; piece++) {
+        const int64_t gate = piece % GATES, r0 = piece / GATES * g->all_rows, r1 = LEAST(r0 + g->all_rows, R);
+        const float *x = (const float *)arrays[0] + r0 * I, *w = (const float *)arrays[1] + gate * wide * I;
+        float *y = (float *)arrays[2] + (gate * R + r0) * H;
+        for (int64_t f = 0; f < H; f += COLUMNS)
+            rnn_product(r1 - r0, x, I, I, w + f * I, y + f, H, LEAST(COLUMNS, H - f), none, 0);
+    }
+}
+
+/* arrays: derivatives of gates, panels [panel][gate][hidden][COLUMNS], derivatives of the inputs of all steps, sizes. */
+void MODE_leave(void *const *arrays, int64_t begin, int64_t end)
+{
+    const rnn_sizes *g = arrays[3];
+    const int64_t H = g->hidden, I = g->inputs, R = g->steps * g->batch, cuts = (I + g->wide - 1) / g->wide;
+    const float none[COLUMNS] = {0};
+    for (int64_t piece = begin; piece < end; piece++) {
+        const int64_t r0 = piece / cuts * g->all_rows, r1 = LEAST(r0 + g->all_rows, R);
+        const int64_t f0 = piece % cuts * g->wide, f1 = LEAST(f0 + g->wide, I);
+        for (int64_t f = f0; f < f1; f += COLUMNS)
+            for (int64_t gate = 0; gate < GATES; gate++)
+                rnn_product(r1 - r0, (const float *)arrays[0] + (gate * R + r0) * H, H, H,
+                            (const float *)arrays[1] + (f * GATES + gate * COLUMNS) * H, (float *)arrays[2] + r0 * I + f, I,
+                            LEAST(COLUMNS, f1 - f), none, gate || g->add);
     }
 }
 
@@ -71,6 +109,10 @@ void MODE_forward(void *const *arrays, int64_t begin, int64_t end)
             const int64_t at = g->reverse ? T - 1 - s : s, before = at + (g->reverse ? 1 : 0), after = at + (g->reverse ? 0 : 1);
             for (int64_t f = f0; f < f1; f += COLUMNS) {
                 const int64_t columns = LEAST(COLUMNS, f1 - f);
+                if (columns == COLUMNS) {
+                    rnn_fetch(hidden + after * step + r0 * H + f, r1 - r0, H, 1);
+                    if (CELLS) rnn_fetch(cells + after * step + r0 * H + f, r1 - r0, H, 1);
+                }
                 for (int64_t slot = 0; slot < SLOTS; slot++) {
                     float *y = gates + (slot * T + at) * step + r0 * H + f, added[COLUMNS] = {0};
                     const int64_t gate = slot < SHARED ? slot : slot + GATES - SLOTS;
@@ -119,11 +161,20 @@ void MODE_backward(void *const *arrays, int64_t begin, int64_t end)
             if (s == T && !g->start) continue;
             for (int64_t f = f0; f < f1; f += COLUMNS) {
                 const int64_t columns = LEAST(COLUMNS, f1 - f);
-                if (s > 0)
-                    for (int64_t gate = 0; gate < GATES; gate++)
-                        rnn_product(r1 - r0, dgates + (SLOT(gate) * T + later) * step + r0 * H, H, H,
-                                    panels + (f * GATES + gate * COLUMNS) * H, dh + r0 * H + f, H, columns, none,
-                                    gate || (SLOTS > GATES));
+                const int64_t first = r0 * H + f;
+                if (columns == COLUMNS && s < T) {
+                    rnn_fetch(dy + at * step + first, r1 - r0, H, 0);
+                    if (CELLS) rnn_fetch(cells + before * step + first, r1 - r0, H, 0);
+                }
+                for (int64_t gate = 0; gate < GATES && s > 0; gate++) {
+                    if (columns == COLUMNS && s < T) {
+                        if (CELLS || SLOTS > GATES) rnn_fetch(gates + (gate * T + at) * step + first, r1 - r0, H, 0);
+                        rnn_fetch(dgates + (gate * T + at) * step + first, r1 - r0, H, 1);
+                    }
+                    rnn_product(r1 - r0, dgates + (SLOT(gate) * T + later) * step + r0 * H, H, H,
+                                panels + (f * GATES + gate * COLUMNS) * H, dh + first, H, columns, none,
+                                gate || (SLOTS > GATES));
+                }
                 if (s == T) continue;
                 for (int64_t r = r0; r < r1; r++) {
                     float *a[24];
@@ -172,9 +223,13 @@ void MODE_biases(void *const *arrays, int64_t begin, int64_t end)
 }
 """
 
-def names(mode: str) -> tuple[str, str, str]:
-    """Return the names of the functions for a kind of cell: forward, backward, and the sums for biases."""
-    return f"{mode}_forward", f"{mode}_backward", f"{mode}_biases"
+_TILE_ARGUMENTS = ("const float *x, int64_t x_step, int64_t depth, const float *w, float *y, int64_t y_step, "
+                   "const float *added, int load")
+
+
+def names(mode: str) -> tuple[str, ...]:
+    """Return the names of the functions for a kind of cell: those of inputs, forward, backward, and the sums for biases."""
+    return tuple(f"{mode}_{name}" for name in ("enter", "leave", "forward", "backward", "biases"))
 
 
 def rnn_text(mode: str) -> str:
@@ -184,13 +239,39 @@ def rnn_text(mode: str) -> str:
     ins = 2 + lstm + made.slots * (lstm or gru) + 1 + lstm
     bodies = [_body("rnn_cell", made.forward, made.slots + (lstm or gru), uses),
               _body("rnn_cell_backward", made.backward, ins, uses)]
-    return "\n".join([_HEAD, tile_text(), _rows(), definitions(uses), *_sizes(made), *bodies, _TEXT.replace("MODE", mode)])
+    return "\n".join([_HEAD, vectors_text(), _tiles(), definitions(uses), *_sizes(made), *bodies, _TEXT.replace("MODE", mode)])
 
 
-def _rows() -> str:
-    """Return the tile of a batch: batches are often a multiple of 8."""
-    return "\n".join(["#if TILE_ROWS == 12", "#define RNN_ROWS 8", "#define RNN_TILE tile_rows_8_2", rows_kernel(8, 2), "#else",
-                      "#define RNN_ROWS TILE_ROWS", "#define RNN_TILE tile_rows_6_2", "#endif"])
+def _tiles() -> str:
+    """Return the tiles of a few rows and one panel. Batches are often a multiple of 8, so that is the most rows, if they fit."""
+    lines = []
+    for condition, sizes in (("#if TILE_ROWS == 12", (8, 4, 2, 1)), ("#else", (6, 4, 2, 1))):
+        lines += [condition, f"#define RNN_ROWS {sizes[0]}", *map(_tile, sizes)]
+        at_least = [f"rows >= {p} ? {p} : " for p in sizes[:-1]]
+        lines += ["static int64_t rnn_tile_rows(int64_t rows) { return " + "".join(at_least) + "1; }",
+                  f"static void rnn_tile(int64_t rows, {_TILE_ARGUMENTS})", "{"]
+        lines += [f"    if (rows == {p}) rnn_tile_{p}(x, x_step, depth, w, y, y_step, added, load);" for p in sizes]
+        lines.append("}")
+    return "\n".join([*lines, "#endif"])
+
+
+def _tile(rows: int) -> str:
+    """Return the tile of so many rows: its result is wanted in cache only at its end, and is fetched meanwhile."""
+    each = [(i, v) for i in range(rows) for v in range(2)]
+    return "\n".join([
+        f"static void rnn_tile_{rows}({_TILE_ARGUMENTS})", "{",
+        *(f"    lanes a{i}_{v} = tile_all(0);" for i, v in each),
+        *(f"    const float *x{i} = x + {i} * x_step;" for i in range(rows)),
+        *(f"    __builtin_prefetch(y + {i} * y_step + {v} * LANES, 1);" for i, v in each),
+        "    for (int64_t k = 0; k < depth; k++, w += COLUMNS) {",
+        *(f"        const lanes w{v} = tile_load(w + {v} * LANES);" for v in range(2)),
+        *(f"        {text}" for i in range(rows) for text in (
+            f"const lanes s{i} = tile_all(x{i}[k]);", *(f"a{i}_{v} = tile_fma(s{i}, w{v}, a{i}_{v});" for v in range(2)))),
+        "    }",
+        *(f"    const lanes b{v} = tile_load(added + {v} * LANES);" for v in range(2)),
+        *(f"    a{i}_{v} += b{v};" for i, v in each),
+        "    if (load) {", *(f"        a{i}_{v} += tile_load(y + {i} * y_step + {v} * LANES);" for i, v in each), "    }",
+        *(f"    tile_store(y + {i} * y_step + {v} * LANES, a{i}_{v});" for i, v in each), "}"])
 
 
 def _sizes(made: Cell) -> list[str]:

@@ -145,12 +145,10 @@ class Layer:
 
         dh and dc hold the derivatives by the last states, and afterwards, if start, those by the first. dw: like the weights.
         """
-        (t, n, i, h), cell, all_steps = self.sizes, self.cell, self.t * self.step
-        g, rows = cell.gates, t * n
+        cell, all_steps = self.cell, self.t * self.step
         steps = self.steps_back(start, dw)
         finish = self._weights(dw) if dw != Req.NULL else None
-        leave = {req: self._product((0, (1, rows, h), (0, h, 1)), (1, (1, h, i), (0, i, 1)), (2, (1, rows, i), (0, i, 1)), req)
-                 for req in (dx, Req.ADD) if dx != Req.NULL}
+        leave = self.leave(dx) if dx != Req.NULL else None
 
         def kernel(run: Any, x: Any, w: Weights, gates: Any, hidden: Any, cells: Any, dy: Any, dh: Any, dc: Any, into: Any,
                    dweights: Weights | None) -> None:
@@ -158,9 +156,20 @@ class Layer:
             steps(run, w, dgates, gates, hidden, cells, dy, dh, dc, dweights)
             if finish is not None and dweights is not None:
                 finish(run, x, self.before(hidden), dgates, dweights)
-            if dx != Req.NULL:
-                for k in range(g):
-                    leave[dx if k == 0 else Req.ADD](run, [dgates[k * all_steps:], w.wx[k * h * i:], into])
+            if leave is not None:
+                leave(run, dgates, w, into)
+
+        return kernel
+
+    def leave(self, req: Req) -> KernelFunction:
+        """Return kernel(run, dgates, w, dx), which computes the derivative by the input."""
+        (t, n, i, h), all_steps = self.sizes, self.t * self.step
+        products = {r: self._product((0, (1, t * n, h), (0, h, 1)), (1, (1, h, i), (0, i, 1)), (2, (1, t * n, i), (0, i, 1)), r)
+                    for r in (req, Req.ADD)}
+
+        def kernel(run: Any, dgates: Any, w: Weights, dx: Any) -> None:
+            for k in range(self.cell.gates):
+                products[req if k == 0 else Req.ADD](run, [dgates[k * all_steps:], w.wx[k * h * i:], dx])
 
         return kernel
 
