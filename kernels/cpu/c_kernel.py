@@ -52,15 +52,18 @@ def cpu_kernel(e: Expression, ins: Specs, outs: Specs, reqs: Reqs, name: str) ->
     return Kernel(bind=bind)
 
 
-def select_c_function(e: Expression, ins: Specs, outs: Specs, reqs: Reqs) -> CFunction | str:
-    """Return the C function that computes the group, or the reason why NumPy computes it."""
+def select_c_function(e: Expression, ins: Specs, outs: Specs, reqs: Reqs, least: float = SAVED) -> CFunction | str:
+    """Return the C function that computes the group, or the reason why NumPy computes it.
+
+    least:  nanoseconds that it has to save.
+    """
     mode = c_compile.mode()
     if mode == "numpy":
         return "TRITIUM_CPU_CODE is numpy"
     f = c_function(e, ins, outs, reqs)
     if isinstance(f, str):
         return f
-    if mode == "auto" and _saved(f) < SAVED:
+    if mode == "auto" and _saved(f) < least:
         return "it is too small to be worth compiling"
     return f if c_compile.available() else "no C compiler is available"
 

@@ -8,7 +8,8 @@ TEXT = """
 
 #define MOST_HELPERS 256
 #define MOST_CALLS 64
-#define WATCHED 50000  /* nanoseconds that a helper, or a caller, watches before it sleeps */
+#define WATCHED 200000  /* nanoseconds that a helper, or a caller, watches before it sleeps */
+#define EAGER 20000  /* nanoseconds after which a helper that watches lets other threads go first */
 
 /* One function for the pieces from `begin` to `end` of a phase; ranges: begin and end of each piece, or null for piece and
    piece + 1. more: another function follows for the same pieces. */
@@ -113,13 +114,14 @@ static void *team_helper(void *unused)
 {
     (void)unused;
     for (;;) {
-        for (int64_t until = team_now() + WATCHED; team_now() < until;) {
+        for (int64_t since = team_now(), now = since; now < since + WATCHED; now = team_now()) {
             int64_t n = 0;
             for (int i = 0; i < 32; i++) {
                 n += team_help();
                 team_pause();
             }
-            if (n) until = team_now() + WATCHED;
+            if (n) since = team_now();
+            else if (now > since + EAGER) sched_yield();
         }
         pthread_mutex_lock(&team_lock);
         atomic_fetch_add(&team_asleep, 1);

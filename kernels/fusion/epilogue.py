@@ -16,6 +16,7 @@ import numpy as np
 
 from ...dtype import float32, is_float
 from ..cpu import c_compile
+from ..cpu.c_kernel import SAVED
 from ..cpu.c_printer import CFunction
 from ..cpu.c_team import Follower
 from ..declare.operator_property import OperatorProperty
@@ -30,6 +31,7 @@ from .fused import FusedOp, fused_op
 
 _CACHE = 1 << 20  # bytes of the head's result in one block; with smaller blocks the threads wait too long for the GIL
 _SCRATCH = 1 << 19  # bytes of scratch that a bound kernel may hold
+_WORK = 1 << 17  # multiplications of a head in C from which on its epilogue is worth compiling, however small it is
 
 
 @dataclass(frozen=True, slots=True)
@@ -146,12 +148,8 @@ class EpilogueOp(Op):
 
     def _in_pieces(self, head_ins: Specs, ins: Specs, outs: Specs, reqs: Reqs, train: bool) -> Kernel | None:
         """Return the kernel of a head that calls its epilogue for each part of the result, where both are in C; else None."""
-        head = None if self._layer is None or self.wiring.n_outputs > 1 else self._layer.in_pieces(head_ins, outs[0])
-        if head is None or reqs[0] == Req.ADD:
-            return None
-        op, epilogue_ins, epilogue_outs = self._epilogue(outs[0].shape[0], ins, outs)
-        f = op.c_code(Params({}), epilogue_ins, epilogue_outs, reqs[1:])
-        if isinstance(f, str):
+        head, f = self._head_in_pieces(head_ins, outs, reqs), self.c_code(Params({}), ins, outs, reqs)
+        if head is None or isinstance(f, str):
             return None
         c_compile.request(f)
         wiring, stays = self.wiring, reqs[0] != Req.NULL
@@ -174,6 +172,11 @@ class EpilogueOp(Op):
             return Kernel(bind=bind)
         return Kernel(bind=bind, keep=lambda inputs, outputs: head.keep(*given(inputs, outputs)),
                       keeps=[wiring.head[i] for i in head.keeps])
+
+    def _head_in_pieces(self, head_ins: Specs, outs: Specs, reqs: Reqs) -> Any:
+        """Return the head in C that calls its epilogue for each part of the result; None if it does not."""
+        able = self._layer is not None and self.wiring.n_outputs == 1 and reqs[0] != Req.ADD
+        return self._layer.in_pieces(head_ins, outs[0]) if able and self._layer is not None else None
 
     def _block_kernels(self, n: int, head_ins: Specs, ins: Specs, outs: Specs, reqs: Reqs,
                        target: str, train: bool) -> tuple[Kernel, Kernel]:
@@ -200,9 +203,14 @@ class EpilogueOp(Op):
 
     def c_code(self, p: Params, ins: Specs, outs: Specs, reqs: Reqs) -> CFunction | str:
         """Return the C function that computes the epilogue of a full block on the CPU, or the reason why NumPy does."""
-        n = min(_block(self.head.epilogue_block, outs[0]), outs[0].shape[0])
+        head = self._head_in_pieces(tuple(ins[i] for i in self.wiring.head), outs, reqs)
+        n, least = outs[0].shape[0], SAVED
+        if head is None:
+            n = min(_block(self.head.epilogue_block, outs[0]), n)
+        elif head.work >= _WORK:
+            least = 0
         op, epilogue_ins, epilogue_outs = self._epilogue(n, ins, outs)
-        return op.c_code(Params({}), epilogue_ins, epilogue_outs, reqs[self.wiring.n_outputs:])
+        return op.c_code(Params({}), epilogue_ins, epilogue_outs, reqs[self.wiring.n_outputs:], least)
 
 
 def _in_place(head: Spec, inputs: Sequence[Any], outputs: Sequence[Any], reqs: Reqs) -> Any:

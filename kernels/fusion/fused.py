@@ -9,7 +9,7 @@ import numpy as np
 
 from ...cache import Cache
 from ...dtype import is_half
-from ..cpu.c_kernel import cpu_kernel, select_c_function
+from ..cpu.c_kernel import SAVED, cpu_kernel, select_c_function
 from ..cpu.c_printer import CFunction
 from ..cpu.rows_kernel import rows_in_c
 from ..declare.traced import TracedOp
@@ -75,13 +75,13 @@ class FusedOp(TracedOp):
 
         return Kernel(bind=bind)
 
-    def c_code(self, p: Params, ins: Specs, outs: Specs, reqs: Reqs) -> CFunction | str:
+    def c_code(self, p: Params, ins: Specs, outs: Specs, reqs: Reqs, least: float = SAVED) -> CFunction | str:
         """Return the C function that computes one use of the operator on the CPU, or the reason why NumPy does."""
         if self.finished:
             return "an output is summed"
         seen_in = [Spec(v, s.dtype) for v, s in zip(self.ins or [s.shape for s in ins], ins)]
         seen_out = [Spec(v, s.dtype) for v, s in zip(self.outs or [s.shape for s in outs], outs)]
-        return select_c_function(self.expression(p, [s.dtype for s in ins]), seen_in, seen_out, reqs)
+        return select_c_function(self.expression(p, [s.dtype for s in ins]), seen_in, seen_out, reqs, least)
 
     def _plain(self, p: Params, ins: Specs, outs: Specs, reqs: Reqs, target: str, train: bool) -> Kernel:
         if target == "gpu":

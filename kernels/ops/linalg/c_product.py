@@ -22,8 +22,9 @@ from ...cpu.c_team import Follower, Phases, Scratch, Step, int64s
 from ...cpu.c_template import Call, Template
 from ...cpu.c_tile import MOST_COLUMNS, tile_text
 from ...kernel import BoundKernel
+from . import c_narrow
 
-LEAST = 1 << 15  # multiplications from which on C computes
+LEAST, LEAST_BOUND = 1 << 15, 1 << 12  # multiplications from which on C computes; in a bound graph, where all is one call
 NARROW = 8  # rows and columns from which on it does: below, BLAS multiplies a matrix and a vector
 DEPTH = 1024  # elements of a sum between which a tile is stored
 PANELS = 1 << 17  # elements of the panels that are read again and again: they stay in the second cache
@@ -204,9 +205,12 @@ def gemm_key(batch: int, m: int, n: int, k: int, dtype: np.dtype) -> Key:
     return key("cpu gemm", dtype.name, "", batch=batch, m=m, n=n, k=k)
 
 
-def in_c(batch: int, m: int, n: int, k: int) -> bool:
-    """Return whether C computes a product in float32: that depends on its sizes and the machine alone."""
-    return min(m, n) >= NARROW and TEMPLATE.serves(batch * m * n * k, LEAST)
+def in_c(batch: int, m: int, n: int, k: int, *, in_graph: bool = False) -> bool:
+    """Return whether C computes a product in float32: that depends on its sizes and the machine alone.
+
+    in_graph:  for arrays that it is bound to. There C also computes narrow products (c_narrow).
+    """
+    return min(m, n) >= NARROW and TEMPLATE.serves(batch * m * n * k, LEAST_BOUND if in_graph else LEAST)
 
 
 class Product:
@@ -254,13 +258,13 @@ def _blocks(r: _Roles, piece: int) -> tuple[int, int]:
 _product = functools.lru_cache(maxsize=1024)(Product)
 
 
-def planned(a: np.ndarray, b: np.ndarray, out: np.ndarray, add: bool) -> Product | None:
-    """Return the product of these matrices, or None if C cannot compute it, or if BLAS is better."""
+def planned(a: np.ndarray, b: np.ndarray, out: np.ndarray, add: bool, *, in_graph: bool = False) -> Product | None:
+    """Return the product of these matrices, or None if C cannot compute it, or if BLAS is better. in_graph: see `in_c`."""
     if not a.dtype == b.dtype == out.dtype == np.float32 or not a.ndim == b.ndim == out.ndim or out.ndim not in (2, 3):
         return None
     (m, n), k, batch = out.shape[-2:], a.shape[-1], len(out) if out.ndim > 2 else 1
     steps = [Operand(*(s // 4 for s in (*x.strides[-2:], x.strides[0] if x.ndim > 2 and len(x) > 1 else 0))) for x in (a, b, out)]
-    if not in_c(batch, m, n, k) or any(1 not in s[:2] or min(s[:2]) < 1 or s[2] < 0 for s in steps):
+    if not in_c(batch, m, n, k, in_graph=in_graph) or any(1 not in s[:2] or min(s[:2]) < 1 or s[2] < 0 for s in steps):
         return None
     chosen = {"piece": max(WORK, batch * m * n * k // PIECES), "threads": 0}
     if active_configs.active():
@@ -274,7 +278,12 @@ class Forward:
     keeps = ()
 
     def __init__(self, m: int, n: int, k: int, bias: bool):
-        self._sizes, self._bias = (m, n, k), bias
+        self._sizes, self._bias, self.work = (m, n, k), bias, m * n * k
+
+    @staticmethod
+    def serves(m: int, n: int, k: int) -> bool:
+        """Return whether C computes a product of these sizes in a bound graph."""
+        return c_narrow.in_c(m, n, k) if min(m, n) < NARROW else in_c(1, m, n, k, in_graph=True)
 
     def bind(self, inputs: Sequence[Any], y: Any, after: Follower | None = None) -> BoundKernel:
         """Return a function (run) that computes y = data · weightᵀ + bias, and then what follows, all in one call.
@@ -284,15 +293,20 @@ class Forward:
         m, n, k = self._sizes
         a, b = inputs[0].reshape(m, k), inputs[1].T
         out = np.lib.stride_tricks.as_strided(np.empty(1, np.float32), (m, n), (4 * n, 4)) if y is None else y.reshape(m, n)
-        product = planned(a, b, out, False)
-        assert product is not None
-        pack, rows = product.prepare(a, b, y, inputs[2] if self._bias else None)
-        scratch = [Scratch(product.packed, ((pack.addresses, 1), (rows.addresses, 1)))]
-        phases = [[pack], [rows]]
+        bias = inputs[2] if self._bias else None
+        rows, phases, scratch, threads = c_narrow.prepare(a, b, out, False, bias), [], [], 0
+        if min(m, n) >= NARROW or rows is None:
+            product = planned(a, b, out, False, in_graph=True)
+            assert product is not None
+            pack, rows = product.prepare(a, b, y, bias)
+            scratch.append(Scratch(product.packed, ((pack.addresses, 1), (rows.addresses, 1))))
+            phases.append([pack])
+            threads = product.threads
+        phases.append([rows])
         if after is not None:
             scratch += after.read(rows, 4, y, m * n)
             phases.append([after.step(m * n)])
-        return Phases(phases, product.threads, scratch=scratch)
+        return Phases(phases, threads, scratch=scratch)
 
     keep = bind
 

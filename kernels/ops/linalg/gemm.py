@@ -13,11 +13,12 @@ from ....dtype import is_half
 from ....integers import cdiv
 from ...configs import active as active_configs
 from ...configs.key import Config, Key
+from ...cpu.c_team import Phases
 from ...cpu.sum_tree import total
 from ...declare.operator_property import OperatorProperty, assign, gpu_module, upcast
 from ...kernel import BoundKernel, InTurn
 from ...op import Product, Req, Shape, Specs, only
-from . import c_product
+from . import c_narrow, c_product
 from .c_product import gemm_key
 
 # A product with a quarter of this many multiplications is cut into two pieces, larger ones into more, as the square root of their
@@ -50,14 +51,19 @@ def cut(work: int, piece: int) -> int:
     return min(64, max(work // piece, 2 if work >= piece // 4 else 1))
 
 
-def gemm(a: np.ndarray, b: np.ndarray, out: np.ndarray, add: bool = False, bias: np.ndarray | None = None) -> BoundKernel:
+def gemm(a: np.ndarray, b: np.ndarray, out: np.ndarray, add: bool = False, bias: np.ndarray | None = None, *,
+         in_graph: bool = False) -> BoundKernel:
     """Return a function (run) that computes out [..., m, n] = (or +=) a [..., m, k] @ b [..., k, n] + bias [n].
 
     a and b may be transposed views. Large products are split over threads, in pieces that depend on the shape alone.
+    in_graph: for arrays that stay, in a graph; then C computes smaller products too.
     """
     if is_half(a.dtype) or is_half(b.dtype):
         return lambda run: gemm(upcast(a), upcast(b), out, add, bias)(run)
-    in_c = c_product.planned(a, b, out, add)
+    in_c = c_product.planned(a, b, out, add, in_graph=in_graph)
+    narrow = c_narrow.prepare(a, b, out, add, bias) if in_c is None and in_graph else None
+    if narrow is not None:
+        return Phases([[narrow]])
     if in_c is not None:
         return c_product.bound([(in_c, a, b, out, bias)])
     calls, threads = _pieces(a, b, out, add)
@@ -86,14 +92,14 @@ def in_turn(steps: Sequence[Callable[..., Any]]) -> Callable[..., None]:
     return call
 
 
-def together(products: Sequence[tuple[np.ndarray, np.ndarray, np.ndarray, bool]]) -> BoundKernel:
+def together(products: Sequence[tuple[np.ndarray, np.ndarray, np.ndarray, bool]], *, in_graph: bool = False) -> BoundKernel:
     """Return a function that computes several independent products, (a, b, out, add) each, and waits for all of them once."""
-    in_c = [c_product.planned(*p) for p in products]
+    in_c = [c_product.planned(*p, in_graph=in_graph) for p in products]
     if in_c and all(in_c):
         return c_product.bound([(p, a, b, out, None) for p, (a, b, out, _) in zip(in_c, products) if p is not None])
     made = [] if any(in_c) or any(is_half(p[0].dtype) for p in products) else [_pieces(*p) for p in products]
     if not any(len(calls) > 1 for calls, _ in made):
-        return InTurn([gemm(*p) for p in products])
+        return InTurn([gemm(*p, in_graph=in_graph) for p in products])
     calls = [call for some, _ in made for call in some]
     threads = 0 if any(t == 0 for _, t in made) else max(t for _, t in made)
     return lambda run: active_configs.limited(run.parallel, threads)(lambda i: calls[i](), len(calls))
@@ -129,10 +135,12 @@ def _pieces(a: np.ndarray, b: np.ndarray, out: np.ndarray, add: bool) -> tuple[l
     return [partial(piece, *part) for part in parts], chosen["threads"]
 
 
-def sum_rows(a: np.ndarray, out: np.ndarray, req: Req) -> None:
-    """Compute out [n] = (or +=) the sum over the rows of a [m, n]."""
-    if req != Req.NULL:
-        assign(out, req, total(upcast(a), (0,))[0])
+def sum_rows(a: np.ndarray, out: np.ndarray, req: Req) -> BoundKernel:
+    """Return a function (run) that computes out [n] = (or +=) the sum over the rows of a [m, n]."""
+    in_c = c_narrow.sum_rows(a, out, req == Req.ADD)
+    if in_c is not None:
+        return Phases([[in_c]])
+    return lambda run: assign(out, req, total(upcast(a), (0,))[0])
 
 
 Matrix = tuple[int, Shape, tuple[int, ...]]  # index of the array, [batch, rows, columns], their strides in elements

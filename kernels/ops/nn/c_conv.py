@@ -27,7 +27,7 @@ from ...cpu.c_team import Follower, Phases, Scratch, Step, int64s
 from ...cpu.c_template import Call, Template
 from ...cpu.c_tile import MOST_COLUMNS, tile_text
 from ...declare.operator_property import assign
-from ...kernel import BoundKernel, Prepared, Run
+from ...kernel import BoundKernel, InTurn, Prepared, Run
 from ...op import Req, Reqs
 from . import c_winograd as winograd
 from .c_conv_text import FIELDS, TEXT
@@ -39,7 +39,7 @@ BLOCK = 1 << 15  # elements of a block of data
 DEPTH = 1024  # rows of packed weights between which a tile is stored
 CACHED = 1 << 18  # elements of data and results of a piece
 COPY, LOAD = 16, 6  # the time of an element of data that is copied, or read in place, in multiplications
-WORK = 1 << 20  # multiplications that are worth a piece of their own
+WORK, LEAST = 1 << 20, 1 << 16  # multiplications that are worth a piece of their own; from which on C computes
 SLOTS, PARTIAL = 16, 1 << 23  # sums of a weight's derivative at most, and their elements
 
 
@@ -55,7 +55,7 @@ TEMPLATE = Template(_text, [*(f"conv_{kind}{name}" for kind in ("", "each_") for
 def in_c(g: ConvolutionGeometry, dtype: np.dtype) -> bool:
     """Return whether C computes a convolution: that depends on its sizes and the machine alone."""
     plain = len(g.kernel) > 2 or g.pointwise  # pointwise: that is a product of matrices as they lie
-    return dtype == np.float32 and not plain and TEMPLATE.serves(_work(g), WORK // (16 if _groups(g)[3] else 1))
+    return dtype == np.float32 and not plain and TEMPLATE.serves(_work(g), LEAST)
 
 
 def _work(g: ConvolutionGeometry) -> int:
@@ -386,6 +386,7 @@ class Forward:
 
     def __init__(self, g: ConvolutionGeometry, bias: bool, *, add: bool = False):
         self._sizes, self._bias, self._size = (plane(g), add), bias, g.n * math.prod(g.out) * g.f
+        self.work = _work(g)
 
     def bind(self, inputs: Sequence[Any], y: Any, after: Follower | None = None) -> BoundKernel:
         """Return a function (run) that computes y = (or +=) convolution of x with the weight, plus bias.
@@ -448,11 +449,10 @@ def bind_backward(g: ConvolutionGeometry, dy: np.ndarray, x: np.ndarray, weight:
     if sums is None:
         return phases
 
-    def call(run: Run) -> None:
-        phases(run)
+    def bias_gradient(run: Run) -> None:
         assign(grads[2], reqs[2], sums.sum(axis=0))
 
-    return call
+    return InTurn([phases, bias_gradient])
 
 
 def backward(run: Run, g: ConvolutionGeometry, dy: np.ndarray, x: np.ndarray, weight: np.ndarray, grads: Sequence[np.ndarray],

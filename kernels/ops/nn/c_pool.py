@@ -21,7 +21,7 @@ from ...kernel import BoundKernel, Kernel
 from ...op import Shape
 from .pooling_geometry import PoolingGeometry
 
-LEAST = 1 << 12  # elements of windows from which on C is worth compiling
+LEAST = 1 << 10  # elements of windows from which on C is worth compiling
 PIECE = 1 << 15  # elements of windows in a piece
 LANES = 64  # channels that are computed together
 

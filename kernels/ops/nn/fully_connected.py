@@ -93,19 +93,19 @@ class FullyConnected(Products):
             whole = self.gpu_kernel(ins, outs[0], req)
             return lambda run, inputs, outputs: whole(run, inputs, outputs[0])
 
-        def bind(inputs: Sequence[Any], outputs: Sequence[Any]) -> BoundKernel:
+        def bind(inputs: Sequence[Any], outputs: Sequence[Any], in_graph: bool = True) -> BoundKernel:
             arrays = [*inputs, outputs[0]]
             a, b, out = view(arrays, x), view(arrays, w), view(arrays, y)
             if bias and is_half(out.dtype):
                 return _rounded_once(a, b, inputs[2], out, req)
-            return gemm(a, b, out, req == Req.ADD, inputs[2] if bias else None)
+            return gemm(a, b, out, req == Req.ADD, inputs[2] if bias else None, in_graph=in_graph)
 
-        return Kernel(bind=bind)
+        return Kernel(lambda run, inputs, outputs: bind(inputs, outputs, False)(run), bind)
 
     def in_pieces(self, ins: Specs, out: Spec) -> c_product.Forward | None:
         (n, k), h = self._sizes(ins[0].shape), self.num_hidden
         same = all(s.dtype == np.float32 for s in (*ins, out))
-        return c_product.Forward(n, h, k, not self.no_bias) if same and c_product.in_c(1, n, h, k) else None
+        return c_product.Forward(n, h, k, not self.no_bias) if same and c_product.Forward.serves(n, h, k) else None
 
     def gpu_kernel(self, ins: Specs, out: Spec, req: Req, epilogue: Epilogue | None = None) -> KernelFunction:
         """Return the GPU function f(run, inputs, output). The arrays of an Epilogue (gpu/epilogue.py) follow the inputs."""
@@ -129,17 +129,16 @@ class FullyConnected(Products):
             compute = in_turn(steps)
             return lambda run, inputs, outputs: compute(run, [*inputs, *outputs])
 
-        def bind(inputs: Sequence[Any], outputs: Sequence[Any]) -> BoundKernel:
+        def bind(inputs: Sequence[Any], outputs: Sequence[Any], in_graph: bool = True) -> BoundKernel:
             arrays = [*inputs, *outputs]
             given = [(view(arrays, a), view(arrays, b), view(arrays, out), req == Req.ADD) for a, b, out, req in products]
             apart = outputs[0] is None or not np.may_share_memory(outputs[0], inputs[1])
-            calls = [together(given)] if apart else [together([p]) for p in given]
+            calls = [together(g, in_graph=in_graph) for g in ([given] if apart else [[p] for p in given])]
             if bias:
-                dy = arrays[0].reshape(n, h)
-                calls.insert(0, lambda run: sum_rows(dy, arrays[5], reqs[2]))
+                calls.insert(0, sum_rows(arrays[0].reshape(n, h), arrays[5], reqs[2]))
             return InTurn(calls)
 
-        return Kernel(bind=bind)
+        return Kernel(lambda run, inputs, outputs: bind(inputs, outputs, False)(run), bind)
 
 
 def _rounded_once(a: np.ndarray, b: np.ndarray, bias: np.ndarray, out: np.ndarray, req: Req) -> BoundKernel:
