@@ -23,6 +23,7 @@ from .context import current_context as current_context
 from .context import gpu as gpu
 from .engine import num_gpus as num_gpus
 from .errors import MXNetError as MXNetError
+from .graph import fuse_tape
 from .graph.symbol import from_tape
 from .graph.symbol.naming import AttrScope as AttrScope
 from .graph.symbol.symbol import Symbol as Symbol
@@ -41,6 +42,7 @@ from .kernels.declare.composite import composite as composite
 from .kernels.op import use_tuner
 from .kvstore.server import optimizer_codec
 from .ndarray import NDArray as NDArray
+from .ndarray.autograd import program
 from .ndarray.core.array_core import ArrayCore
 from .ndarray.dispatch import invoke
 from .train.compat.install import add_aliases as _add_aliases
@@ -67,6 +69,7 @@ def connect() -> None:
     check_op.use_gpu(invoke.run_on_gpu)
     use_tuner(lambda *given, **options: _tuning().tune(*given, **options))
     ndarray.autograd.get_symbol = from_tape.get_symbol
+    program.fuse_steps = fuse_tape.fuse_steps
     optimizer_codec.install(to_spec=serialize.to_spec, from_spec=serialize.from_spec, join_states=serialize.join_states,
                             split_states=serialize.split_states)
 

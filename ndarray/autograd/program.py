@@ -7,16 +7,14 @@ such a tape was seen before, changes nothing; so a cached program gives the bits
 from __future__ import annotations
 
 import heapq
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from typing import Any
 
-import numpy as np
-
 from ...context import Context
-from ...engine.gpu import cuda
 from ...kernels.declare.traced import TracedOp
-from ...kernels.op import Gradient, Req, builtin
+from ...kernels.op import Gradient, Op, Req, builtin
 from ...kernels.ops.tensor.data_movement import fill
+from ...kernels.params import Params
 from ..core.chunk import Layout
 from ..dispatch.copy import as_element
 from ..dispatch.plan import INLINE_BYTES, DispatchPlan, backward_plan, plan_of
@@ -27,7 +25,14 @@ Output = tuple[int, int]  # a node's place in the order of the walk, and the num
 
 _STEPS = 15  # the most steps of a task, as in a bound graph; a longer one would hold up other work and Ctrl-C
 _SMALL = 2 * INLINE_BYTES  # bytes that a step touches if a task of such steps runs in the calling thread
+_OFTEN = 3  # runs of a program from which on its elementwise steps are fused, which takes longer than to run it
 _SMALL_STEPS = 60  # the most steps of such a task
+
+_copying, _adding = builtin("_copy"), builtin("elemwise_add")
+_nothing = _adding.parse({})
+
+#: Merge elementwise steps of a task (graph/fuse_tape.py). The root's `connect` sets it.
+fuse_steps: Callable[[Sequence[Step], Sequence[Params], Sequence[Layout], Collection[int]], list[Step] | None] = lambda *_: None
 
 SAVED, HEAD, BUFFER, RESULT, NEW = range(5)
 
@@ -48,17 +53,23 @@ class Register:
 class Step:
     """One kernel call.
 
-    inputs, outputs:  registers; -1 for an output that is not wanted. plan: None for a copy and a fill.
-    node, scalars:    the place of the node that it belongs to; True if the kernel takes that node's run-time scalars.
+    inputs, outputs:  registers; -1 for an output that is not wanted. reqs: how it writes.
+    plan:             of its operator; None for a copy, a fill, and fused steps.
+    node, of_node:    the place of the node that it belongs to; True if its parameters are those of that node.
+    scalars:          True if it takes run-time scalars.
     mutated:          the inputs that the kernel changes.
+    fusible:          False if it must run at its place, whatever its operator.
     """
 
-    __slots__ = ("ctx", "inputs", "kernel", "mutated", "name", "node", "outputs", "plan", "scalars", "small")
+    __slots__ = ("ctx", "fusible", "inputs", "kernel", "mutated", "name", "node", "of_node", "outputs", "plan", "reqs", "scalars",
+                 "small")
 
     def __init__(self, name: str, kernel: Callable[..., None], inputs: Sequence[int], outputs: Sequence[int], layout: Layout,
-                 node: int, plan: DispatchPlan | None = None, scalars: bool = False):
+                 node: int, plan: DispatchPlan | None = None, reqs: Sequence[Req] = (Req.WRITE,), of: OpNode | None = None):
+        self.reqs, self.fusible = tuple(reqs), True
         self.name, self.kernel, self.inputs, self.outputs = name, kernel, tuple(inputs), tuple(outputs)
-        self.node, self.plan, self.ctx, self.scalars = node, plan, layout.ctx, scalars
+        self.node, self.plan, self.ctx = node, plan, layout.ctx
+        self.of_node, self.scalars = of is not None, of is not None and bool(of.p.scalars)
         if plan is None:
             self.small = layout.target == "cpu" and layout.nbytes <= _SMALL
         elif plan.op.nonblocking:
@@ -66,6 +77,11 @@ class Step:
         else:
             self.small = plan.prop == "inline"
         self.mutated = () if plan is None else tuple([inputs[i] for i in plan.mutated])
+
+    @property
+    def op(self) -> Op | None:
+        """Its operator; None for a copy, a fill, and fused steps."""
+        return None if self.plan is None else self.plan.op
 
     @property
     def alone(self) -> bool:
@@ -90,13 +106,10 @@ class Item:
     used, written:   the registers that are arrays of their own, and those of them that it writes. Others are local to the task.
     fetched:         (register, kind, where or layout) of those that are used for the first time.
     gone:            those that no later item uses.
-    locals, ready:   the number of local arrays; (kernel, inputs, outputs, what to allocate before, what to drop after, name) of
-                     each step, where arrays are places: first those of used, then the locals.
-    more:            (place in ready, step) of the steps that take run-time scalars or random numbers.
+    code:            the steps, ready to run.
     """
 
-    __slots__ = ("call", "checked", "ctx", "fetched", "freed", "gone", "inline", "locals", "more", "ready", "steps", "used",
-                 "written")
+    __slots__ = ("call", "checked", "code", "ctx", "fetched", "freed", "gone", "inline", "steps", "used", "written")
 
     def __init__(self) -> None:
         self.call: Call | None = None
@@ -109,9 +122,7 @@ class Item:
         self.written: list[int] = []
         self.fetched: list[tuple[int, int, Any]] = []
         self.gone: list[int] = []
-        self.locals = 0
-        self.ready: list[tuple[Any, ...]] = []
-        self.more: list[tuple[int, Step]] = []
+        self.code: Code
 
     @property
     def name(self) -> str:
@@ -131,12 +142,39 @@ class Item:
 
 
 class BackwardProgram:
-    """Items in order. results: the register of each wanted derivative; None where it is zero."""
+    """Items in order. results: the register of each wanted derivative; None where it is zero.
 
-    __slots__ = ("items", "registers", "results")
+    fused:   items with fused steps, for the run-time scalars of these nodes: they are constants in fused kernels.
+    """
+
+    __slots__ = ("_fused", "_last", "_runs", "_scalars", "items", "registers", "results")
 
     def __init__(self, items: list[Item], registers: list[Register], results: list[int | None]):
         self.items, self.registers, self.results = items, registers, results
+        self._scalars = sorted({s.node for item in items for s in item.steps if s.scalars})
+        self._runs, self._last, self._fused = 0, (), None
+
+    def codes(self, order: Sequence[TapeNode]) -> Sequence[Code]:
+        """Return the code of each item: fused once the program runs often with the same run-time scalars.
+
+        The bits are the same.
+        """
+        scalars = tuple([order[at].p.scalars for at in self._scalars])  # type: ignore[attr-defined]
+        if scalars != self._last:
+            self._runs, self._last, self._fused = 0, scalars, None
+        self._runs += 1
+        if self._runs == _OFTEN:
+            self._fused = [self._fuse(item, order) for item in self.items]
+        return self._fused if self._fused is not None else [item.code for item in self.items]
+
+    def _fuse(self, item: Item, order: Sequence[TapeNode]) -> Code:
+        if item.ctx is None or item.ctx.is_gpu or any(self.registers[r].kind == RESULT for r in item.used):
+            return item.code
+        params = [order[s.node].p if s.of_node else _nothing for s in item.steps]  # type: ignore[attr-defined]
+        used = set(item.used)
+        local = [r for s in item.steps for r in s.outputs if r not in used]
+        steps = fuse_steps(item.steps, params, [r.layout for r in self.registers], frozenset(local))
+        return item.code if steps is None else Code(steps, item.used, self.registers)
 
 
 def build(order: Sequence[TapeNode], edges: Sequence[Edges], places: dict[TapeNode, int], heads: Sequence[Output],
@@ -171,7 +209,6 @@ class _Builder:
         self.shared: set[int] = set()  # registers that are the derivatives of several outputs at once
         self.pending: dict[int, int] = {}  # register -> the last call that it waited behind as a derivative
         self.calls = 0
-        self.add_op = builtin("elemwise_add")
 
     def build(self, heads: Sequence[Output], given: Sequence[bool], wanted: Sequence[Output]) -> BackwardProgram:
         for k, (head, is_given) in enumerate(zip(heads, given)):
@@ -249,15 +286,23 @@ class _Builder:
         self.append(Step("fill", lambda rc, ins, outs: fill(rc, outs[0], element), (), (register,), layout, at))
 
     def copy(self, source: int, target: int, at: int) -> None:
-        self.append(Step("copy", _copy, (source,), (target,), self.registers[target].layout, at))
+        layout = self.registers[target].layout
+        layout = layout.plain or layout
+        plan = plan_of(_copying, _nothing, (layout,), False)
+        step = Step("copy", plan.kernel.run, (source,), (target,), layout, at, plan)
+        step.fusible = self.registers[source].kind != HEAD  # which may be on the memory of a gradient
+        self.append(step)
 
     def sum(self, a: int, b: int, target: int, at: int) -> None:
         """Append target = a + b. target: a or a new register."""
         layout = self.registers[a].layout
         layout = layout.plain or layout
-        plan = plan_of(self.add_op, self.add_op.parse({}), (layout, layout), False)
-        kernel = plan.kernel_for((Req.INPLACE if target == a else Req.WRITE,))
-        self.append(Step(plan.name, kernel.run, (a, b), (target,), layout, at, plan))
+        if target == a:
+            plan = plan_of(_copying, _nothing, (layout,), False)
+            self.append(Step("elemwise_add", plan.kernel_for((Req.ADD,)).run, (b,), (a,), layout, at, plan, (Req.ADD,)))
+        else:
+            plan = plan_of(_adding, _nothing, (layout, layout), False)
+            self.append(Step(plan.name, plan.kernel.run, (a, b), (target,), layout, at, plan))
 
     # ---- sums ----
     def of(self, at: int) -> list[list[Any]]:
@@ -352,7 +397,7 @@ class _Builder:
             reqs.append(req)
         plan = backward_plan(gradient.op, node.p, [self.registers[r].layout for r in inputs], layouts, node.plan.train)
         self.append(Step(plan.name, plan.kernel_for(tuple(reqs)).run, inputs, outs, layouts[0], at, plan,
-                         bool(node.p.scalars)))
+                         reqs, node))
         for output, contribution in later:
             self.add(output, contribution, owned=True, at=at)
 
@@ -413,30 +458,35 @@ class _Builder:
         for at, k in self.last.items():
             self.items[k].freed.append(at)
         for item in self.items:
-            self.prepare(item)
+            written = {r for s in item.steps for r in (*s.outputs, *s.mutated)}
+            item.written = [r for r in item.used if r in written]
+            item.code = Code(item.steps, item.used, self.registers)
 
-    def prepare(self, item: Item) -> None:
-        """Fill item.ready, with places for registers: the arrays that a task gets, then its locals."""
-        written = {r for s in item.steps for r in (*s.outputs, *s.mutated)}
-        item.written = [r for r in item.used if r in written]
-        place = {r: k for k, r in enumerate(item.used)}
-        last = {r: s for s in item.steps for r in (*s.inputs, *s.outputs)}
-        for s in item.steps:
+
+class Code:
+    """Steps with places instead of registers: first the arrays that a task gets, then its locals.
+
+    locals:  their number.
+    steps:   (kernel, inputs, outputs, what to allocate before, what to drop after, name) of each.
+    more:    (number in steps, step) of those that take run-time scalars or random numbers.
+    """
+
+    __slots__ = ("locals", "more", "steps")
+
+    def __init__(self, steps: Sequence[Step], used: Sequence[int], registers: Sequence[Register]):
+        place = {r: k for k, r in enumerate(used)}
+        last = {r: s for s in steps for r in (*s.inputs, *s.outputs)}
+        self.steps: list[tuple[Any, ...]] = []
+        self.more: list[tuple[int, Step]] = []
+        for s in steps:
             made = []
             for r in s.outputs:
                 if r >= 0 and r not in place:
                     place[r] = len(place)
-                    made.append((place[r], self.registers[r].layout))
+                    made.append((place[r], registers[r].layout))
             dead = [place[r] for r in dict.fromkeys((*s.inputs, *s.outputs)) if r >= 0 and last[r] is s]
-            item.ready.append((s.kernel, tuple([place[r] for r in s.inputs]), tuple([place.get(r, -1) for r in s.outputs]),
-                               tuple(made), tuple(dead), s.name))
             if s.scalars or (s.plan is not None and s.plan.draws):
-                item.more.append((len(item.ready) - 1, s))
-        item.locals = len(place) - len(item.used)
-
-
-def _copy(rc: Any, ins: Sequence[Any], outs: Sequence[Any]) -> None:
-    if isinstance(outs[0], np.ndarray):
-        outs[0][...] = ins[0]
-    else:
-        cuda.copy(outs[0], ins[0])
+                self.more.append((len(self.steps), s))
+            self.steps.append((s.kernel, tuple([place[r] for r in s.inputs]), tuple([place.get(r, -1) for r in s.outputs]),
+                               tuple(made), tuple(dead), s.name))
+        self.locals = len(place) - len(used)

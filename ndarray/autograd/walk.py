@@ -15,7 +15,7 @@ from ...engine.failure import name_operator
 from ...engine.memory import resource
 from ..core.array_core import ArrayCore, allocate
 from ..dispatch.copy import copy_to
-from .program import BUFFER, HEAD, NEW, SAVED, BackwardProgram, Call, Edges, Item, Register, build
+from .program import BUFFER, HEAD, NEW, SAVED, BackwardProgram, Call, Code, Edges, Item, Register, build
 from .tape import CallNode, Edge, Leaf, OpNode, TapeNode
 
 #: Programs by the structure of their tapes.
@@ -44,6 +44,7 @@ def walk(heads: Sequence[Any], grads: Sequence[Any], retain: bool, wanted: list[
         return found
 
     program = program_now()
+    codes = [item.code for item in program.items] if apart else program.codes(order)
     arrays: list[Any] = [None] * len(program.registers)
     k, calls = 0, 0
     while k < len(program.items):
@@ -65,10 +66,10 @@ def walk(heads: Sequence[Any], grads: Sequence[Any], retain: bool, wanted: list[
                 missing |= {(calls, i) for i in lost}
                 program = program_now()  # the same up to here
                 arrays += [None] * (len(program.registers) - len(arrays))
-                item = program.items[k]
+                item, codes = program.items[k], [item.code for item in program.items]
             calls += 1
-        elif item.ready:
-            _push(item, order, arrays)
+        elif item.steps:
+            _push(item, codes[k], order, arrays)
         for r in item.gone:
             arrays[r] = None
         if not retain:
@@ -79,11 +80,14 @@ def walk(heads: Sequence[Any], grads: Sequence[Any], retain: bool, wanted: list[
 
 
 def _reads_buffers(order: Sequence[TapeNode]) -> bool:
-    """Return True if a node keeps an array on the memory of a gradient, which this walk writes.
+    """Return True if a node keeps an array on the memory of a gradient, which this walk writes, or two gradients share memory.
 
     Such a node is checked when the gradients that come before its turn have been pushed.
     """
-    buffers = {node.grad.chunk.var for node in order if isinstance(node, Leaf)}
+    variables = [node.grad.chunk.var for node in order if isinstance(node, Leaf)]
+    buffers = set(variables)
+    if len(buffers) < len(variables):
+        return True
     for node in order:
         if isinstance(node, OpNode):
             for a in node.saved:
@@ -140,14 +144,14 @@ def _call(call: Call, order: Sequence[TapeNode], arrays: list[Any], registers: S
     return lost
 
 
-def _push(item: Item, order: Sequence[TapeNode], arrays: Sequence[Any]) -> None:
+def _push(item: Item, code: Code, order: Sequence[TapeNode], arrays: Sequence[Any]) -> None:
     """Push the steps of item as one task."""
     assert item.ctx is not None
     used: list[ArrayCore] = [arrays[r] for r in item.used]
     mutable = dict.fromkeys([arrays[r].chunk.var for r in item.written])
     const = [v for v in dict.fromkeys([a.chunk.var for a in used]) if v not in mutable]
     more: dict[int, dict[str, Any]] = {}
-    for k, step in item.more:
+    for k, step in code.more:
         options = more[k] = {}
         if step.scalars:
             node = order[step.node]
@@ -161,11 +165,11 @@ def _push(item: Item, order: Sequence[TapeNode], arrays: Sequence[Any]) -> None:
     def run(rc: Any) -> None:
         start = perf_counter_ns() if timed else 0
         values: list[Any] = [a.device_array() for a in used]
-        values += [None] * item.locals
+        values += [None] * code.locals
         used.clear()  # what no later step reads is released as soon as it can be
         name, k = "", 0
         try:
-            for kernel, ins, outs, made, dead, name in item.ready:  # noqa: B007
+            for kernel, ins, outs, made, dead, name in code.steps:  # noqa: B007
                 for place, layout in made:
                     make = np.empty if layout.tiny else rc.workspace
                     values[place] = make(layout.shape, layout.dtype)

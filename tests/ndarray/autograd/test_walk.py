@@ -35,7 +35,7 @@ def mixed(x, w):
 def test_a_tape_seen_before_gives_the_same_bits(n, req, ctx, rng, programs):
     values = rng.normal(size=(2, n, n)).astype("float32")
     seen = []
-    for _ in range(3):
+    for _ in range(4):
         x, w = variable(values[0], ctx, req), variable(values[1], ctx, req)
         with autograd.record():
             y = mixed(x, w)
@@ -59,6 +59,60 @@ def test_parameters_of_the_run_are_those_of_this_tape(programs):
         y.backward()
         assert x.grad.tolist() == [factor * factor] * 2
     assert len(programs) == 1
+
+
+def test_parameters_of_the_run_change_after_steps_were_fused(programs):
+    x = variable([1.0, 2.0])
+    for factor in (3.0, 3.0, 3.0, 3.0, 5.0, 3.0, 3.0, 3.0):
+        with autograd.record():
+            y = nd.relu((x * factor) * 2.0) * x
+        y.backward()
+        assert x.grad.tolist() == [4 * factor, 8 * factor]
+    (program,) = programs.values()
+    assert any("fused" in step[-1] for code in program._fused for step in code.steps)
+
+
+def gates(F, x, w):
+    h = F.tanh(x * w) * F.sigmoid(x) + F.relu(x - w) / (F.abs(w) + 1.5)
+    h = F.where(x > w, h * h, F.sqrt(F.abs(h) + 0.5)) - 0.25 * h
+    return F.square(h) * x + F.exp(-h) * w + F.maximum(h, w)
+
+
+@pytest.mark.parametrize("code", ["c", "numpy", "auto"])
+@pytest.mark.parametrize("n, dtype", [(0, "float32"), (1, "float32"), (17, "float64"), (40_013, "float32"), (1500, "float16")])
+def test_fused_steps_give_the_bits_of_single_ones(n, dtype, code, rng, programs, monkeypatch):
+    monkeypatch.setenv("TRITIUM_CPU_CODE", code)
+    values = rng.normal(size=(2, n)).astype(dtype)
+    special = np.array([np.nan, np.inf, -np.inf, -0.0, 0.0, 1e-40, -1e-40, 3e38])
+    for v, spread in zip(values, (np.repeat(special, 8), np.tile(special, 8))):
+        with np.errstate(all="ignore"):
+            v[:64] = spread[:n]
+    seen = []
+    x, w = nd.array(values[0], dtype=dtype), nd.array(values[1], dtype=dtype)
+    x.attach_grad()
+    w.attach_grad("add")
+    for _ in range(4):
+        w.grad[:] = 0.5
+        with autograd.record():
+            y = gates(nd, x, w)
+        y.backward()
+        seen.append((x.grad.asnumpy(), w.grad.asnumpy()))
+    (program,) = programs.values()
+    assert (program._fused[0] is not program.items[0].code) == (dtype != "float16")
+    for dx, dw in seen:
+        for a, b in ((dx, seen[0][0]), (dw, seen[0][1])):
+            assert np.array_equal(a, b, equal_nan=True) and np.array_equal(np.signbit(a)[a == 0], np.signbit(b)[b == 0])
+
+
+def test_a_head_gradient_on_the_memory_of_a_gradient(programs):
+    x = variable([[1.0, 2.0], [3.0, 4.0]])
+    for _ in range(5):
+        x.grad[:] = nd.array([[1.0, 0.0], [2.0, 1.0]])
+        with autograd.record():
+            y = nd.relu(nd.dot(x, x)) * 3 - x
+        y.backward(x.grad)
+        a, g = np.array([[1.0, 2.0], [3.0, 4.0]]), np.array([[1.0, 0.0], [2.0, 1.0]])
+        assert_close(x.grad, 3 * (g @ a.T + a.T @ g) - g)
 
 
 def test_what_the_structure_consists_of(programs):
@@ -194,13 +248,13 @@ def test_an_error_names_the_operator_that_failed(programs):
     step()
     (program,) = programs.values()
     (item,) = program.items
-    at = next(i for i, ready in enumerate(item.ready) if ready[-1] == "_backward_tanh")
-    good = item.ready[at]
-    item.ready[at] = (broken, *good[1:])
+    at = next(i for i, ready in enumerate(item.code.steps) if ready[-1] == "_backward_tanh")
+    good = item.code.steps[at]
+    item.code.steps[at] = (broken, *good[1:])
     step()
     with pytest.raises(ValueError, match=r"^_backward_tanh: out of order \(pushed at .*test_walk.py:\d+\)"):
         x.grad.asnumpy()
-    item.ready[at] = good
+    item.code.steps[at] = good
     step()
     assert np.isfinite(x.grad.asnumpy()).all()
 
