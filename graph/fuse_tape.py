@@ -83,6 +83,8 @@ def _is_exact(step: TapeStep, p: Params) -> bool:
     """Return whether a step gives the same bits inside a larger kernel."""
     if step.op is None or step.plan is None or step.mutated or step.plan.draws:
         return False
+    if 0 in p.scalars:  # 0.0 and -0.0 are equal, and would share one constant
+        return False
     ins, outs = tuple([a.spec for a in step.plan.ins]), tuple([a.spec for a in step.plan.outs])
     if any(s.dtype not in _DTYPES or s.dtype != outs[0].dtype for s in (*ins, *outs)):
         return False

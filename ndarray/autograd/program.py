@@ -144,15 +144,16 @@ class Item:
 class BackwardProgram:
     """Items in order. results: the register of each wanted derivative; None where it is zero.
 
-    fused:   items with fused steps, for the run-time scalars of these nodes: they are constants in fused kernels.
+    Fused kernels have run-time scalars as constants, so they are kept for those of one run.
     """
 
-    __slots__ = ("_fused", "_last", "_runs", "_scalars", "items", "registers", "results")
+    __slots__ = ("_fused", "_scalars", "_seen", "items", "registers", "results")
 
     def __init__(self, items: list[Item], registers: list[Register], results: list[int | None]):
         self.items, self.registers, self.results = items, registers, results
         self._scalars = sorted({s.node for item in items for s in item.steps if s.scalars})
-        self._runs, self._last, self._fused = 0, (), None
+        self._seen: tuple[Any, int] = None, 0  # the scalars of the last run, and how many runs in a row had them
+        self._fused: tuple[Any, list[Code]] | None = None
 
     def codes(self, order: Sequence[TapeNode]) -> Sequence[Code]:
         """Return the code of each item: fused once the program runs often with the same run-time scalars.
@@ -160,12 +161,16 @@ class BackwardProgram:
         The bits are the same.
         """
         scalars = tuple([order[at].p.scalars for at in self._scalars])  # type: ignore[attr-defined]
-        if scalars != self._last:
-            self._runs, self._last, self._fused = 0, scalars, None
-        self._runs += 1
-        if self._runs == _OFTEN:
-            self._fused = [self._fuse(item, order) for item in self.items]
-        return self._fused if self._fused is not None else [item.code for item in self.items]
+        fused = self._fused
+        if fused is not None and fused[0] == scalars:
+            return fused[1]
+        last, runs = self._seen  # read and written as one: several threads may run the program
+        self._seen = scalars, runs + 1 if last == scalars else 1
+        if last != scalars or runs + 1 < _OFTEN:
+            return [item.code for item in self.items]
+        codes = [self._fuse(item, order) for item in self.items]
+        self._fused = scalars, codes
+        return codes
 
     def _fuse(self, item: Item, order: Sequence[TapeNode]) -> Code:
         if item.ctx is None or item.ctx.is_gpu or any(self.registers[r].kind == RESULT for r in item.used):

@@ -69,7 +69,16 @@ def test_parameters_of_the_run_change_after_steps_were_fused(programs):
         y.backward()
         assert x.grad.tolist() == [4 * factor, 8 * factor]
     (program,) = programs.values()
-    assert any("fused" in step[-1] for code in program._fused for step in code.steps)
+    assert any("fused" in step[-1] for code in program._fused[1] for step in code.steps)
+
+
+def test_a_factor_of_zero_keeps_its_sign():
+    x = variable([1.0, 2.0])
+    for factor in (0.0, 0.0, 0.0, 0.0, -0.0):
+        with autograd.record():
+            y = nd.relu(x) * factor * 3.0 * 0.0
+        y.backward()
+        assert np.signbit(x.grad.asnumpy()).tolist() == [factor == 0 and str(factor) == "-0.0"] * 2
 
 
 def gates(F, x, w):
@@ -98,7 +107,7 @@ def test_fused_steps_give_the_bits_of_single_ones(n, dtype, code, rng, programs,
         y.backward()
         seen.append((x.grad.asnumpy(), w.grad.asnumpy()))
     (program,) = programs.values()
-    assert (program._fused[0] is not program.items[0].code) == (dtype != "float16")
+    assert (program._fused[1][0] is not program.items[0].code) == (dtype != "float16")
     for dx, dw in seen:
         for a, b in ((dx, seen[0][0]), (dw, seen[0][1])):
             assert np.array_equal(a, b, equal_nan=True) and np.array_equal(np.signbit(a)[a == 0], np.signbit(b)[b == 0])
