@@ -28,8 +28,11 @@ ADDITION = 0.03  # nanoseconds of one element's addition in C, or of copying it 
 PIECE = 1 << 15  # elements; pieces are cut by size alone
 
 
-def cpu_kernel(e: Expression, ins: Specs, outs: Specs, reqs: Reqs, name: str) -> Kernel:
-    """Return a kernel like `numpy_kernel`, in C where that pays. The C function is compiled at bind, or when first run."""
+def cpu_kernel(e: Expression, ins: Specs, outs: Specs, reqs: Reqs, name: str, least: float = SAVED) -> Kernel:
+    """Return a kernel like `numpy_kernel`, in C where that pays. The C function is compiled at bind, or when first run.
+
+    least:  nanoseconds that a run in C must save.
+    """
     rows = rows_in_c(e, ins, outs, reqs, lambda: numpy_kernel(e, ins, outs, reqs, name=name))
     if rows is not None:
         return rows
@@ -39,7 +42,7 @@ def cpu_kernel(e: Expression, ins: Specs, outs: Specs, reqs: Reqs, name: str) ->
     def decide() -> CFunction | str:
         mode = c_compile.mode()
         if mode not in decided:
-            decided[mode] = select_c_function(e, ins, outs, reqs)
+            decided[mode] = select_c_function(e, ins, outs, reqs, least)
         return decided[mode]
 
     def bind(inputs: Sequence[Any], outputs: Sequence[Any]) -> BoundKernel:

@@ -10,6 +10,7 @@ from collections.abc import Sequence
 from functools import cache
 from typing import Any
 
+from ...cpu.c_kernel import cpu_kernel
 from ...declare.operator_property import gpu_module
 from ...declare.property_op import PropertyOp
 from ...declare.traced import TracedOp
@@ -20,6 +21,8 @@ from ...op import Op, Req, Reqs, Shape, Spec, Specs, builtin
 from ...params import Params
 from . import c_norm
 from .softmax import Rows
+
+_CHANNELS = 128  # elements of the four arrays of a BatchNorm from which on its network is no toy
 
 
 class NormaliseOp(TracedOp):
@@ -164,6 +167,12 @@ class MovingScale(TracedOp):
         inverse = 1 / sqrt(var + p.eps)
         scale = inverse if p.fix_gamma else inverse * gamma
         return scale, beta - mean * scale
+
+    def kernel(self, p: Params, ins: Specs, outs: Specs, reqs: Reqs, target: str, train: bool = False) -> Kernel:
+        """Return a kernel that is C wherever that can be: a network has many, between layers that run in one call."""
+        if target == "gpu" or sum(s.size for s in ins) < _CHANNELS:
+            return super().kernel(p, ins, outs, reqs, target, train)
+        return cpu_kernel(self.expression(p, [s.dtype for s in ins], train), ins, outs, reqs, self.name, least=0)
 
 
 class ScaleShift(NormaliseOp):
