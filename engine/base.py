@@ -158,6 +158,11 @@ class Engine(Handle):
         """Forbid further pushes of opr. Those queued still run."""
         opr.deleted = True
 
+    def run_context(self, ctx: Context) -> RunContext:
+        """Return the run context of functions that run in the calling thread, on a CPU."""
+        pool = self._pools.get((ctx.device_type, ctx.device_id, "inline")) or self._find_pool(ctx, "inline", "run_context")
+        return pool.run
+
     def try_run_inline(self, fn: Callable[..., Any], reads: Sequence[Var], *args: Any) -> bool:
         """Call fn(*args) in this thread if every variable of reads is free, and return True; else do nothing.
 

@@ -30,7 +30,16 @@ PREAMBLE = """\
 #define FMA(a, b, c) ((a) * (b) + (c))
 #endif
 
-#define COPY(to, from, n) memcpy(to, from, n * sizeof *(to))
+/* iterations of a loop do not depend on each other, though an array may be read and written */
+#if defined(__clang__)
+#define LANEWISE _Pragma("clang loop vectorize(assume_safety)")
+#elif defined(__GNUC__)
+#define LANEWISE _Pragma("GCC ivdep")
+#else
+#define LANEWISE
+#endif
+
+#define COPY(to, from, n) memcpy(to, from, (n) * sizeof *(to))
 #define CLEAR(a, n, block) do { if (n < block) memset(a + n, 0, (block - n) * sizeof *a); } while (0)
 
 static inline uint32_t bits(float x) { uint32_t u; memcpy(&u, &x, 4); return u; }
@@ -50,6 +59,7 @@ _ALL = """\
 static __attribute__((noinline)) void all_{0}(const float *x, float *y, int64_t n)
 {{
     for (int64_t i = 0; i < n; i += 64)  /* sums of narrower indices may wrap, and are no vectors */
+        LANEWISE
         for (int64_t j = 0; j < 64; j++)
             y[i + j] = {0}(x[i + j]);
 }}

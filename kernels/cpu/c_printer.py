@@ -1,11 +1,12 @@
 """Prints an expression graph as a C function: what the NumPy program computes, in one pass over blocks of elements.
 
-A block of every input is copied to the stack, each run of nodes is one short loop over the block, an exponential or the like
-is a call for the whole block, and the results are copied out. So loops have a fixed length and touch nothing but the
-function's own memory: a compiler computes many elements at once, and outputs may lie where inputs lie.
+Each run of nodes is one short loop over a block, and an exponential or the like is a call for the whole block. Loops have a
+fixed length, so that a compiler computes many elements at once: a last, shorter block is copied to the stack and back. Dense
+arrays are read and written where they lie; what is broadcast is spread over a block of the stack (`c_broadcast.py`). An output
+may lie exactly where an input lies: it is written when all inputs of the block have been read.
 
-Sums and maxima, half precision, and functions without a C spelling have no C function; nor has a number with a fraction
-that becomes an integer, because C leaves open what is out of range.
+Sizes are arguments of the function: one library serves all shapes. Sums and maxima, and functions without a C spelling, have no
+C function.
 """
 
 from __future__ import annotations
@@ -24,9 +25,11 @@ from ..ir.coalesce import BroadcastLayout, merge
 from ..ir.expr import BOOL, CAST, CONST, LOAD, PARAM, Expr, resolve_weak_dtype, topological, typed
 from ..ir.primitives import PRIMITIVES
 from ..op import Expression, Req, Reqs, Specs
+from .c_broadcast import spread_prologue, spread_text
 from .c_math import BLOCKWISE, FUNCTIONS, PREAMBLE, TYPES, definitions
 
 STACK = 24 * 1024  # bytes of one block of all arrays: what fits a first-level cache
+SIZES = {kind: np.dtype(name).itemsize for name, kind in TYPES.items()}  # bytes of each C type
 RUN = 40  # cost of one loop, in additions: short enough that a processor works on several rounds at once
 
 
@@ -35,7 +38,8 @@ class CFunction:
     """One kernel as C.
 
     name:     of the C function: void name(void *const *arrays, int64_t begin, int64_t end) computes the elements from begin
-              to end; arrays are the inputs, then the outputs that are wanted, then the run-time scalars as doubles, if any.
+              to end; arrays are the inputs, then the outputs that are wanted, then the run-time scalars as doubles, if any,
+              then the sizes of the layout, if any input is broadcast.
     text:     its definition, without `uses`.
     uses:     the functions of `c_math.py` it calls.
     layout:   of the arrays. targets: numbers of the outputs that are wanted; states: {output without an array: its input}.
@@ -52,6 +56,12 @@ class CFunction:
     scalars: int
     nodes: int
     cost: int
+    broadcasts: bool = False
+
+    @property
+    def sizes(self) -> tuple[int, ...]:
+        """Return the sizes that the function is given; () if it needs none."""
+        return self.layout.dims if self.broadcasts else ()
 
     @property
     def exact(self) -> bool:
@@ -108,16 +118,17 @@ def c_function(e: Expression, ins: Specs, outs: Specs, reqs: Reqs) -> CFunction 
 
 @dataclass
 class _Loop:
-    """One loop over a block, or one call for it, with the copies before and after.
+    """One loop over a block, or one call for it.
 
-    lines:  its statements; for a call a single one, without its end.
-    adds:   outputs that are read before it; ends: outputs that are complete after it.
+    lines:   its statements; for a call a single one, without its end. stores: those that write outputs, after all others, which
+             may read where these write.
+    before:  statements before a call.
     """
 
     lines: list[str] = field(default_factory=list)
+    stores: list[str] = field(default_factory=list)
+    before: list[str] = field(default_factory=list)
     is_call: bool = False
-    adds: list[int] = field(default_factory=list)
-    ends: list[int] = field(default_factory=list)
 
 
 class _FunctionPrinter:
@@ -207,7 +218,8 @@ class _FunctionPrinter:
             if _is_call(x):
                 name = self._spelled(x, args, typed(x)).partition("(")[0]
                 loop.is_call = True
-                loop.lines.append(f"all_{name}({args[0].removesuffix('[j]')}, {self._use(home, typed(x), at)}")
+                given = ", ".join(self._block(loop, at, x, k, text) for k, text in enumerate(args))
+                loop.lines.append(f"all_{name}({given}, {self._use(home, typed(x), at)}")
             else:
                 loop.lines.append(f"const {_c(typed(x))} t{self.number[id(x)]} = {self._spelled(x, args, typed(x))};")
                 if home.startswith("k"):
@@ -216,49 +228,79 @@ class _FunctionPrinter:
             at = self.loop_of.get(id(root), len(self.loops) - 1)
             if _is_call(root):
                 if self.homes[id(root)] == f"w{k}":
-                    self.loops[at].ends.append(k)
                     continue
                 at += 1
             block = self._use(f"w{k}", self.stored[k], at)
-            self.loops[at].lines.append(f"{block}[j] = {self._end(k, self._value(root, at))};")
-            self.loops[at].ends.append(k)
-            if self.adds[k]:
-                self.loops[at].adds.append(k)
+            self.loops[at].lines.append(f"const {_c(self.stored[k])} r{k} = {self._end(k, self._value(root, at))};")
+            self.loops[at].stores.append(f"{block}[j] = r{k};")
+
+    def _block(self, loop: _Loop, at: int, x: Expr, k: int, text: str) -> str:
+        """Return the block of argument k of a call; a number fills one."""
+        if text.endswith("[j]"):
+            return text.removesuffix("[j]")
+        dtype = typed(x.args[k])
+        block = self._use(f"k{len(self.nodes) * (k + 1) + self.number[id(x)]}", dtype, at)
+        loop.before.append(f"for (int j = 0; j < BLOCK; j++) {block}[j] = {text};")
+        return block
 
     def function(self, targets: tuple[int, ...], states: dict[int, int]) -> CFunction:
-        places, arrays = self._places()
-        sizes = {_c(d): d.itemsize for d in map(np.dtype, TYPES)}
-        block = min(512, max(64, 1 << (STACK // sum(sizes[kind] for kind in arrays)).bit_length() - 1))
+        dense = [i for i in self.read if all(self.layout.present[i])]
+        spread = [i for i in self.read if i not in dense]
+        end = len(self.loops)
+        read_until = max((self.lives[f"v{i}"][2] for i in dense), default=-1)
+        direct = [k for k in range(len(self.stored)) if self.lives[f"w{k}"][1] >= read_until]
+        for k, dtype in enumerate(self.stored):
+            self._use(f"w{k}", dtype, end)
+            if self.adds[k]:
+                self._use(f"w{k}", dtype, -1)
+        places, arrays = self._places({f"v{i}" for i in spread})
+        block = min(512, max(64, 1 << (STACK // sum(SIZES[kind] for kind in arrays)).bit_length() - 1))
         inner = [f"{kind} a{i}[{block}];" for i, kind in enumerate(arrays)]
-        for i in self.read:
-            inner += _fetch(i, self.layout, block)
+        for i in dense:
+            at = f"a{places[f'v{i}']}"
+            inner += [f"const {_c(self.read[i])} *v{i} = x{i} + i;",
+                      f"if (n < {block}) {{ COPY({at}, v{i}, n); CLEAR({at}, n, {block}); v{i} = {at}; }}"]
+        if spread:
+            inner += spread_text(spread, {i: _c(self.read[i]) for i in spread}, self.layout, block)
+        for k, dtype in enumerate(self.stored):
+            at = f"a{places[f'w{k}']}"
+            inner.append(f"{_c(dtype)} *const w{k} = {f'n < {block} ? {at} : o{k} + i' if k in direct else at};")
+            if self.adds[k]:
+                inner.append(f"if (w{k} != o{k} + i) {{ COPY(w{k}, o{k} + i, n); CLEAR(w{k}, n, {block}); }}")
         for loop in self.loops:
-            for k in loop.adds:
-                inner += [f"COPY(w{k}, o{k} + i, n);", f"CLEAR(w{k}, n, {block});"]
             if loop.is_call:
-                inner.append(f"{loop.lines[0]}, {block});")
+                inner += [*loop.before, f"{loop.lines[0]}, {block});"]
             elif loop.lines:
-                inner += [f"for (int j = 0; j < {block}; j++) {{", *(f"    {t}" for t in loop.lines), "}"]
-            inner += [f"COPY(o{k} + i, w{k}, n);" for k in loop.ends]
-        inner = [re.sub(r"\b[vkw]\d+\b", lambda m: f"a{places[m[0]]}", t) for t in inner]
+                inner += ["LANEWISE", f"for (int j = 0; j < {block}; j++) {{",
+                          *(f"    {t}" for t in (*loop.lines, *loop.stores)), "}"]
+        inner += [f"{f'if (n < {block}) ' if k in direct else ''}COPY(o{k} + i, w{k}, n);" for k in range(len(self.stored))]
+        inner = [re.sub(r"\bk\d+\b", lambda m: f"a{places[m[0]]}", t) for t in inner]
+        inner = [t.replace("BLOCK", str(block)) for t in inner]
         lines = [f"const {_c(d)} *const x{i} = arrays[{i}];" for i, d in self.read.items()]
         lines += [f"{_c(d)} *const o{k} = arrays[{self.n_in + k}];" for k, d in enumerate(self.stored)]
+        after = self.n_in + len(self.stored)
         if self.scalars:
-            lines.append(f"const double *const numbers = arrays[{self.n_in + len(self.stored)}];")
+            lines.append(f"const double *const numbers = arrays[{after}];")
         lines += self.prologue
+        if spread:
+            lines += spread_prologue(spread, {i: _c(self.read[i]) for i in spread}, self.layout, block,
+                                     f"arrays[{after + bool(self.scalars)}]")
         lines += [f"for (int64_t i = begin; i < end; i += {block}) {{",
                   f"    const int64_t n = end - i < {block} ? end - i : {block};", *(f"    {t}" for t in inner), "}"]
         body = "\n".join(["(void *const *arrays, int64_t begin, int64_t end)", "{", *(f"    {t}" for t in lines), "}", ""])
         name = f"kernel_{hashlib.sha256(body.encode()).hexdigest()[:16]}"
         return CFunction(name, f"void {name}{body}", frozenset(self.uses), self.layout, targets, states, len(self.scalars),
-                         len(self.nodes) + sum(" = numbers[" not in t for t in self.prologue), sum(map(_cost, self.nodes)))
+                         len(self.nodes) + sum(" = numbers[" not in t for t in self.prologue), sum(map(_cost, self.nodes)),
+                         bool(spread))
 
-    def _places(self) -> tuple[dict[str, int], list[str]]:
-        """Return the array of each block, and the arrays' C types."""
+    def _places(self, without: set[str]) -> tuple[dict[str, int], list[str]]:
+        """Return the array of each block but some, and the arrays' C types."""
         places: dict[str, int] = {}
         arrays: list[str] = []
         busy: list[int] = []  # the last loop that uses what an array holds
         for block, (kind, first, last) in sorted(self.lives.items(), key=lambda item: item[1][1]):
+            if block in without:
+                continue
             free = (i for i, until in enumerate(busy) if until < first and arrays[i] == kind)
             at = next(free, len(arrays))
             if at == len(arrays):
@@ -341,24 +383,3 @@ def constant(value: float, dtype: np.dtype) -> str:
     if dtype.name == "uint64":
         return f"UINT64_C({value})"
     return f"(-INT64_C({-value - 1}) - 1)" if value == np.iinfo("int64").min else f"(({_c(dtype)}){value}LL)"
-
-
-def _fetch(i: int, layout: BroadcastLayout, block: int) -> list[str]:
-    """The lines that fill block v{i} of input i, from element i of the full shape on; what is beyond the end is 0."""
-    dims, present = layout.dims, layout.present[i]
-    if all(present):
-        return [f"COPY(v{i}, x{i} + i, n);", f"CLEAR(v{i}, n, {block});"]
-    last, terms = dims[-1], []
-    step, after = 1, 1  # strides of this input, and of the full shape
-    for axis in range(len(dims) - 1, -1, -1):
-        if present[axis]:
-            terms.append(f"(i + j) / {after} % {dims[axis]} * {step}")
-            step *= dims[axis]
-        after *= dims[axis]
-    lines = ["for (int64_t j = 0, m; j < n; j += m) {",
-             f"    m = {last} - (i + j) % {last} < n - j ? {last} - (i + j) % {last} : n - j;",
-             f"    const int64_t at = {' + '.join(terms) or '0'};"]
-    clear = f"CLEAR(v{i}, n, {block});"
-    if present[-1]:
-        return [*lines, f"    memcpy(v{i} + j, x{i} + at, m * sizeof *x{i});", "}", clear]
-    return [*lines, "    for (int64_t l = 0; l < m; l++)", f"        v{i}[j + l] = x{i}[at];", "}", clear]

@@ -121,6 +121,39 @@ class Follower(NamedTuple):
         return Step(self.function, self.addresses, len(ranges), int64s(*(n for r in ranges for n in r)), held=self.held)
 
 
+class Pieces:
+    """A function of elements, cut into pieces, for arrays that differ from call to call. Calls may overlap."""
+
+    __slots__ = ("_code", "_count", "_function", "_ranges", "_run")
+
+    def __init__(self, function: c_compile.Loaded, size: int, piece: int):
+        starts = range(0, size, piece)
+        self._function, self._count = function, len(starts)
+        self._ranges = int64s(*(n for i in starts for n in (i, min(i + piece, size))))
+        self._code = ctypes.cast(function.free, ctypes.c_void_p).value  # type: ignore[arg-type]
+        found = _functions()
+        self._run = None if found is None else found["team_phases"].free
+
+    def __call__(self, run: Any, addresses: Any) -> None:
+        """Compute all elements on the threads of a run context, as `Phases` does."""
+        threads, n = 1 if run is None else getattr(run, "threads", 0), self._count
+        if not threads or self._run is None:
+            step = Step(self._function, addresses, n, self._ranges)
+            if run is not None:
+                run.parallel(step.run, n)
+                return
+            for i in range(n):
+                step.run(i)
+            return
+        table = _OnePhase(self._code, ctypes.addressof(addresses), ctypes.addressof(self._ranges), 0, n, 0, 0, n)
+        at = ctypes.addressof(table)
+        table[6] = at  # the phase follows its one step
+        self._run(at + 48, 1, threads)  # type: ignore[arg-type]
+
+
+_OnePhase = ctypes.c_int64 * 8
+
+
 class Phases:
     """Phases of C functions, each of independent steps. Arrays of addresses may be changed between two runs.
 

@@ -13,10 +13,10 @@ from numpy.typing import DTypeLike
 from ...cache import Cache
 from ...dtype import float32, float64
 from ...errors import OperatorError, ParameterError, ShapeError
+from ..cpu.c_kernel import cpu_kernel
 from ..cpu.c_printer import c_function
 from ..cpu.c_printer import program as c_program
 from ..cpu.numpy_printer import numpy_source
-from ..cpu.rows_kernel import cpu_rows_kernel
 from ..ir.body import Body, expression_body, formula_body
 from ..ir.coalesce import full_shape
 from ..ir.combine import Combine
@@ -372,7 +372,7 @@ def printed(e: Expression, ins: Specs, outs: Specs, reqs: Reqs, target: str, nam
         from ..gpu.printer import triton_kernel  # optional dependency
 
         return triton_kernel(e, ins, outs, reqs, name=name)
-    return cpu_rows_kernel(e, ins, outs, reqs, name=name)
+    return cpu_kernel(e, ins, outs, reqs, name)
 
 
 def _raw(x: Expr) -> Expr:

@@ -7,7 +7,6 @@ derivative) are computed first, for all samples: so the epilogue may overwrite t
 
 from __future__ import annotations
 
-import ctypes
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -16,7 +15,7 @@ import numpy as np
 
 from ...dtype import float32, is_float
 from ..cpu import c_compile
-from ..cpu.c_kernel import SAVED
+from ..cpu.c_kernel import SAVED, addresses_of
 from ..cpu.c_printer import CFunction
 from ..cpu.c_team import Follower
 from ..declare.operator_property import OperatorProperty
@@ -160,7 +159,7 @@ class EpilogueOp(Op):
             arrays = [None if i < 0 else inputs[i] for i in wiring.epilogue] + targets
             found = c_compile.function(f)
             assert found is not None
-            addresses = (ctypes.c_void_p * len(arrays))(*(None if a is None else a.ctypes.data for a in arrays))
+            addresses = addresses_of(f, [None if a is None else a.ctypes.data for a in arrays])
             after = Follower(found, addresses, [k for k, i in enumerate(wiring.epilogue) if i < 0], arrays)
             made = outputs[0] if stays else _in_place(outs[0], inputs, outputs[1:], reqs[1:])
             return [inputs[i] for i in wiring.head], made, after

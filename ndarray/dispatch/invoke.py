@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from functools import partial
+from time import perf_counter_ns
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -138,7 +139,12 @@ def execute(plan: DispatchPlan, kernel: Kernel, inputs: Sequence[ArrayCore], out
     compute = kernel.run
 
     def run(rc: Any) -> None:
+        if not plan.shortest:
+            compute(rc, _device_arrays(inputs), _device_arrays(outputs), **more)
+            return
+        start = perf_counter_ns()
         compute(rc, _device_arrays(inputs), _device_arrays(outputs), **more)
+        plan.ran(perf_counter_ns() - start)
 
     # a user's operator may block, so it has no key
     current().push_sync(run, plan.ctx, const, mutable, prop=plan.prop, name=plan.name,
@@ -155,9 +161,11 @@ def _run_inline(plan: DispatchPlan, inputs: Sequence[ArrayCore], outputs: Sequen
         var = a._var
         if var is not None and var not in const:
             const = (*const, var)
+    on = current()
+    rc = plan.run_context or on.run_context(plan.ctx)
     try:
-        if not current().try_run_inline(plan.kernel.run, const, plan.run_context, _device_arrays(inputs), _device_arrays(outputs),
-                                        *((scalars,) if scalars else ())):
+        if not on.try_run_inline(plan.kernel.run, const, rc, _device_arrays(inputs), _device_arrays(outputs),
+                                 *((scalars,) if scalars else ())):
             return False
     except Exception as e:
         execute(plan, Kernel(partial(_raise, e)), inputs, outputs, ())

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -20,6 +21,7 @@ from ..core.chunk import Layout, layout_of
 from .masks import gives_mask
 
 INLINE_BYTES = 16384  # CPU work that touches fewer bytes costs less than handing it to another thread
+SHORT = 300_000  # nanoseconds of a shortest run up to which that holds too: handing work over takes some 40 us
 _NUMPY_BYTES = 512  # NumPy keeps the GIL while it computes so small a result, so the engine's lock is not held for long
 
 _UNKNOWN: Any = object()
@@ -34,12 +36,13 @@ class DispatchPlan:
     ins, outs:  layouts of the inputs (auxiliary states last) and of all outputs.
     mutated:    the numbers of the inputs that the operator changes (auxiliary states).
     visible:    the number of outputs that the user gets.
-    instant:    True if the kernel may run in the calling thread on new outputs.
+    instant:    True if the kernel may run in the calling thread on new outputs. Like `prop` it becomes true when a run was short.
+    shortest:   nanoseconds of the shortest run, while that is not known to be short.
     direct:     a NumPy function of the two input arrays that computes the one output, if that is tiny; else None.
     """
 
     __slots__ = ("_kernels", "ctx", "direct", "draws", "gradient", "inplace", "ins", "instant", "kernel", "mutated", "name", "op",
-                 "outs", "p", "prop", "run_context", "target", "train", "visible")
+                 "outs", "p", "prop", "run_context", "shortest", "target", "train", "visible")
 
     def __init__(self, op: Op, p: Params, ins: tuple[Layout, ...], outs: tuple[Layout, ...], ctx: Context, train: bool):
         self.op, self.name, self.p, self.ins, self.outs, self.ctx, self.train = op, op.name, p, ins, outs, ctx, train
@@ -51,7 +54,8 @@ class DispatchPlan:
         small = self.target == "cpu" and sum(a.nbytes for a in (*ins, *outs)) <= INLINE_BYTES
         self.prop = "inline" if small else None
         self.instant = small and op.nonblocking and not self.draws and not self.mutated
-        self.run_context = engine.RunContext(ctx)
+        self.run_context = engine.RunContext(ctx) if small else None
+        self.shortest = 0 if small or self.target == "gpu" or not op.nonblocking else math.inf
         self._kernels: dict[tuple[Req, ...], Kernel] = {}
         self.kernel = self.kernel_for((Req.WRITE,) * len(outs))
         direct = self.direct_call() if len(ins) == 2 else None
@@ -66,6 +70,13 @@ class DispatchPlan:
         if self.op.nonblocking:
             self.gradient = gradient
         return gradient
+
+    def ran(self, nanoseconds: int) -> None:
+        """Note how long a run took. Short ones are run in the calling thread from then on."""
+        self.shortest = min(self.shortest, nanoseconds)
+        if self.shortest <= SHORT:
+            self.shortest, self.prop = 0, "inline"
+            self.instant = not self.draws and not self.mutated
 
     def kernel_for(self, reqs: tuple[Req, ...]) -> Kernel:
         """Return the compiled kernel for these write requests."""

@@ -85,6 +85,47 @@ def test_pieces_are_cut_by_size_alone(rng):
     assert run.parts == 6
 
 
+class Team(Threads):
+    threads = 2
+
+
+@needs_compiler
+@pytest.mark.parametrize("run", [None, Threads(), Team()], ids=["alone", "in Python", "in C"])
+@pytest.mark.parametrize("n", [1, 513, 5 * PIECE + 7])
+def test_calls_with_other_arrays_each_time(n, run, rng):
+    """Sharing, broadcasting, states and numbers of the call, as imperative calls have them."""
+    e = Expression((X - param("lr") * Y, param("m") * Y + X), states=((1, 1),), scalars=("lr", "m"))
+    ins = [Spec((n,), F32)] * 2
+    kernel, plain = cpu_kernel(e, ins, ins[:1], [Req.INPLACE], "k"), numpy_kernel(e, ins, ins[:1], [Req.INPLACE])
+    for scalars in ((0.1, 0.9), (0.05, 0.5)):
+        in_c = [rng.normal(size=n).astype(F32) for _ in range(2)]
+        want = [a.copy() for a in in_c]
+        kernel.run(run, in_c, in_c[:1], scalars=scalars)
+        plain.run(None, want, want[:1], scalars=scalars)
+        for a, b in zip(in_c, want):
+            np.testing.assert_array_equal(a, b)
+    x, row, out = rng.normal(size=(n, 3)).astype(F32), rng.normal(size=3).astype(F32), np.empty((n, 3), F32)
+    specs = [Spec((n, 3), F32), Spec((1, 3), F32)]
+    cpu_kernel(Expression((X * Y,)), specs, specs[:1], [Req.WRITE], "k").run(run, [x, row], [out])
+    np.testing.assert_array_equal(out, x * row)
+
+
+@needs_compiler
+def test_a_call_leaves_arrays_that_c_does_not_take_to_numpy(rng):
+    n = 1500
+    kernel = cpu_kernel(Expression((X * 2,)), [Spec((n,), F32)], [Spec((n,), F32)], [Req.WRITE], "k")
+    memory = rng.normal(size=4 * n).astype(F32)
+    for x, out in ((memory[:n], memory[10:n + 10]), (memory[:2 * n:2], np.empty(n, F32)),
+                   (np.frombuffer(b"x" + memory.tobytes(), F32, n, 1), np.empty(n, F32))):
+        want = x * np.float32(2)
+        kernel.run(None, [x], [out])
+        np.testing.assert_array_equal(out, want)
+    x, out = memory[:n], np.empty(n, F32)
+    x.flags.writeable = False
+    kernel.run(None, [x], [out])
+    np.testing.assert_array_equal(out, x * 2)
+
+
 @needs_compiler
 def test_memory_that_overlaps_otherwise_and_strided_views_are_left_to_numpy(rng):
     n = 1500  # several blocks

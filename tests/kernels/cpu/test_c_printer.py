@@ -72,7 +72,8 @@ def graphs(draw, names=tuple(EXACT), dtypes=tuple(DTYPES), most=12):
 def run_c(f, arrays, pieces=1):
     loaded = c_compile.function(f)
     assert loaded is not None
-    addresses = (ctypes.c_void_p * len(arrays))(*(a.ctypes.data for a in arrays))
+    sizes = np.array(f.sizes, np.int64)
+    addresses = (ctypes.c_void_p * (len(arrays) + 1))(*(a.ctypes.data for a in arrays), sizes.ctypes.data)
     size = f.layout.size
     for k in range(pieces):
         loaded.free(addresses, k * size // pieces, (k + 1) * size // pieces)
@@ -195,20 +196,30 @@ def test_text_of_a_small_kernel():
         "        const int64_t n = end - i < 512 ? end - i : 512;",
         "        float a0[512];",
         "        float a1[512];",
-        "        COPY(a0, x0 + i, n);",
-        "        CLEAR(a0, n, 512);",
+        "        const float *v0 = x0 + i;",
+        "        if (n < 512) { COPY(a0, v0, n); CLEAR(a0, n, 512); v0 = a0; }",
+        "        float *const w0 = n < 512 ? a1 : o0 + i;",
+        "        LANEWISE",
         "        for (int j = 0; j < 512; j++) {",
-        "            const float t0 = a0[j] * 0x1.0000000000000p+1f;",
+        "            const float t0 = v0[j] * 0x1.0000000000000p+1f;",
         "            const float t1 = t0 + 0x1.0000000000000p+0f;",
-        "            a1[j] = t1;",
+        "            const float r0 = t1;",
+        "            w0[j] = r0;",
         "        }",
-        "        COPY(o0 + i, a1, n);",
+        "        if (n < 512) COPY(o0 + i, w0, n);",
         "    }", "}"]
     assert not f.uses and (f.nodes, f.cost) == (2, 2)
 
 
 def test_the_text_of_a_dense_kernel_does_not_know_its_size():
     assert printed([X * 2]) == printed([X * 2], [(8,)]) and printed([X * 2]).text == printed([X * 2], [(3, 1000)]).text
+
+
+@pytest.mark.parametrize("shapes", [[(4, 600), (1, 600)], [(7, 3), (7, 1)], [(4, 3, 5), (1, 3, 1)], [(9,), (1,)]])
+def test_the_text_of_a_broadcast_kernel_does_not_know_its_sizes(shapes):
+    larger = [tuple(n if n == 1 else 2 * n + 1 for n in s) for s in shapes]
+    small, large = (printed([X * Y], s) for s in (shapes, larger))
+    assert small.text == large.text and small.sizes != large.sizes and len(small.sizes) == len(small.layout.dims)
 
 
 def test_a_function_is_called_for_a_block_and_defined_once():
@@ -250,7 +261,7 @@ def test_values_of_scalars_alone_are_computed_once_in_double_precision():
     assert lines[4:9] == ["const double *const numbers = arrays[2];", "const double s0 = numbers[1];",
                           "const double s1 = numbers[0];", "const double s2 = s0 * s1;",
                           "const double s3 = s2 + 0x1.0000000000000p+0;"]
-    assert "const float t0 = (float)(s3) * a0[j];" in lines
+    assert "const float t0 = (float)(s3) * v0[j];" in lines
 
 
 def test_names_never_reach_the_text(cpu_code):
