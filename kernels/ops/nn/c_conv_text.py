@@ -118,7 +118,10 @@ void conv_rows(void *const *arrays, int64_t begin, int64_t end)
                 const int narrow = columns <= LANES, load = c || g->add;
                 const int in_place = g->y_filter == 1 && columns == (narrow ? LANES : COLUMNS);
                 float added[COLUMNS] = {0};
-                /* the rows of tiles share the work of fetching the weights that follow these */
+                /* the rows of tiles share the work of fetching the weights that follow these; where there are fewer weights than
+                   data, and it is read in place, the first panel fetches the data that the next tile reads */
+                const int fetches_data = f == first && !g->copied && g->runs == 1 && g->step_x == 1 && g->x_column == g->channels
+                    && positions > last - first;
                 const int64_t tiles = (positions + height - 1) / height;
                 const int64_t deep = (c + 1 < g->chunks ? above[c + 1] : g->depth) - above[c];
                 const int64_t step = (sizeof(float) * COLUMNS + tiles - 1) / tiles;
@@ -138,8 +141,8 @@ void conv_rows(void *const *arrays, int64_t begin, int64_t end)
                     if (!in_place && load)
                         for (int64_t j = 0; j < m; j++)
                             for (int64_t l = 0; l < columns; l++) in_tile[j][l] = ys[j][l * g->y_filter];
-                    tile_rows(m, xs, in_place ? ys : in_tile, offset + first_run, length + first_run, runs, w, added, load,
-                              narrow, ahead, step);
+                    tile_rows(m, xs, in_place ? ys : in_tile, offset + first_run, length + first_run, runs, w, added, load, narrow,
+                              fetches_data ? (const char *)(xs[0] + m * g->channels) : ahead, fetches_data ? 4 * m : step);
                     if (!in_place)
                         for (int64_t l = 0; l < columns; l++)
                             for (int64_t j = 0; j < m; j++) ys[j][l * g->y_filter] = in_tile[j][l];
