@@ -142,7 +142,8 @@ void conv_rows(void *const *arrays, int64_t begin, int64_t end)
                         for (int64_t j = 0; j < m; j++)
                             for (int64_t l = 0; l < columns; l++) in_tile[j][l] = ys[j][l * g->y_filter];
                     tile_rows(m, xs, in_place ? ys : in_tile, offset + first_run, length + first_run, runs, w, added, load,
-                              narrow, fetches_data ? (const char *)(xs[0] + m * g->channels) : ahead, fetches_data ? 4 * m : step);
+                              narrow, fetches_data ? (const char *)(xs[0] + m * g->channels) : ahead,
+                              fetches_data ? 4 * m : step);
                     if (!in_place)
                         for (int64_t l = 0; l < columns; l++)
                             for (int64_t j = 0; j < m; j++) ys[j][l * g->y_filter] = in_tile[j][l];
