@@ -105,7 +105,7 @@ class Picked(OperatorProperty):
         outer, n, inner = rows
         if adds(outer, n, k, inner, outs[0].dtype, ins[1].dtype) and ins[0].dtype == outs[0].dtype:
             in_c = Rows(outer, n, k, inner, outs[0].dtype, ins[1].dtype, self.mode == "wrap")
-            return lambda run, inputs, outputs: in_c.add(run, *inputs, outputs[0], req == Req.ADD)
+            return lambda run, inputs, outputs: in_c.add(run, inputs[0], inputs[1], outputs[0], req == Req.ADD)
 
         def kernel(run: Any, inputs: Sequence[Any], outputs: Sequence[Any]) -> None:
             dx = outputs[0].reshape(rows)
