@@ -8,7 +8,7 @@ on any size, so a machine compiles a template that contains it once.
 from __future__ import annotations
 
 #: Rows of a tile by the number of vector registers; the remaining rows of a matrix are computed by smaller tiles.
-_ROWS = {16: (6, 4, 3, 2, 1), 32: (12, 8, 7, 4, 3, 2, 1)}
+_ROWS = {16: (6, 4, 2, 1), 32: (12, 8, 7, 4, 2, 1)}
 #: Columns of a tile are at most so many, on every machine: columns are handed to threads in multiples of this.
 MOST_COLUMNS = 32
 
