@@ -149,22 +149,32 @@ class _Windows:
             rows -= 1
         if rows < self.out[0]:
             return 1, cdiv(self.out[0], cdiv(self.out[0], rows))
-        return max(1, min(self.images, BLOCK // self.elements(rows), positions // (rows * self.out[1]))), rows
+        return max(1, min(self.images, BLOCK // max(1, self.elements(rows)), positions // (rows * self.out[1]))), rows
 
     def pieces(self) -> Block:
         """Return how many images, rows and filters are one piece of work."""
+        if self.each:
+            return self._pieces_of_all_channels()
         panels, width = cdiv(self.filters, MOST_COLUMNS), self.out[1]
-        most = max(1 << 15 if self.each else CACHED, self.elements(1) + width * MOST_COLUMNS)
+        most = max(CACHED, self.elements(1) + width * MOST_COLUMNS)
         each = [(n, self.out[0]) for n in parts(self.images)] + [(1, r) for r in parts(self.out[0])]
-        blocks = [(n, r, f * MOST_COLUMNS) for n, r in each for f in ([panels] if self.each else parts(panels))
+        blocks = [(n, r, f * MOST_COLUMNS) for n, r in each for f in parts(panels)
                   if n * (self.elements(r) + r * width * min(f * MOST_COLUMNS, self.filters)) <= most]
 
         def time(block: Block) -> int:
             images, rows, filters = block
             moved = images * self.elements(rows) * (COPY if self.copied else LOAD)
-            return product_time(images * rows * width, self.depth, 1 if self.each else filters) + moved
+            return product_time(images * rows * width, self.depth, filters) + moved
 
         return cheapest((self.images, self.out[0], self.filters), blocks, time)
+
+    def _pieces_of_all_channels(self) -> Block:
+        """Return the piece where each channel has a filter of its own: a few rows, so that there are some pieces for threads."""
+        images, rows = self.blocks(1 << 20)
+        row = self.out[1] * self.depth * self.filters
+        while cdiv(self.images, images) * cdiv(self.out[0], rows) < 8 and images * rows * row > WORK // 8 and images * rows > 1:
+            images, rows = (cdiv(images, 2), rows) if images > 1 else (1, cdiv(rows, 2))
+        return images, rows, cdiv(self.filters, MOST_COLUMNS) * MOST_COLUMNS
 
     def sizes(self, images: int, rows: int, filters: int, add: bool) -> tuple[Any, int]:
         """Return the numbers that the C function takes, and how many pieces there are."""

@@ -141,3 +141,11 @@ def test_special_values_spread_as_in_a_sum():
     convolution_cpu.forward(Run(), g, x.astype("d"), w.astype("d"), b.astype("d"), want, add=False)
     np.testing.assert_array_equal(np.isnan(y), np.isnan(want))
     np.testing.assert_array_equal(np.isposinf(y), np.isposinf(want))
+
+
+@pytest.mark.parametrize("size, channels", [(112, 32), (7, 1024), (56, 700), (1, 4096)])
+def test_a_filter_for_each_channel_has_pieces_of_any_size(size, channels):
+    """All channels of a piece are computed together, however many there are."""
+    g = geometry(1, 1, 1, channels, [(size, 3, 1, 1, 1), (size, 3, 1, 1, 1)], True)
+    images, rows, filters = c_conv.forward_windows(c_conv.plane(g)).pieces()
+    assert images == 1 and 1 <= rows <= g.out[0] and filters >= channels
