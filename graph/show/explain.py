@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from ...kernels.cpu import c_compile
 from ...kernels.cpu.c_printer import CFunction
 from ...kernels.cpu.c_printer import program as c_program
+from ...kernels.cpu.rows_kernel import NOTHING_SUMMED
 from ...kernels.fusion.epilogue import EpilogueOp
 from ...kernels.fusion.fused import FusedOp
 from ..program import Program, Step
@@ -84,5 +85,11 @@ def _code(program: Program, step: Step) -> tuple[str, str]:
             if step.op.capturable:  # code of the framework's, which only computes: an index formula may be in C
                 step.op.kernel(step.params, program.input_specs(step), program.output_specs(step), step.reqs, "cpu")
         return ("C", c_program(functions)) if functions else ("NumPy", "")
-    code = step.op.c_code(step.params, program.input_specs(step), program.output_specs(step), step.reqs)
-    return ("C", c_program([code])) if isinstance(code, CFunction) else ("NumPy", code)
+    use = step.params, program.input_specs(step), program.output_specs(step), step.reqs
+    code = step.op.c_code(*use)
+    if isinstance(code, CFunction):
+        return "C", c_program([code])
+    rows = step.op.rows_code(*use) if isinstance(step.op, FusedOp) else code
+    if rows == NOTHING_SUMMED:
+        return "NumPy", code
+    return ("NumPy", rows) if isinstance(rows, str) else ("C", c_program(rows.texts))

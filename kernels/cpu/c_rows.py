@@ -105,6 +105,11 @@ class RowFunction:
     size: int
     work: float
 
+    @property
+    def texts(self) -> list[RowText]:
+        """Return its C functions."""
+        return [self.function, *(j.function for j in self.joins)]
+
 
 def row_function(e: Expression, ins: Specs, outs: Specs, reqs: Reqs, finishes: Sequence[Expr | None] = ()) -> RowFunction | str:
     """Return the kernel as a C function, or the reason why it cannot be one.
@@ -379,8 +384,8 @@ class _Printer:
         kind, name = TYPES[dtype.name], f"{combine}_of_{dtype.name}"
         both = accumulated(combine, "x[j]", "x[j + half]", dtype, self.values.uses)
         self.helpers[name] = "\n".join([
-            f"#ifndef {name}_known", f"#define {name}_known", f"static inline {kind} {name}({kind} *x)", "{",
-            f"    for (int64_t half = {LANES} / 2; half; half /= 2)",
+            f"#ifndef {name}_known", f"#define {name}_known", f"static __attribute__((noinline)) {kind} {name}({kind} *x)", "{",
+            "    #pragma GCC unroll 1", f"    for (int64_t half = {LANES} / 2; half; half /= 2)",
             f"        for (int64_t j = 0; j < half; j++) x[j] = {both};",
             "    return x[0];", "}", "#endif"])
         return f"{name}({a})"

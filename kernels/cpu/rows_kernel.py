@@ -6,6 +6,7 @@ The choice depends only on the formula, its shapes and the machine.
 from __future__ import annotations
 
 import ctypes
+import struct
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -15,12 +16,13 @@ from ..kernel import BoundKernel, Kernel
 from ..op import Expression, Reqs, Specs
 from . import c_compile
 from .c_rows import RowFunction, row_function
-from .c_team import Phases, Scratch, Step, int64s, step_of_elements
+from .c_team import Phases, Scratch, Short, Step, int64s, step_of_elements
 from .c_template import doubles
 from .numpy_printer import numpy_kernel
 
 LEAST = 1024  # elements from which C computes: a call of it takes as long as one of NumPy, and there are several of these
 SHORT = 20_000  # nanoseconds a function may run while other Python threads wait: they would make it wait for longer
+NOTHING_SUMMED = "nothing is summed"
 JOINED = 1 << 13  # elements of a piece of the second function
 
 
@@ -33,7 +35,7 @@ def select_row_function(e: Expression, ins: Specs, outs: Specs, reqs: Reqs, fini
     if mode == "auto" and max((s.size for s in (*ins, *outs)), default=0) < LEAST:
         return "it is too small to be worth compiling"
     if e.kind == "elementwise" and all(s.shape == full for full in [full_shape([s.shape for s in (*ins, *outs)])] for s in outs):
-        return "nothing is summed"
+        return NOTHING_SUMMED
     f = row_function(e, ins, outs, reqs, finishes)
     if isinstance(f, str):
         return f
@@ -52,7 +54,7 @@ def rows_in_c(e: Expression, ins: Specs, outs: Specs, reqs: Reqs, plain: Callabl
     c_compile.request(f.function)
     for j in f.joins:
         c_compile.request(j.function)
-    return _RowKernel(f, len(ins), plain).kernel()
+    return _RowKernel(f, ins, outs, plain).kernel()
 
 
 def cpu_rows_kernel(e: Expression, ins: Specs, outs: Specs, reqs: Reqs, *, name: str = "kernel") -> Kernel:
@@ -67,118 +69,128 @@ def cpu_rows_kernel(e: Expression, ins: Specs, outs: Specs, reqs: Reqs, *, name:
 class _RowKernel:
     """The kernel of a C function. Calls that are ready, which hold addresses, are kept for the next run."""
 
-    def __init__(self, f: RowFunction, n_in: int, plain: Callable[[], Kernel]):
-        self.f, self.n_in, self._plain = f, n_in, plain
+    def __init__(self, f: RowFunction, ins: Specs, outs: Specs, plain: Callable[[], Kernel]):
+        self.f, self.n_in, self._plain = f, len(ins), plain
         self._other: Kernel | None = None
-        self.ready: list[_Call] = []
-        self.code: c_compile.Loaded | None = None
-        self.failed = False
+        self._ready: list[_Call] = []
+        self._code: c_compile.Loaded | None = None
+        self._failed = False
+        stored = [ins[f.states[t]] if t in f.states else outs[t] for t in f.targets]
+        sizes = [(s.nbytes, s.dtype.itemsize) for s in (*ins, *stored)]
+        self._plainly = not f.states and f.targets == tuple(range(len(outs)))
+        self._items = [item for _, item in sizes]
+        self._pairs = [(k, i, sizes[k][0], sizes[i][0], i < self.n_in and sizes[i] == sizes[k])
+                       for k in range(self.n_in, len(sizes)) for i in range(k)]
 
-    def other(self) -> Kernel:
-        """Return NumPy's kernel."""
+    def kernel(self) -> Kernel:
+        return Kernel(self.run, self.bind)
+
+    def run(self, run: Any, inputs: Sequence[Any], outputs: Sequence[Any], scalars: Sequence[float] = ()) -> None:
+        places = [_address(a) for a in self._arrays(inputs, outputs)]
+        call = (self._ready.pop() if self._ready else self._call()) if self._may_compute(places) else None
+        if call is None:
+            self._numpys().run(run, inputs, outputs, **({"scalars": scalars} if scalars else {}))
+            return
+        call.place(places)
+        call(run, scalars)
+        self._ready.append(call)
+
+    def bind(self, inputs: Sequence[Any], outputs: Sequence[Any]) -> BoundKernel:
+        arrays = self._arrays(inputs, outputs)
+        places = [a.ctypes.data for a in arrays]
+        dense = self._may_compute(places) and all(a.flags.c_contiguous for a in arrays)
+        call = self._call() if dense else None
+        if call is None:
+            return self._numpys().bind(inputs, outputs)
+        call.place(places)
+        if not self.f.scalars:
+            return call.phases(arrays)
+
+        def bound(run: Any, scalars: Sequence[float] = (), held: Any = arrays) -> None:
+            call(run, scalars)
+
+        return bound
+
+    def _numpys(self) -> Kernel:
         if self._other is None:
             self._other = self._plain()
         return self._other
 
     def _call(self) -> _Call | None:
         """Return a call without arrays; None if the function could not be compiled."""
-        if self.code is None and not self.failed:
+        if self._code is None and not self._failed:
             joins = [c_compile.function(j.function) for j in self.f.joins]
-            self.code = c_compile.function(self.f.function)
-            self.failed = self.code is None or any(j is None for j in joins)
-        if self.failed or self.code is None:
-            return None
-        return _Call(self.f, self.code)
+            self._code = c_compile.function(self.f.function)
+            self._failed = self._code is None or any(j is None for j in joins)
+        return None if self._failed or self._code is None else _Call(self.f, self._code, len(self._items))
 
-    def arrays(self, inputs: Sequence[Any], outputs: Sequence[Any]) -> list[Any]:
+    def _arrays(self, inputs: Sequence[Any], outputs: Sequence[Any]) -> list[Any]:
+        if self._plainly and len(inputs) == self.n_in:
+            return [*inputs, *outputs]
         return [*inputs[:self.n_in], *(inputs[self.f.states[t]] if t in self.f.states else outputs[t] for t in self.f.targets)]
 
-    def run(self, run: Any, inputs: Sequence[Any], outputs: Sequence[Any], scalars: Sequence[float] = ()) -> None:
-        arrays = self.arrays(inputs, outputs)
-        try:
-            call = self.ready.pop()
-        except IndexError:
-            call = self._call()
-        if call is None or not call.take(arrays, self.n_in):
-            self.other().run(run, inputs, outputs, **({"scalars": scalars} if scalars else {}))
-            return
-        call(run, scalars)
-        call.held = None
-        self.ready.append(call)
-
-    def bind(self, inputs: Sequence[Any], outputs: Sequence[Any]) -> BoundKernel:
-        call = self._call()
-        if call is None or not call.take(self.arrays(inputs, outputs), self.n_in):
-            return self.other().bind(inputs, outputs)
-        return call
-
-    def kernel(self) -> Kernel:
-        return Kernel(self.run, self.bind)
+    def _may_compute(self, places: Sequence[int]) -> bool:
+        """Return whether each array lies where C may read it, and each output apart from the others or exactly on an input."""
+        bits = 0
+        for at in places:
+            bits |= at
+        if bits & 7 and any(at % item for at, item in zip(places, self._items)):
+            return False
+        for k, i, size, other, may_share in self._pairs:
+            at, there = places[k], places[i]
+            if there < at + size and at < there + other and not (may_share and at == there):
+                return False
+        return True
 
 
 class _Call:
-    """A C function with its arguments."""
+    """A C function with its arguments, for so many arrays, whose addresses are given later."""
 
-    __slots__ = ("addresses", "code", "f", "held", "joins", "numbers", "phases", "places", "sizes")
-
-    def __init__(self, f: RowFunction, code: c_compile.Loaded):
-        self.f, self.code = f, code
-        self.sizes, self.numbers = int64s(*f.sizes), doubles(*([0.0] * f.scalars), *f.numbers)
-        self.held: Any = None
-        self.phases: Phases | None = None
-        self.joins: list[tuple[int, Any]] = []
-        self.places = 0
-        self.addresses: Any = None
-
-    def take(self, arrays: list[Any], n_in: int) -> bool:
-        """Set the addresses of the arrays; return whether C can compute them."""
-        places = [_address(a) for a in arrays]
-        for place, a in zip(places, arrays):
-            if place % a.itemsize or not a.flags.c_contiguous:
-                return False
-        for k in range(n_in, len(arrays)):
-            o, at = arrays[k], places[k]
-            for i in range(k):
-                there, other = places[i], arrays[i]
-                if there < at + o.nbytes and at < there + other.nbytes and not (
-                        i < n_in and there == at and other.nbytes == o.nbytes and other.itemsize == o.itemsize):
-                    return False
-        if self.addresses is None:
-            self._prepare(places)
-        else:
-            self.addresses[:len(places)] = places
-        for target, addresses in self.joins:
-            addresses[1] = places[n_in + target]
-        self.held = arrays
-        return True
-
-    def _prepare(self, places: list[int]) -> None:
-        f, n = self.f, len(places)
-        more = [*([None] * len(f.folds)), ctypes.addressof(self.sizes), ctypes.addressof(self.numbers)]
-        self.addresses = (ctypes.c_void_p * (n + len(more)))(*places, *more)
-        if f.pieces == 1:
-            return
-        step = Step(self.code, self.addresses, f.pieces, held=(self.sizes, self.numbers))
-        scratch, joins = [], []
+    def __init__(self, f: RowFunction, code: c_compile.Loaded, arrays: int):
+        self._f, self._code, self._pack = f, code, struct.Struct(f"{arrays}P").pack_into
+        self._numbers, sizes = doubles(*([0.0] * f.scalars), *f.numbers), int64s(*f.sizes)
+        more = [*([None] * len(f.folds)), ctypes.addressof(sizes), ctypes.addressof(self._numbers)]
+        self._addresses = (ctypes.c_void_p * (arrays + len(more)))(*([None] * arrays), *more)
+        self._held: Any = sizes, self._numbers
+        self._joins: list[Step] = []
+        self._outputs: list[tuple[Any, int]] = []  # where the address of an output is wanted as well, and its number
+        self._scratch: list[Scratch] = []
         for j in f.joins:
-            sizes, numbers = int64s(f.parts, j.size), doubles(*j.numbers)
-            addresses = (ctypes.c_void_p * 4)(None, None, ctypes.addressof(sizes), ctypes.addressof(numbers))
-            scratch.append(Scratch(2 * f.parts * j.size, [(self.addresses, n + j.fold), (addresses, 0)]))
-            code = c_compile.function(j.function)
-            assert code is not None
-            joins.append(step_of_elements(code, addresses, j.size, JOINED, (sizes, numbers)))
-            self.joins.append((j.target, addresses))
-        self.phases = Phases([[step], joins], scratch=scratch)
+            ends, numbers = int64s(f.parts, j.size), doubles(*j.numbers)
+            addresses = (ctypes.c_void_p * 4)(None, None, ctypes.addressof(ends), ctypes.addressof(numbers))
+            found = c_compile.function(j.function)
+            assert found is not None
+            self._joins.append(step_of_elements(found, addresses, j.size, JOINED, (ends, numbers)))
+            self._outputs.append((addresses, arrays - len(f.targets) + j.target))
+            self._scratch.append(Scratch(2 * f.parts * j.size, [(self._addresses, arrays + j.fold), (addresses, 0)]))
+        self._phases: Phases | None = None
+
+    def place(self, places: list[int]) -> None:
+        """Set the addresses of the arrays."""
+        self._pack(self._addresses, 0, *places)
+        for addresses, k in self._outputs:
+            addresses[1] = places[k]
+
+    def phases(self, arrays: Sequence[Any]) -> Phases:
+        """Return what computes these arrays, whose addresses are set, and keeps them alive."""
+        held = arrays, self._held
+        if self._f.work <= SHORT and self._f.pieces == 1:
+            return Short(self._code, self._addresses, 1, held, None)
+        step = Step(self._code, self._addresses, self._f.pieces, held=held)
+        return Phases([[step], self._joins], scratch=self._scratch)
 
     def __call__(self, run: Any, scalars: Sequence[float] = ()) -> None:
+        """Compute the arrays whose addresses are set."""
         if scalars:
-            self.numbers[:len(scalars)] = scalars
-        if self.phases is not None:
-            self.phases(run)
-        elif self.f.work <= SHORT:
-            self.code.short(self.addresses, 0, 1)
+            self._numbers[:len(scalars)] = scalars
+        if self._f.pieces > 1:
+            if self._phases is None:
+                self._phases = self.phases(())
+            self._phases(run)
+        elif self._f.work <= SHORT:
+            self._code.short(self._addresses, 0, 1)
         else:
-            self.code.free(self.addresses, 0, 1)
+            self._code.free(self._addresses, 0, 1)
 
 
 def _address(a: Any) -> int:

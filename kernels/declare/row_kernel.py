@@ -13,8 +13,9 @@ from typing import Any
 import numpy as np
 
 from ...dtype import float32, float64
+from ..cpu.c_kernel import cpu_kernel
 from ..cpu.numpy_printer import numpy_kernel
-from ..cpu.rows_kernel import cpu_rows_kernel, rows_in_c
+from ..cpu.rows_kernel import rows_in_c
 from ..ir.coalesce import full_shape
 from ..ir.draws import recording
 from ..ir.expr import (
@@ -75,7 +76,7 @@ def row_kernel(body: Callable[..., Any], views: Sequence[Shape], results: Sequen
                           lambda inputs, outputs: inner.bind(inputs[:n], outputs))
 
         in_c = rows_in_c(e, sources, targets, reqs, lambda: whole(numpy_kernel)) if target == "cpu" else None
-        return in_c or whole(numpy_kernel if target == "cpu" else _printer(target))
+        return in_c or whole(_printer(target))
     make = _printer(target)
     folds, rest, sources = _cut(roots, sources, kept, name, make)
     passes = _passes(rest, sources, targets, reqs, name, make)
@@ -126,7 +127,7 @@ def _printer(target: str) -> Callable[..., Kernel]:
         from ..gpu.printer import triton_kernel  # optional dependency
 
         return triton_kernel
-    return cpu_rows_kernel
+    return cpu_kernel
 
 
 def _cut(roots: Sequence[Expr], sources: list[Spec], kept: Shape, name: str, make: Callable[..., KernelFunction]

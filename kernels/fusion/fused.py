@@ -11,7 +11,8 @@ from ...cache import Cache
 from ...dtype import is_half
 from ..cpu.c_kernel import SAVED, cpu_kernel, select_c_function
 from ..cpu.c_printer import CFunction
-from ..cpu.rows_kernel import rows_in_c
+from ..cpu.c_rows import RowFunction
+from ..cpu.rows_kernel import rows_in_c, select_row_function
 from ..declare.traced import TracedOp
 from ..ir.body import Body
 from ..ir.coalesce import full_shape
@@ -76,12 +77,20 @@ class FusedOp(TracedOp):
         return Kernel(bind=bind)
 
     def c_code(self, p: Params, ins: Specs, outs: Specs, reqs: Reqs, least: float = SAVED) -> CFunction | str:
-        """Return the C function that computes one use of the operator on the CPU, or the reason why NumPy does."""
+        """Return the C function that computes one use of the operator on the CPU, or the reason why there is none."""
         if self.finished:
             return "an output is summed"
-        seen_in = [Spec(v, s.dtype) for v, s in zip(self.ins or [s.shape for s in ins], ins)]
-        seen_out = [Spec(v, s.dtype) for v, s in zip(self.outs or [s.shape for s in outs], outs)]
-        return select_c_function(self.expression(p, [s.dtype for s in ins]), seen_in, seen_out, reqs, least)
+        return select_c_function(self.expression(p, [s.dtype for s in ins]), *self._seen(ins, outs), reqs, least)
+
+    def rows_code(self, p: Params, ins: Specs, outs: Specs, reqs: Reqs) -> RowFunction | str:
+        """Return the C function of one use that sums elements, or the reason why there is none."""
+        e = self.expression(p, [s.dtype for s in ins])
+        return select_row_function(e, *self._seen(ins, outs), reqs, self.finishes)
+
+    def _seen(self, ins: Specs, outs: Specs) -> tuple[list[Spec], list[Spec]]:
+        """Return the arrays in the shapes under which they broadcast and fold."""
+        return ([Spec(v, s.dtype) for v, s in zip(self.ins or [s.shape for s in ins], ins)],
+                [Spec(v, s.dtype) for v, s in zip(self.outs or [s.shape for s in outs], outs)])
 
     def _plain(self, p: Params, ins: Specs, outs: Specs, reqs: Reqs, target: str, train: bool) -> Kernel:
         if target == "gpu":
