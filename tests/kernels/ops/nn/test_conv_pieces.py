@@ -40,6 +40,13 @@ def test_a_piece_stays_in_cache(n, layer):
     assert images * (windows.elements(rows) + rows * windows.out[1] * min(filters, windows.filters)) <= c_conv.CACHED
 
 
+@pytest.mark.parametrize("channels, size", [(1024, 7), (64, 112), (4096, 56), (7, 3000)])
+def test_a_row_that_does_not_fit_is_a_piece(channels, size):
+    for groups in (1, channels):
+        g = ConvolutionGeometry(1, channels, channels, groups, (size, size), (size, size), (3, 3), (1, 1), (1, 1), (1, 1), True)
+        assert c_conv.forward_windows(g).pieces()[1] >= 1
+
+
 def test_a_large_weight_is_not_read_for_each_row():
     for layer in ((512, 512, 14, 3, 2), (1024, 2048, 14, 1, 2)):
         assert c_conv.forward_windows(geometry(1, *layer)).pieces()[1] == 7
