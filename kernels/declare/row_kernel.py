@@ -13,7 +13,6 @@ from typing import Any
 import numpy as np
 
 from ...dtype import float32, float64
-from ..cpu.c_kernel import cpu_kernel
 from ..cpu.numpy_printer import numpy_kernel
 from ..cpu.rows_kernel import rows_in_c
 from ..ir.coalesce import full_shape
@@ -34,6 +33,7 @@ from ..ir.expr import (
 )
 from ..kernel import Kernel, KernelFunction
 from ..op import Expression, Req, Reqs, Shape, Spec, Specs
+from .traced import printed
 
 Pass = tuple[KernelFunction, Sequence[int], Sequence[int]]  # a kernel, which arrays it reads, which outputs it fills
 _COMBINE = {"sum": "add", "max": "maximum"}
@@ -123,11 +123,7 @@ def _row_axis(roots: Sequence[Expr], full: Shape, kept: Shape) -> int | None:
 
 
 def _printer(target: str) -> Callable[..., Kernel]:
-    if target == "gpu":
-        from ..gpu.printer import triton_kernel  # optional dependency
-
-        return triton_kernel
-    return cpu_kernel
+    return lambda e, ins, outs, reqs, *, name: printed(e, ins, outs, reqs, target, name)
 
 
 def _cut(roots: Sequence[Expr], sources: list[Spec], kept: Shape, name: str, make: Callable[..., KernelFunction]

@@ -13,6 +13,7 @@ from numpy.typing import DTypeLike
 from ...cache import Cache
 from ...dtype import float32, float64
 from ...errors import OperatorError, ParameterError, ShapeError
+from ..cpu.c_draws import drawing_kernel
 from ..cpu.c_kernel import cpu_kernel
 from ..cpu.c_printer import c_function
 from ..cpu.c_printer import program as c_program
@@ -372,7 +373,8 @@ def printed(e: Expression, ins: Specs, outs: Specs, reqs: Reqs, target: str, nam
         from ..gpu.printer import triton_kernel  # optional dependency
 
         return triton_kernel(e, ins, outs, reqs, name=name)
-    return cpu_kernel(e, ins, outs, reqs, name)
+    drawn = drawing_kernel(e, ins, outs, reqs, name, cpu_kernel) if e.draws else None
+    return drawn or cpu_kernel(e, ins, outs, reqs, name)
 
 
 def _raw(x: Expr) -> Expr:

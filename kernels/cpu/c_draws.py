@@ -1,0 +1,140 @@
+"""Random numbers in C: Philox 4x32-10 as in `kernels/philox.py`. Words and fractions have its bits; normal numbers in float32 are
+within the tolerance, by a logarithm, a sine and a cosine of our own."""
+
+from __future__ import annotations
+
+import ctypes
+import math
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import numpy as np
+
+from ..ir.coalesce import full_shape
+from ..ir.draws import Draw, as_inputs
+from ..kernel import Kernel
+from ..op import Expression, Reqs, Specs
+from .c_math import definitions
+from .c_team import Phases, Step, step_of_elements
+from .c_template import Template
+
+LEAST = 1 << 12  # numbers from which on C is worth compiling
+PIECE = 1 << 14  # numbers of a piece, an even one
+
+_TEXT = """
+#define DRAWN 64
+
+/* Words 4 * first and on of the generator, for DRAWN values of its counter. */
+static void draw_block(uint64_t first, uint64_t seed, uint32_t *restrict out)
+{
+    uint32_t a[DRAWN], b[DRAWN], c[DRAWN], d[DRAWN], k0 = (uint32_t)seed, k1 = (uint32_t)(seed >> 32);
+    for (int i = 0; i < DRAWN; i++) a[i] = (uint32_t)(first + i), b[i] = (uint32_t)((first + i) >> 32), c[i] = d[i] = 0;
+    for (int round = 0; round < 10; round++) {
+        for (int i = 0; i < DRAWN; i++) {
+            const uint64_t p = (uint64_t)a[i] * 0xD2511F53u, q = (uint64_t)c[i] * 0xCD9E8D57u;
+            a[i] = (uint32_t)(q >> 32) ^ b[i] ^ k0;
+            b[i] = (uint32_t)q;
+            c[i] = (uint32_t)(p >> 32) ^ d[i] ^ k1;
+            d[i] = (uint32_t)p;
+        }
+        k0 += 0x9E3779B9u, k1 += 0xBB67AE85u;
+    }
+    for (int i = 0; i < DRAWN; i++) out[4 * i] = a[i], out[4 * i + 1] = b[i], out[4 * i + 2] = c[i], out[4 * i + 3] = d[i];
+}
+
+#define DRAW(T, OF) { \\
+    T *const y = arrays[0]; \\
+    const uint64_t *const s = arrays[1];  /* seed, offset, random bits of a fraction */ \\
+    const int drop = 32 - (int)s[2]; \\
+    const T unit = (T)1 / (T)((uint64_t)1 << s[2]); \\
+    (void)drop, (void)unit; \\
+    uint32_t words[4 * DRAWN]; \\
+    for (int64_t i = begin; i < end;) { \\
+        const uint64_t at = s[1] + i, skip = at %% 4; \\
+        const int64_t n = end - i < 4 * DRAWN - (int64_t)skip ? end - i : 4 * DRAWN - (int64_t)skip; \\
+        draw_block(at / 4, s[0], words); \\
+        const uint32_t *const w = words + skip; \\
+        for (int64_t j = 0; j < n; j++) y[i + j] = OF; \\
+        i += n; \\
+    } }
+
+/* arrays: result; seed, offset and bits. Result i is number i after the offset. */
+void draw_words(void *const *arrays, int64_t begin, int64_t end) DRAW(uint32_t, w[j])
+void draw_float32(void *const *arrays, int64_t begin, int64_t end) DRAW(float, (float)(w[j] >> drop) * unit)
+void draw_float64(void *const *arrays, int64_t begin, int64_t end) DRAW(double, (double)(w[j] >> drop) * unit)
+
+/* The same for normal numbers, by Box and Muller: element 2 p and the next are made of the words of the same numbers. begin is
+   even. An angle is a multiple of 2 pi / 2**24: what is left of it beside the nearest quarter of a turn is exact. */
+void draw_normal(void *const *arrays, int64_t begin, int64_t end)
+{
+    float *const y = arrays[0];
+    const uint64_t *const s = arrays[1];
+    uint32_t words[4 * DRAWN];
+    float pairs[4 * DRAWN];
+    for (int64_t i = begin; i < end;) {
+        const uint64_t at = s[1] + i, skip = at %% 4;
+        const int64_t room = (4 * DRAWN - (int64_t)skip) / 2 * 2, n = end - i < room ? end - i : room;
+        draw_block(at / 4, s[0], words);
+        const uint32_t *const w = words + skip;
+        for (int64_t j = 0; j < room / 2; j++) {
+            const float radius = sqrtf(-2.0f * log_float32((float)((w[2 * j] >> 8) + 1) * 0x1p-24f));
+            const uint32_t v = w[2 * j + 1] >> 8, quarter = (v + (1u << 21)) >> 22;
+            const float a = (float)((int32_t)v - (int32_t)(quarter << 22)) * %(turn)s, t = a * a;
+            const float c = %(cos)s, d = a * %(sin)s;
+            const float x = quarter & 1 ? d : c, z = quarter & 1 ? c : d;
+            pairs[2 * j] = radius * ((quarter + 1) & 2 ? -x : x);
+            pairs[2 * j + 1] = radius * (quarter & 2 ? -z : z);
+        }
+        memcpy(y + i, pairs, n * sizeof *y);
+        i += n;
+    }
+}
+"""
+
+
+def _series(first: int) -> str:
+    """Return the C text of the sum of (-t)**i / (first + 2 i)! for i from 0 to 4; t = a**2. first 0: cos a; 1: sin a by a."""
+    text = "0.0f"
+    for i in range(4, -1, -1):
+        text = f"FMA({text}, t, {float(np.float32((-1) ** i / math.factorial(first + 2 * i))).hex()}f)"
+    return text
+
+
+def _text() -> str:
+    terms = {"turn": f"{float(np.float32(2 * math.pi / 2**24)).hex()}f", "cos": _series(0), "sin": _series(1)}
+    return definitions({"log_float32"}) + _TEXT % terms
+
+
+TEMPLATE = Template(_text, ("draw_words", "draw_float32", "draw_float64", "draw_normal"))
+
+
+def drawing(draw: Draw, seed: int, offset: int, out: np.ndarray) -> Step:
+    """Return the step that fills out with the numbers of a draw, which begin at offset; not for normal numbers in float64."""
+    functions = TEMPLATE.functions()
+    assert functions is not None
+    name = f"draw_{draw.dtype}" if draw.kind == "uniform" else "draw_words" if draw.kind == "word" else "draw_normal"
+    state = (ctypes.c_uint64 * 3)(seed & (2**64 - 1), offset, draw.bits)
+    addresses = (ctypes.c_void_p * 2)(out.ctypes.data, ctypes.addressof(state))
+    return step_of_elements(functions[name], addresses, out.size, PIECE, (out, state))
+
+
+def drawing_kernel(e: Expression, ins: Specs, outs: Specs, reqs: Reqs, name: str, make: Callable[..., Kernel]) -> Kernel | None:
+    """Return the kernel of an expression with draws that are made in C, into scratch memory; None where NumPy makes them.
+
+    make: returns the kernel of an expression without draws, called with the other arguments.
+    """
+    rest, specs, placed = as_inputs(e, ins, full_shape([s.shape for s in (*ins, *outs)]))
+    draws, scratch = list(placed.values()), specs[len(ins):]
+    if any(d.draw.kind == "normal" and d.draw.dtype != np.float32 for d in draws):
+        return None
+    if not TEMPLATE.serves(min((s.size for s in scratch), default=0), LEAST):
+        return None
+    inner = make(rest, specs, outs, reqs, name)
+
+    def kernel(run: Any, inputs: Sequence[Any], outputs: Sequence[Any], scalars: tuple = (), *, random: tuple[int, int]) -> None:
+        seed, offset = random
+        drawn = [run.workspace(s.shape, s.dtype) for s in scratch]
+        Phases([[drawing(d.draw, seed, offset + d.base, a) for d, a in zip(draws, drawn)]])(run)
+        inner.run(run, [*inputs, *drawn], outputs, **({"scalars": scalars} if scalars else {}))
+
+    return Kernel(kernel)
