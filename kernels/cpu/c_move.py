@@ -173,6 +173,11 @@ def copies(moves: Sequence[tuple[Strided, Strided]], have: np.dtype, want: np.dt
     return [p.call(made, size, add) for p in plans]
 
 
+def fills(dtype: np.dtype, nbytes: int) -> bool:
+    """Return whether C fills arrays of this size."""
+    return dtype.itemsize in (1, 2, 4, 8) and template(dtype.itemsize, "").serves(nbytes, LEAST)
+
+
 def filling(size: int, dtype: np.dtype) -> Call:
     """Return a C function of (source, target) that fills so many elements with the first of the source, for a dtype of copies."""
     whole = _Plan(Strided(0, (size,), (0,)), Strided(0, (size,), (1,)), False)

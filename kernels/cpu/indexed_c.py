@@ -338,7 +338,8 @@ class _Printer:
         lines.append(f"const {_c(typed(item))} {self.names[id(item)]} = {text};")
         self.steps += share * steps
         plain = item.op == GATHER and item.args[0] is TRUE
-        self.work += share * steps * (id(item) in self.of_data and not plain)
+        whole = all(a in self.axes[id(item)] for a, d in enumerate(self.dims) if d > 1)  # NumPy computes it for every element too
+        self.work += share * steps * ((id(item) in self.of_data or whole) and not plain)
         self.calls += steps * _numpy_calls(item)
 
     def _gather(self, x: Expr, args: list[str]) -> str:

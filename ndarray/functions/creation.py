@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from typing import Any
 
@@ -120,8 +121,13 @@ def arange(start: float, stop: float | None = None, step: float = 1.0, repeat: i
     """Return start, start + step, ... below stop, each `repeat` times. With one number: from 0 to that number."""
     if step == 0 or repeat < 1:
         raise ParameterError(f"arange: step={step}, repeat={repeat}: step must not be 0, repeat at least 1.")
-    values = np.arange(0 if stop is None else start, start if stop is None else stop, step, dtype=np.float64)
-    return array(np.repeat(values, repeat), ctx, as_dtype(dtype))
+    first, last = (0, start) if stop is None else (start, stop)
+    wanted = as_dtype(dtype)
+    whole = float(first).is_integer() and float(step).is_integer() and math.isfinite(last)
+    if whole and (last - first) / step > 0:
+        ends = {"start": first, "stop": last, "step": step, "repeat": repeat}
+        return call_op(builtin("_arange"), [], {**ends, "ctx": context_of(ctx), "dtype": wanted})
+    return array(np.repeat(np.arange(first, last, step, dtype=np.float64), repeat), ctx, wanted)
 
 
 def linspace(start: float, stop: float, num: int, endpoint: bool = True, ctx: Context | str | None = None,
@@ -132,7 +138,7 @@ def linspace(start: float, stop: float, num: int, endpoint: bool = True, ctx: Co
 
 def eye(N: int, M: int = 0, k: int = 0, ctx: Context | str | None = None, dtype: DTypeLike | None = None) -> NDArray:
     """Return an array [N, M or N] with ones on the k-th diagonal."""
-    return array(np.eye(N, M or N, k), ctx, as_dtype(dtype))
+    return call_op(builtin("_eye"), [], {"N": N, "M": M, "k": k, "ctx": context_of(ctx), "dtype": as_dtype(dtype)})
 
 
 def concatenate(arrays: Sequence[NDArray], axis: int = 0, always_copy: bool = True) -> NDArray:

@@ -14,7 +14,7 @@ from typing import Any, ClassVar
 import numpy as np
 
 from ....integers import cdiv
-from ...cpu.c_move import copies, filling
+from ...cpu.c_move import copies, filling, fills
 from ...cpu.c_team import Phases, Step
 from ...cpu.c_template import Call, address
 from ...declare.operator_property import OperatorProperty, assign
@@ -24,6 +24,7 @@ from ...kernel import BoundKernel, Kernel, KernelFunction, Run
 from ...op import Req, Reqs, Shape, Specs
 
 _CHUNK = 1 << 18  # elements; larger moves are split over threads along their first axis
+_FILLED = 1 << 18  # bytes from which on threads share filling an array
 _ZERO = np.zeros(8, np.uint8)  # zero in every dtype
 
 
@@ -49,7 +50,10 @@ def convert(src: np.ndarray, dst: np.ndarray, add: bool) -> None:
 def fill(run: Run, array: Any, value: float | np.generic) -> None:
     """Write value to every element of an array on any device."""
     if isinstance(array, np.ndarray):
-        array.fill(value)
+        if array.nbytes >= _FILLED and array.flags.c_contiguous and fills(array.dtype, array.nbytes):
+            Phases([[filling(array.size, array.dtype).prepare(np.full(1, value, array.dtype), array)]])(run)
+        else:
+            array.fill(value)
     else:
         copy.fill(run, array, value)
 
