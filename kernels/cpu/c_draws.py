@@ -18,7 +18,7 @@ from .c_math import definitions
 from .c_team import Phases, Step, step_of_elements
 from .c_template import Template
 
-LEAST = 1 << 12  # numbers from which on C is worth compiling
+LEAST = 1 << 9  # numbers from which on C is worth compiling
 PIECE = 1 << 14  # numbers of a piece, an even one
 
 _TEXT = """

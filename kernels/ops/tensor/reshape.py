@@ -10,6 +10,7 @@ import numpy as np
 
 from ....dtype import is_half
 from ....errors import ParameterError, ShapeError
+from ...cpu.c_cast import cast_kernel
 from ...declare.operator_property import Dtypes, KnownShapes, Shapes
 from ...declare.property_op import register_operator
 from ...declare.traced import printed
@@ -383,6 +384,9 @@ class Cast(MoveProperty):
         return [Move(0, whole, 0, whole)]
 
     def forward_kernel(self, ins: Specs, outs: Specs, reqs: Reqs, target: str, train: bool) -> KernelFunction:
+        in_c = cast_kernel(ins[0], outs[0], reqs[0]) if target == "cpu" else None
+        if in_c is not None:
+            return in_c
         value = load(0, ins[0].dtype)
         e = Expression((value if is_half(outs[0].dtype) else cast(value, outs[0].dtype),))
         return printed(e, ins, outs, reqs, target, self.name)
