@@ -47,8 +47,29 @@ void name(void *const *arrays, int64_t begin, int64_t end) \\
     U *restrict const y = arrays[1]; \\
     for (int64_t i = begin; i < end; i++) y[i] = OF(x[i]); \\
 }
+#if defined(__AVX512F__)
+#include <immintrin.h>
+#define VECTORS(T, U, VECTOR) \\
+    const T *const x = arrays[0]; \\
+    U *const y = arrays[1]; \\
+    int64_t i = begin; \\
+    for (; i + 16 <= end; i += 16) VECTOR;
+void cast_float32_float16(void *const *arrays, int64_t begin, int64_t end)
+{
+    VECTORS(uint32_t, uint16_t,
+            _mm256_storeu_si256((void *)(y + i), _mm512_cvtps_ph(_mm512_loadu_ps((const void *)(x + i)), 0)))
+    for (; i < end; i++) y[i] = float16_of(x[i]);
+}
+void cast_float16_float32(void *const *arrays, int64_t begin, int64_t end)
+{
+    VECTORS(uint16_t, uint32_t,
+            _mm512_storeu_ps((void *)(y + i), _mm512_cvtph_ps(_mm256_loadu_si256((const void *)(x + i)))))
+    for (; i < end; i++) y[i] = of_float16(x[i]);
+}
+#else
 CAST(cast_float32_float16, uint32_t, uint16_t, float16_of)
 CAST(cast_float16_float32, uint16_t, uint32_t, of_float16)
+#endif
 CAST(cast_float32_bfloat16, uint32_t, uint16_t, bfloat16_of)
 CAST(cast_bfloat16_float32, uint16_t, uint32_t, of_bfloat16)
 """

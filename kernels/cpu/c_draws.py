@@ -15,8 +15,8 @@ from ..ir.draws import Draw, as_inputs
 from ..kernel import Kernel
 from ..op import Expression, Reqs, Specs
 from .c_math import definitions
-from .c_team import Phases, Step, step_of_elements
-from .c_template import Template
+from .c_team import Phases, step_of_elements
+from .c_template import Template, address
 
 LEAST = 1 << 9  # numbers from which on C is worth compiling
 PIECE = 1 << 14  # numbers of a piece, an even one
@@ -108,14 +108,17 @@ def _text() -> str:
 TEMPLATE = Template(_text, ("draw_words", "draw_float32", "draw_float64", "draw_normal"))
 
 
-def drawing(draw: Draw, seed: int, offset: int, out: np.ndarray) -> Step:
-    """Return the step that fills out with the numbers of a draw, which begin at offset; not for normal numbers in float64."""
+def draw_numbers(draw: Draw, run: Any, seed: int, offset: int, out: np.ndarray) -> None:
+    """Fill out with the numbers of a draw, which begin at offset; not for normal numbers in float64."""
     functions = TEMPLATE.functions()
     assert functions is not None
-    name = f"draw_{draw.dtype}" if draw.kind == "uniform" else "draw_words" if draw.kind == "word" else "draw_normal"
-    state = (ctypes.c_uint64 * 3)(seed & (2**64 - 1), offset, draw.bits)
-    addresses = (ctypes.c_void_p * 2)(out.ctypes.data, ctypes.addressof(state))
-    return step_of_elements(functions[name], addresses, out.size, PIECE, (out, state))
+    name = f"draw_{draw.dtype.name}" if draw.kind == "uniform" else "draw_words" if draw.kind == "word" else "draw_normal"
+    state, size = (ctypes.c_uint64 * 3)(seed & (2**64 - 1), offset, draw.bits), out.size
+    addresses = (ctypes.c_void_p * 2)(address(out), ctypes.addressof(state))
+    if size <= PIECE:
+        functions[name].short(addresses, 0, size)
+    else:
+        Phases([[step_of_elements(functions[name], addresses, size, PIECE, (out, state))]])(run)
 
 
 def drawing_kernel(e: Expression, ins: Specs, outs: Specs, reqs: Reqs, name: str, make: Callable[..., Kernel]) -> Kernel | None:
@@ -129,12 +132,13 @@ def drawing_kernel(e: Expression, ins: Specs, outs: Specs, reqs: Reqs, name: str
         return None
     if not TEMPLATE.serves(min((s.size for s in scratch), default=0), LEAST):
         return None
-    inner = make(rest, specs, outs, reqs, name)
+    inner = make(rest, specs, outs, reqs, name=name)
 
     def kernel(run: Any, inputs: Sequence[Any], outputs: Sequence[Any], scalars: tuple = (), *, random: tuple[int, int]) -> None:
         seed, offset = random
         drawn = [run.workspace(s.shape, s.dtype) for s in scratch]
-        Phases([[drawing(d.draw, seed, offset + d.base, a) for d, a in zip(draws, drawn)]])(run)
+        for d, a in zip(draws, drawn):
+            draw_numbers(d.draw, run, seed, offset + d.base, a)
         inner.run(run, [*inputs, *drawn], outputs, **({"scalars": scalars} if scalars else {}))
 
     return Kernel(kernel)

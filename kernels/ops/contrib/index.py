@@ -196,21 +196,14 @@ class Histogram(NumpyOp):
         return list(in_shape), [(edges[0] - 1,), edges], []
 
     def compute(self, *arrays: np.ndarray) -> tuple[np.ndarray, ...]:
-        x = arrays[0].ravel()
-        if self.bin_cnt is None:
-            edges = arrays[1]
-            if (np.diff(edges) < 0).any():
-                raise ParameterError(f"{self.name}: bins {edges[:8]} … do not ascend. Sort them.")
-            return np.histogram(x[~np.isnan(x)] if x.dtype.kind == "f" else x, edges)[0], edges
-        assert self.range is not None
-        low, high = self.range
-        x = x[(x >= low) & (x <= high)].astype(np.float64)
-        at = np.minimum(((x - low) * self.bin_cnt / (high - low)).astype(INT64), self.bin_cnt - 1)
-        return np.bincount(at, minlength=self.bin_cnt), np.linspace(low, high, self.bin_cnt + 1)
+        x, edges = arrays[0].ravel(), arrays[1]
+        if (np.diff(edges) < 0).any():
+            raise ParameterError(f"{self.name}: bins {edges[:8]} … do not ascend. Sort them.")
+        return np.histogram(x[~np.isnan(x)] if x.dtype.kind == "f" else x, edges)[0], edges
 
-    def gpu_forward(self, ins: Specs, outs: Specs, reqs: Reqs) -> KernelFunction:
+    def forward_kernel(self, ins: Specs, outs: Specs, reqs: Reqs, target: str, train: bool) -> KernelFunction:
         if self.bin_cnt is None:
-            return self._by_edges(ins, outs, reqs)
+            return super().forward_kernel(ins, outs, reqs, target, train)
         assert self.range is not None
         (low, high), count = self.range, self.bin_cnt
 
@@ -223,14 +216,17 @@ class Histogram(NumpyOp):
         def edge(at: Any) -> Any:
             return lang.where(at[0] == count, high, at[0].astype("float64") * ((high - low) / count) + low)
 
-        counts = scatter_kernel(body, (ins[0].size,), ins, outs[:1], reqs[:1], "gpu", self.name, views=[(ins[0].size,)])
-        edges = index_kernel(edge, [], outs[1:], reqs[1:], "gpu", self.name)
+        counts = scatter_kernel(body, (ins[0].size,), ins, outs[:1], reqs[:1], target, self.name, views=[(ins[0].size,)])
+        edges = index_kernel(edge, [], outs[1:], reqs[1:], target, self.name)
 
         def kernel(run: Any, inputs: Sequence[Any], outputs: Sequence[Any]) -> None:
             counts(run, inputs, outputs[:1])
             edges(run, [], outputs[1:])
 
         return kernel
+
+    def gpu_forward(self, ins: Specs, outs: Specs, reqs: Reqs) -> KernelFunction:
+        return self._by_edges(ins, outs, reqs)
 
     def _by_edges(self, ins: Specs, outs: Specs, reqs: Reqs) -> KernelFunction:
         n = ins[1].size

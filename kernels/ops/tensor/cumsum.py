@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 
+from ...cpu import c_scan
 from ...declare.operator_property import Dtypes, OperatorProperty, Shapes, assign, gpu_module, math_dtype
 from ...declare.property_op import register_operator
 from ...kernel import KernelFunction
@@ -40,12 +41,15 @@ class Cumsum(OperatorProperty):
             check_axis(self.name, self.axis, len(x))
         return [x], [x], []
 
-    def _kernel(self, shape: Shape, out: Spec, req: Req, target: str, back: bool) -> KernelFunction:
+    def _kernel(self, x: Spec, shape: Shape, out: Spec, req: Req, target: str, back: bool) -> KernelFunction:
         lines = lines_of(self.name, self.axis, shape)
         if target == "gpu":
             module = gpu_module("tensor.triton_cumsum")
             return lambda run, inputs, outputs: module.cumsum(run, lines, inputs[0], outputs[0], back=back, add=req == Req.ADD)
         wide = math_dtype(out.dtype)
+        if req in (Req.WRITE, Req.INPLACE) and x.dtype == out.dtype and c_scan.sums(out.dtype, lines):
+            in_c = c_scan.Sums(out.dtype, lines, back)
+            return lambda run, inputs, outputs: in_c(run, inputs[0], outputs[0])
 
         def kernel(run: Any, inputs: Sequence[Any], outputs: Sequence[Any]) -> None:
             x, y = inputs[0].reshape(lines), outputs[0].reshape(lines)
@@ -61,7 +65,7 @@ class Cumsum(OperatorProperty):
         return kernel
 
     def forward_kernel(self, ins: Specs, outs: Specs, reqs: Reqs, target: str, train: bool) -> KernelFunction:
-        return self._kernel(ins[0].shape, outs[0], reqs[0], target, False)
+        return self._kernel(ins[0], ins[0].shape, outs[0], reqs[0], target, False)
 
     def backward_kernel(self, ins: Specs, outs: Specs, reqs: Reqs, target: str, train: bool) -> KernelFunction:
-        return self._kernel(outs[0].shape, outs[0], reqs[0], target, True)
+        return self._kernel(ins[0], outs[0].shape, outs[0], reqs[0], target, True)

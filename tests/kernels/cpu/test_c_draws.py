@@ -5,7 +5,6 @@ import pytest
 from support.layer_helpers import Run, call, forward
 from tritium.kernels import op as ops
 from tritium.kernels.cpu import c_compile, c_draws
-from tritium.kernels.cpu.c_team import Phases
 from tritium.kernels.ir.draws import Draw, recording
 from tritium.kernels.ir.lang import uniform
 from tritium.kernels.op import Expression, Req, Spec
@@ -25,7 +24,7 @@ def _wherever_it_can(cpu_code):
 
 def drawn(draw, seed, offset, count, backwards=False):
     out = np.empty(count, draw.dtype)
-    Phases([[c_draws.drawing(draw, seed, offset, out)]])(Run(backwards=backwards))
+    c_draws.draw_numbers(draw, Run(backwards=backwards), seed, offset, out)
     return out
 
 
