@@ -64,7 +64,7 @@ void draw_float32(void *const *arrays, int64_t begin, int64_t end) DRAW(float, (
 void draw_float64(void *const *arrays, int64_t begin, int64_t end) DRAW(double, (double)(w[j] >> drop) * unit)
 
 /* The same for normal numbers, by Box and Muller: element 2 p and the next are made of the words of the same numbers. begin is
-   even. An angle is a multiple of 2 pi / 2**24: what is left of it beside the nearest quarter of a turn is exact. */
+   even. Of an angle the nearest multiple of pi / 2 is taken, whose first two parts have so few digits that this is exact. */
 void draw_normal(void *const *arrays, int64_t begin, int64_t end)
 {
     float *const y = arrays[0];
@@ -78,8 +78,9 @@ void draw_normal(void *const *arrays, int64_t begin, int64_t end)
         const uint32_t *const w = words + skip;
         for (int64_t j = 0; j < room / 2; j++) {
             const float radius = sqrtf(-2.0f * log_float32((float)((w[2 * j] >> 8) + 1) * 0x1p-24f));
-            const uint32_t v = w[2 * j + 1] >> 8, quarter = (v + (1u << 21)) >> 22;
-            const float a = (float)((int32_t)v - (int32_t)(quarter << 22)) * %(turn)s, t = a * a;
+            const float angle = (float)(w[2 * j + 1] >> 8) * %(turn)s;
+            const int32_t quarter = (int32_t)(angle * %(inverse)s + 0.5f);
+            const float q = (float)quarter, a = angle - q * 0x1.92p+0f - q * 0x1.fb4p-12f - q * %(rest)s, t = a * a;
             const float c = %(cos)s, d = a * %(sin)s;
             const float x = quarter & 1 ? d : c, z = quarter & 1 ? c : d;
             pairs[2 * j] = radius * ((quarter + 1) & 2 ? -x : x);
@@ -101,7 +102,8 @@ def _series(first: int) -> str:
 
 
 def _text() -> str:
-    terms = {"turn": f"{float(np.float32(2 * math.pi / 2**24)).hex()}f", "cos": _series(0), "sin": _series(1)}
+    numbers = {"turn": 2 * math.pi / 2**24, "inverse": 2 / math.pi, "rest": math.pi / 2 - 1.5703125 - 4.837512969970703125e-4}
+    terms = {**{k: f"{float(np.float32(v)).hex()}f" for k, v in numbers.items()}, "cos": _series(0), "sin": _series(1)}
     return definitions({"log_float32"}) + _TEXT % terms
 
 
