@@ -281,16 +281,17 @@ class _Product:
 
 
 class _InTiles:
-    """A convolution of 3 × 3 windows in tiles of outputs, in place of a _Product. See c_winograd.py."""
+    """A convolution of 3 × 3 windows in tiles of outputs, in place of a _Product. See c_winograd.py.
 
-    def __init__(self, made: winograd.Winograd):
+    weight:  the steps of the weight's filters, channels and taps, and its first element.
+    """
+
+    def __init__(self, made: winograd.Winograd, weight: tuple[int, int, int, int]):
         numbers, pieces = made.sizes()
-        g, sizes = made.g, int64s(*numbers)
-        filter_step, channel_step, taps = _weight_steps(g)
-        images, rows, filters = made.blocks()
+        g, sizes, (images, rows, filters) = made.g, int64s(*numbers), made.blocks()
         self.packed = made.packed
         self.rows = Call(TEMPLATE, "winograd_rows", pieces, sizes)
-        self.pack = Call(TEMPLATE, "winograd_pack", cdiv(g.f, MOST_COLUMNS), sizes, int64s(filter_step, channel_step, taps[1]))
+        self.pack = Call(TEMPLATE, "winograd_pack", cdiv(g.f, MOST_COLUMNS), sizes, int64s(*weight))
         self.ranges = _ranges(g.n, g.out, g.f, images, 2 * rows) if filters >= g.f else None
 
     each, prepare = False, _Product.prepare
@@ -329,24 +330,23 @@ def _groups(g: ConvolutionGeometry) -> tuple[int, int, int, bool]:
 
 
 @functools.lru_cache(maxsize=512)
-def _forward(g: ConvolutionGeometry, add: bool) -> _Product:
+def _forward(g: ConvolutionGeometry, add: bool) -> _Product | _InTiles:
     filter_step, channel_step, taps = _weight_steps(g)
+    tiles = None if add else winograd.winograd(g)
+    if tiles is not None:
+        return _InTiles(tiles, (filter_step, channel_step, taps[1], 0))
     groups, channels, filters, each = _groups(g)
     weights = _Weights(groups, filters, channels, filter_step, channel_step, filters * filter_step, tuple(taps), each)
     return _Product(forward_windows(g), weights, add)
 
 
 @functools.lru_cache(maxsize=512)
-def _kept(g: ConvolutionGeometry, add: bool) -> _Product | _InTiles:
-    """Return the product for a weight that is packed once."""
-    tiles = None if add else winograd.winograd(g)
-    return _forward(g, add) if tiles is None else _InTiles(tiles)
-
-
-@functools.lru_cache(maxsize=512)
-def _data_gradient(g: ConvolutionGeometry, add: bool) -> list[_Product]:
+def _data_gradient(g: ConvolutionGeometry, add: bool) -> list[_Product] | list[_InTiles]:
     """Return one product for each phase of the stride."""
     filter_step, channel_step, at = _weight_steps(g)
+    tiles = None if add else winograd.winograd_of_gradient(g)
+    if tiles is not None:  # the same with the taps in reverse, and filters and channels exchanged
+        return [_InTiles(tiles, (channel_step, filter_step, -at[1], at[-1]))]
     (groups, c, f, each), made = _groups(g), []
     image, channel, row, column = _steps(g.c, g.spatial, g.channels_last)
     for phase in product(*map(range, g.stride)):
@@ -395,7 +395,7 @@ class Forward:
     keeps = (1,)  # the inputs that are packed
 
     def __init__(self, g: ConvolutionGeometry, bias: bool, *, add: bool = False):
-        self._sizes, self._bias, self._size = (plane(g), add), bias, g.n * math.prod(g.out) * g.f
+        self._product, self._bias, self._size = _forward(plane(g), add), bias, g.n * math.prod(g.out) * g.f
         self.work = _work(g)
 
     def bind(self, inputs: Sequence[Any], y: Any, after: Follower | None = None) -> BoundKernel:
@@ -403,17 +403,17 @@ class Forward:
 
         after:  called for each part of y, while that is in cache. Then y may be None, if only `after` reads it.
         """
-        pack, phases, scratch = self._phases(_forward(*self._sizes), inputs, y, after)
+        pack, phases, scratch = self._phases(inputs, y, after)
         return Phases([[pack], *phases], scratch=scratch)
 
     def keep(self, inputs: Sequence[Any], y: Any, after: Follower | None = None) -> Prepared:
         """Return the same for a weight that seldom changes: it is packed by `prepare`."""
-        pack, phases, (packed, *scratch) = self._phases(_kept(*self._sizes), inputs, y, after)
+        pack, phases, (packed, *scratch) = self._phases(inputs, y, after)
         pack.held = pack.held, packed.take(None)
         return Prepared(Phases([[pack]]), Phases(phases, scratch=scratch))
 
-    def _phases(self, made: _Product | _InTiles, inputs: Sequence[Any], y: Any, after: Follower | None
-                ) -> tuple[Step, list[list[Step]], list[Scratch]]:
+    def _phases(self, inputs: Sequence[Any], y: Any, after: Follower | None) -> tuple[Step, list[list[Step]], list[Scratch]]:
+        made = self._product
         pack, rows, packed = made.prepare(inputs[0], inputs[1], inputs[2] if self._bias else None, y)
         if after is None:
             return pack, [[rows]], [packed]

@@ -1,4 +1,4 @@
-"""Convolutions of 3 × 3 windows with fewer multiplications, for weights that are kept (Winograd's minimal filtering).
+"""Convolutions of 3 × 3 windows with fewer multiplications (Winograd's minimal filtering).
 
 A tile of 2 × 2 outputs is computed from 4 × 4 data. Data and weight are transformed by small matrices and multiplied element by
 element, which for all channels and filters is one product of matrices for each of the 16 places; the result is transformed back.
@@ -11,7 +11,7 @@ Source: Lavin and Gray 2016, arXiv:1509.09308.
 from __future__ import annotations
 
 import functools
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from ....integers import cdiv
 from ...cpu.c_tile import MOST_COLUMNS
@@ -38,13 +38,13 @@ static inline __attribute__((always_inline)) void winograd_data(lanes *d, const 
     }
 }
 
-/* One line of a weight. */
-static inline void winograd_weight(const double *g, int64_t step, double *out, int64_t out_step)
+/* One line of a weight: three places become four. */
+static inline void winograd_weight(const lanes *g, const int step, lanes *out, const int out_step)
 {
-    const double a = g[0], b = g[step], c = g[2 * step];
+    const lanes half = tile_all(0.5f), a = g[0], b = g[step] * half, c = g[2 * step], s = (a + c) * half;
     out[0] = a;
-    out[out_step] = (a + c + b) / 2;
-    out[2 * out_step] = (a + c - b) / 2;
+    out[out_step] = s + b;
+    out[2 * out_step] = s - b;
     out[3 * out_step] = c;
 }
 
@@ -135,22 +135,30 @@ void winograd_rows(void *const *arrays, int64_t begin, int64_t end)
     }
 }
 
-/* arrays: a weight, its panels, sizes, then the steps of its filters, channels and taps. A piece is MOST_COLUMNS filters. */
+/* arrays: a weight, its panels, sizes, then the steps of its filters, channels and taps, and its first element. A piece is
+   MOST_COLUMNS filters. */
 void winograd_pack(void *const *arrays, int64_t begin, int64_t end)
 {
     const winograd_sizes *g = arrays[2];
     const int64_t *s = arrays[3], C = g->channels;
-    for (int64_t first = begin * MOST_COLUMNS; first < end * MOST_COLUMNS && first < g->filters; first += COLUMNS)
-        for (int64_t c = 0; c < C; c++)
-            for (int64_t l = 0; l < COLUMNS; l++) {
-                float *out = (float *)arrays[1] + first * 16 * C + c * COLUMNS + l;
-                double taps[9] = {0}, half[12], whole[16];
-                for (int t = 0; t < 9 && first + l < g->filters; t++)
-                    taps[t] = ((const float *)arrays[0])[(first + l) * s[0] + c * s[1] + t * s[2]];
-                for (int j = 0; j < 3; j++) winograd_weight(taps + j, 3, half + j, 3);
-                for (int i = 0; i < 4; i++) winograd_weight(half + 3 * i, 1, whole + 4 * i, 1);
-                for (int i = 0; i < 16; i++) out[i * C * COLUMNS] = whole[i];
-            }
+    for (int64_t first = begin * MOST_COLUMNS; first < end * MOST_COLUMNS && first < g->filters; first += LANES) {
+        const float *w = (const float *)arrays[0] + s[3] + first * s[0];
+        float *out = (float *)arrays[1] + first / COLUMNS * 16 * C * COLUMNS + first %% COLUMNS;
+        for (int64_t c = 0; c < C; c++) {
+            float taps[9 * LANES];
+            lanes d[9], half[12], whole[16];
+            if (s[1] == 1)
+                for (int t = 0; t < 9; t++)
+                    for (int l = 0; l < LANES; l++) taps[t * LANES + l] = w[l * s[0] + c + t * s[2]];
+            else
+                for (int l = 0; l < LANES; l++)
+                    for (int t = 0; t < 9; t++) taps[t * LANES + l] = w[l * s[0] + c * s[1] + t * s[2]];
+            for (int t = 0; t < 9; t++) d[t] = tile_load(taps + t * LANES);
+            for (int j = 0; j < 3; j++) winograd_weight(d + j, 3, half + j, 3);
+            for (int i = 0; i < 4; i++) winograd_weight(half + 3 * i, 1, whole + 4 * i, 1);
+            for (int i = 0; i < 16; i++) tile_store(out + (i * C + c) * COLUMNS, whole[i]);
+        }
+    }
 }
 """
 
@@ -198,3 +206,10 @@ def winograd(g: ConvolutionGeometry) -> Winograd | None:
     if not plain or g.c % VECTOR or g.f % VECTOR or min(g.c, g.f) < LEAST or min(g.out) < 4:
         return None
     return Winograd(g)
+
+
+def winograd_of_gradient(g: ConvolutionGeometry) -> Winograd | None:
+    """Return how the derivative by data is computed in tiles: a convolution of dy, with the padding that is left over."""
+    if g.kernel != (3, 3) or max(g.pad) > 2:
+        return None
+    return winograd(replace(g, c=g.f, f=g.c, spatial=g.out, out=g.spatial, pad=(2 - g.pad[0], 2 - g.pad[1])))

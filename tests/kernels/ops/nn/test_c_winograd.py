@@ -6,6 +6,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from support import layer_helpers
 from tritium.kernels.cpu import c_compile
+from tritium.kernels.op import Req
 from tritium.kernels.ops.nn import c_conv, c_winograd
 from tritium.kernels.ops.nn.conv_geometry import ConvolutionGeometry
 from tritium.kernels.tolerance import tolerance
@@ -65,6 +66,26 @@ def test_pieces_in_any_order(g):
     assert images < g.n or rows < (g.out[0] + 1) // 2 or filters < g.f
     one, other = (convolve(g, run=Run(backwards=b)) for b in (False, True))
     assert (one == other).all()
+
+
+@pytest.mark.parametrize("weight_first", [False, True])
+@pytest.mark.parametrize("pad", [(0, 0), (1, 1), (2, 1)])
+def test_the_derivative_by_data(pad, weight_first):
+    g = geometry(2, 48, 32, 9, 10, pad, weight_first)
+    rng = np.random.default_rng(4)
+    dy, w = rng.standard_normal((g.n, *g.out, g.f)).astype("f"), rng.standard_normal((g.f, g.c, 3, 3)).astype("f")
+    given = w if weight_first else np.ascontiguousarray(w.transpose(0, 2, 3, 1))
+    dx = np.full((g.n, *g.spatial, g.c), np.nan, "f")
+    assert c_winograd.winograd_of_gradient(g) is not None
+    c_conv.bind_backward(g, dy, dx, given, [dx, None], [Req.WRITE, Req.NULL])(Run())
+    padded, size = np.zeros((2, g.n, g.spatial[0] + 2 * pad[0], g.spatial[1] + 2 * pad[1], g.c))
+    for i in range(3):
+        for j in range(3):
+            for total, f in ((padded, np.asarray), (size, np.abs)):
+                total[:, i:i + g.out[0], j:j + g.out[1]] += f(dy.astype("d")) @ f(w[:, :, i, j].astype("d"))
+    inside = np.s_[:, pad[0]:pad[0] + g.spatial[0], pad[1]:pad[1] + g.spatial[1]]
+    relative, absolute = tolerance("float32")
+    assert (np.abs(dx - padded[inside]) <= absolute + relative * size[inside] / 8).all()
 
 
 def test_special_values_stay_where_their_window_is():
