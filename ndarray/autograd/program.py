@@ -37,6 +37,11 @@ fuse_steps: Callable[[Sequence[Step], Sequence[Params], Sequence[Layout], Collec
 SAVED, HEAD, BUFFER, RESULT, NEW = range(5)
 
 
+def only_computes(op: Op) -> bool:
+    """Return False if kernels of op may block, or change what they read, as a user's may."""
+    return op.nonblocking or op.capturable
+
+
 class Register:
     """One array of the program.
 
@@ -72,7 +77,7 @@ class Step:
         self.of_node, self.scalars = of is not None, of is not None and bool(of.p.scalars)
         if plan is None:
             self.small = layout.target == "cpu" and layout.nbytes <= _SMALL
-        elif plan.op.nonblocking:
+        elif not self.alone:
             self.small = plan.target == "cpu" and sum(a.nbytes for a in (*plan.ins, *plan.outs)) <= _SMALL
         else:
             self.small = plan.prop == "inline"
@@ -86,7 +91,7 @@ class Step:
     @property
     def alone(self) -> bool:
         """True if it may block, as a user's operator may."""
-        return self.plan is not None and not self.plan.op.nonblocking
+        return self.op is not None and not only_computes(self.op)
 
 
 class Call:
@@ -375,7 +380,7 @@ class _Builder:
                 dy = self.outside(SAVED, (node.in_layouts if kind == "x" else node.layouts)[i], (at, position))
             if dy is None:
                 dy = self.filled(node.layouts[i], 0, at)
-            inputs.append(dy if gradient.op.nonblocking else self.own(dy, at))
+            inputs.append(dy if only_computes(gradient.op) else self.own(dy, at))
         layouts = [node.in_layouts[i] for i in gradient.gives]
         if self.passes_on(gradient, node, inputs, layouts):
             for edge, i in zip(edges, inputs * len(edges)):

@@ -86,7 +86,10 @@ def fill(dst: ArrayCore, value: float | np.generic | np.ndarray) -> None:
 def filled(layout: Layout, value: float) -> NDArray:
     """Return a new array with every element value."""
     array = allocate(layout)
-    fill(array, value)
+    if array._view is not None:  # tiny, and no task knows of it yet
+        array._view.fill(as_element(value, layout))
+    else:
+        fill(array, value)
     return array
 
 
