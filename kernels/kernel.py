@@ -111,18 +111,21 @@ class Kernel:
 
     run:    the function, called with arrays each time.
     keeps:  the numbers of the inputs from which `keep` makes something that stays; () if it is `bind`.
+    share:  like bind, for a program in which many kernels read the input of number `shares`: share(inputs, outputs, made). The
+            first of them, in each pass, makes what all use, as a packed weight; made, a dict of the program, says where it is.
     """
 
-    __slots__ = ("_bind", "_keep", "keeps", "run")
+    __slots__ = ("_bind", "_keep", "keeps", "run", "share", "shares")
 
     def __init__(self, run: KernelFunction | None = None, bind: Bind | None = None,
-                 keep: Callable[[Sequence[Any], Sequence[Any]], Prepared] | None = None, keeps: Sequence[int] = ()):
+                 keep: Callable[[Sequence[Any], Sequence[Any]], Prepared] | None = None, keeps: Sequence[int] = (),
+                 share: Callable[[Sequence[Any], Sequence[Any], dict[Any, Any]], BoundKernel] | None = None, shares: int = -1):
         """run or bind may be left out. bind looks at the arrays once, so that each run of what it returns is short."""
         if run is None:
             assert bind is not None
             run = partial(_bind_and_run, bind)
         self.run: KernelFunction = run
-        self._bind, self._keep, self.keeps = bind, keep, tuple(keeps)
+        self._bind, self._keep, self.keeps, self.share, self.shares = bind, keep, tuple(keeps), share, shares
 
     def __call__(self, run: Run, inputs: Sequence[DeviceArray], outputs: Sequence[DeviceArray | None], **more: Any) -> None:
         self.run(run, inputs, outputs, **more)

@@ -18,7 +18,7 @@ from ..memory.plan import MemoryPlan
 from ..passes.device_placement import CrossDeviceCopyOp
 from ..program import Program, Step
 from .cuda_graph import CapturedSegment
-from .segment import CrossDeviceCopy, Draws, Segment
+from .segment import CrossDeviceCopy, Draws, Segment, Shared
 
 if TYPE_CHECKING:
     from ...kernels.gpu.job import CompileJob
@@ -39,6 +39,8 @@ def cut(program: Program, arrays: Mapping[int, NDArray], contexts: Sequence[Cont
         captured = capture and contexts[step.ctx].is_gpu and step.op.capturable
         return step.ctx, CapturedSegment if captured else Segment
 
+    shared = Shared((*program.forward, *program.backward))
+
     def cut_pass(steps: Sequence[Step], part: str) -> list[Segment]:
         segments, at = [], 0
         for (ctx, cls), equal in groupby(steps, kind):
@@ -46,7 +48,7 @@ def cut(program: Program, arrays: Mapping[int, NDArray], contexts: Sequence[Cont
             most = 1 if cls is CrossDeviceCopy else bulk if bulk and cls is Segment else len(run)
             for own in (run[k:k + most] for k in range(0, len(run), most)):
                 span = f"{name} {part} {at}-{at + len(own) - 1}"
-                segments.append(cls(own, arrays, program, chunks[ctx].var, contexts[ctx], span))
+                segments.append(cls(own, arrays, program, chunks[ctx].var, contexts[ctx], span, shared))
                 at += len(own)
         return segments
 

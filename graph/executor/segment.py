@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Mapping, Sequence
+from collections import Counter, defaultdict
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from itertools import groupby
 from time import perf_counter_ns
 from typing import Any
@@ -24,8 +25,24 @@ from ..program import Program, Step
 #: switching threads costs some 40 us, a quarter of the time of a graph of tiny arrays.
 SHORT = 300_000
 
+#: Steps that read an array, from which on it is prepared once for all of them, as a packed weight: a layer in training has two.
+MANY_READERS = 4
+
 #: {name of a step and its operator: the (seed, offset) of its random numbers in each of its calls}
 Draws = Mapping[str, Iterator[tuple[int, int]]]
+
+
+class Shared:
+    """What kernels of a program make once for all that read the same array.
+
+    readers: the number of steps that read each value. made: by context, as `Kernel.share` fills it.
+    """
+
+    __slots__ = ("made", "readers")
+
+    def __init__(self, steps: Iterable[Step]):
+        self.readers = Counter(v for s in steps for v in s.inputs)
+        self.made: defaultdict[Context, dict[Any, Any]] = defaultdict(dict)
 
 
 class Segment:
@@ -40,13 +57,14 @@ class Segment:
     kept:            variables of the arrays from which its kernels keep something. versions: theirs at the last push.
     ready:           what a run calls: (function, the first and the last of the kernels that it is). Consecutive kernels in C
                      are one function. prepares: what makes the things that are kept, (function, kernel).
+    shared:          what it shares with the other segments of the program, which are bound and run in order.
     """
 
     __slots__ = ("calls", "computes_only", "const", "ctx", "drawn", "draws", "failed", "kept", "mutable", "name", "prepares",
-                 "produced", "random", "read", "ready", "shortest", "versions")
+                 "produced", "random", "read", "ready", "shared", "shares", "shortest", "versions")
 
     def __init__(self, steps: Sequence[Step], arrays: Mapping[int, NDArray], program: Program, arena_var: Var, ctx: Context,
-                 name: str):
+                 name: str, shared: Shared):
         self.calls: list[tuple[Kernel, list[NDArray], list[NDArray | None], str]] = []
         self.ready: list[tuple[BoundKernel, int, int]] | None = None
         self.prepares: list[tuple[BoundKernel, int]] = []
@@ -55,7 +73,8 @@ class Segment:
         self.drawn: list[tuple[str, tuple[int, int]]] = []
         self.produced: list[tuple[str, NDArray]] = []
         self.read: list[tuple[str, NDArray]] = []
-        self.name, self.ctx, self.failed = name, ctx, False
+        self.name, self.ctx, self.failed, self.shared = name, ctx, False, shared
+        self.shares: list[bool] = []
         self.computes_only = not ctx.is_gpu and all(s.op.capturable for s in steps)
         self.shortest: float = math.inf
         self.kept: list[Var] = []
@@ -68,6 +87,7 @@ class Segment:
             sources = [_view(arrays[v], step.input_views.get(k)) for k, v in enumerate(step.inputs)]
             targets = [arrays[v] if v >= 0 else None for v in step.outputs]
             self.calls.append((kernel, sources, targets, f"{step.name} ({step.op.name})"))
+            self.shares.append(kernel.shares >= 0 and shared.readers[step.inputs[kernel.shares]] >= MANY_READERS)
             self.kept += [sources[i].chunk.var for i in kernel.keeps]
             n_random = step.op.random_count(step.params, ins, outs)
             if n_random:
@@ -141,7 +161,12 @@ class Segment:
         ready: list[BoundKernel] = []
         for at, (kernel, sources, targets, _) in enumerate(self.calls):
             ins, outs = [a.device_array() for a in sources], [None if o is None else o.device_array() for o in targets]
-            bound = _bind_random(kernel, ins, outs, self.draws, at) if at in random else kernel.keep(ins, outs)
+            if at in random:
+                bound = _bind_random(kernel, ins, outs, self.draws, at)
+            elif self.shares[at] and kernel.share is not None:
+                bound = kernel.share(ins, outs, self.shared.made[self.ctx])
+            else:
+                bound = kernel.keep(ins, outs)
             ready.append(bound)
         return ready
 
@@ -174,8 +199,8 @@ class CrossDeviceCopy(Segment):
     __slots__ = ("source", "target")
 
     def __init__(self, steps: Sequence[Step], arrays: Mapping[int, NDArray], program: Program, arena_var: Var, ctx: Context,
-                 name: str):
-        super().__init__((), arrays, program, arena_var, ctx, name)
+                 name: str, shared: Shared):
+        super().__init__((), arrays, program, arena_var, ctx, name, shared)
         self.source, self.target = arrays[steps[0].inputs[0]], arrays[steps[0].outputs[0]]
         self.name = f"copy from {self.source.context} to {self.target.context}"
         self.const, self.mutable = [self.source.chunk.var], [self.target.chunk.var]

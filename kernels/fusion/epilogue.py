@@ -167,6 +167,13 @@ class EpilogueOp(Op):
         def bind(inputs: Sequence[Any], outputs: Sequence[Any]) -> BoundKernel:
             return head.bind(*given(inputs, outputs))
 
+        shares = getattr(head, "shares", -1)
+        if shares >= 0:
+
+            def share(inputs: Sequence[Any], outputs: Sequence[Any], made: dict[Any, Any]) -> BoundKernel:
+                return head.bind(*given(inputs, outputs), made)
+
+            return Kernel(bind=bind, share=share, shares=wiring.head[shares])
         if train:
             return Kernel(bind=bind)
         return Kernel(bind=bind, keep=lambda inputs, outputs: head.keep(*given(inputs, outputs)),

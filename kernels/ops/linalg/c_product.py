@@ -18,7 +18,7 @@ import numpy as np
 from ....integers import cdiv
 from ...configs import active as active_configs
 from ...configs.key import Key, key
-from ...cpu.c_team import Follower, Phases, Scratch, Step, int64s
+from ...cpu.c_team import Follower, Phases, Scratch, Step, aligned, int64s
 from ...cpu.c_template import Call, Template
 from ...cpu.c_tile import MOST_COLUMNS, tile_text
 from ...kernel import BoundKernel
@@ -217,10 +217,10 @@ class Product:
     """out [batch, m, n] = (or +=) a [batch, m, k] @ b [batch, k, n] + bias [n], each given by its steps."""
 
     def __init__(self, batch: int, m: int, n: int, k: int, a: Operand, b: Operand, out: Operand, add: bool, piece: int,
-                 threads: int):
+                 threads: int, packs_b: bool = False):
         straight = _Roles(batch, m, n, k, a, b, out, False)
         other = _Roles(batch, n, m, k, b.turned, a.turned, out.turned, True)
-        roles = self.roles = min(straight, other, key=_Roles.cost)
+        roles = self.roles = straight if packs_b else min(straight, other, key=_Roles.cost)
         panels, matrices = k * cdiv(roles.columns, MOST_COLUMNS) * MOST_COLUMNS, batch if roles.w.matrix else 1
         self.threads, self.packed = threads, matrices * panels
         each = cdiv(COPY, k * MOST_COLUMNS) * MOST_COLUMNS
@@ -258,8 +258,12 @@ def _blocks(r: _Roles, piece: int) -> tuple[int, int]:
 _product = functools.lru_cache(maxsize=1024)(Product)
 
 
-def planned(a: np.ndarray, b: np.ndarray, out: np.ndarray, add: bool, *, in_graph: bool = False) -> Product | None:
-    """Return the product of these matrices, or None if C cannot compute it, or if BLAS is better. in_graph: see `in_c`."""
+def planned(a: np.ndarray, b: np.ndarray, out: np.ndarray, add: bool, *, in_graph: bool = False, packs_b: bool = False
+            ) -> Product | None:
+    """Return the product of these matrices, or None if C cannot compute it, or if BLAS is better.
+
+    in_graph:  see `in_c`. packs_b: b is packed, whatever the cost.
+    """
     if not a.dtype == b.dtype == out.dtype == np.float32 or not a.ndim == b.ndim == out.ndim or out.ndim not in (2, 3):
         return None
     (m, n), k, batch = out.shape[-2:], a.shape[-1], len(out) if out.ndim > 2 else 1
@@ -269,13 +273,32 @@ def planned(a: np.ndarray, b: np.ndarray, out: np.ndarray, add: bool, *, in_grap
     chosen = {"piece": max(WORK, batch * m * n * k // PIECES), "threads": 0}
     if active_configs.active():
         chosen = active_configs.choice(gemm_key(batch, m, n, k, out.dtype), chosen)
-    return _product(batch, m, n, k, *steps, add, chosen["piece"], chosen["threads"])
+    return _product(batch, m, n, k, *steps, add, chosen["piece"], chosen["threads"], packs_b)
+
+
+def sharing(a: np.ndarray, b: np.ndarray, out: np.ndarray, y: np.ndarray | None, add: bool, bias: np.ndarray | None,
+            made: dict[Any, Any]) -> tuple[list[list[Step]], int] | None:
+    """Return the phases and threads of a product with a matrix b that other products of a program read too; see `Kernel.share`.
+
+    out: an array like the result; y: the result, if its place is known. The first product with b packs it in each pass.
+    """
+    product = planned(a, b, out, add, in_graph=True, packs_b=True)
+    if product is None:
+        return None
+    pack, rows = product.prepare(a, b, y, bias)
+    key = b.ctypes.data, b.shape, b.strides
+    first = key not in made
+    panels = made[key] = aligned(None, product.packed) if first else made[key]
+    for step in (pack, rows):
+        step.addresses[1] = panels.ctypes.data
+        step.held = step.held, panels
+    return [[pack], [rows]] if first else [[rows]], product.threads
 
 
 class Forward:
     """The product of a layer, data [m, k] and weight [n, k], which a function in C may follow. See `in_pieces`."""
 
-    keeps = ()
+    keeps, shares = (), 1
 
     def __init__(self, m: int, n: int, k: int, bias: bool):
         self._sizes, self._bias, self.work = (m, n, k), bias, m * n * k
@@ -285,17 +308,21 @@ class Forward:
         """Return whether C computes a product of these sizes in a bound graph."""
         return c_narrow.in_c(m, n, k) if min(m, n) < NARROW else in_c(1, m, n, k, in_graph=True)
 
-    def bind(self, inputs: Sequence[Any], y: Any, after: Follower | None = None) -> BoundKernel:
+    def bind(self, inputs: Sequence[Any], y: Any, after: Follower | None = None, made: dict[Any, Any] | None = None
+             ) -> BoundKernel:
         """Return a function (run) that computes y = data · weightᵀ + bias, and then what follows, all in one call.
 
-        y may be None, if only `after` reads it.
+        y may be None, if only `after` reads it. made: for a weight that others read too; see `Kernel.share`.
         """
         m, n, k = self._sizes
         a, b = inputs[0].reshape(m, k), inputs[1].T
         out = np.lib.stride_tricks.as_strided(np.empty(1, np.float32), (m, n), (4 * n, 4)) if y is None else y.reshape(m, n)
         bias = inputs[2] if self._bias else None
         rows, phases, scratch, threads = c_narrow.prepare(a, b, out, False, bias), [], [], 0
-        if min(m, n) >= NARROW or rows is None:
+        shared = None if made is None else sharing(a, b, out, y, False, bias, made)
+        if shared is not None:
+            (*phases, (rows,)), threads = shared
+        elif min(m, n) >= NARROW or rows is None:
             product = planned(a, b, out, False, in_graph=True)
             assert product is not None
             pack, rows = product.prepare(a, b, y, bias)

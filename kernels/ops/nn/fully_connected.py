@@ -10,6 +10,7 @@ import numpy as np
 
 from ....dtype import is_half
 from ....errors import ParameterError, ShapeError
+from ...cpu.c_team import Phases
 from ...declare.operator_property import Shapes, assign, gpu_module, upcast
 from ...declare.property_op import register_operator
 from ...gpu.sums import sum_into
@@ -100,7 +101,13 @@ class FullyConnected(Products):
                 return _rounded_once(a, b, inputs[2], out, req)
             return gemm(a, b, out, req == Req.ADD, inputs[2] if bias else None, in_graph=in_graph)
 
-        return Kernel(lambda run, inputs, outputs: bind(inputs, outputs, False)(run), bind)
+        def share(inputs: Sequence[Any], outputs: Sequence[Any], made: dict[Any, Any]) -> BoundKernel:
+            arrays = [*inputs, outputs[0]]
+            a, b, out = view(arrays, x), view(arrays, w), view(arrays, y)
+            shared = c_product.sharing(a, b, out, out, req == Req.ADD, inputs[2] if bias else None, made)
+            return bind(inputs, outputs) if shared is None else Phases(*shared)
+
+        return Kernel(lambda run, inputs, outputs: bind(inputs, outputs, False)(run), bind, share=share, shares=1)
 
     def in_pieces(self, ins: Specs, out: Spec) -> c_product.Forward | None:
         (n, k), h = self._sizes(ins[0].shape), self.num_hidden
@@ -129,16 +136,24 @@ class FullyConnected(Products):
             compute = in_turn(steps)
             return lambda run, inputs, outputs: compute(run, [*inputs, *outputs])
 
-        def bind(inputs: Sequence[Any], outputs: Sequence[Any], in_graph: bool = True) -> BoundKernel:
+        def bind(inputs: Sequence[Any], outputs: Sequence[Any], in_graph: bool = True, made: dict[Any, Any] | None = None
+                 ) -> BoundKernel:
             arrays = [*inputs, *outputs]
             given = [(view(arrays, a), view(arrays, b), view(arrays, out), req == Req.ADD) for a, b, out, req in products]
             apart = outputs[0] is None or not np.may_share_memory(outputs[0], inputs[1])
-            calls = [together(g, in_graph=in_graph) for g in ([given] if apart else [[p] for p in given])]
+            last = None
+            if made is not None and dx in products:
+                a, b, out, add = given[-1]
+                last = c_product.sharing(a, b, out, out, add, None, made)
+                given = given if last is None else given[:-1]
+            calls: list[BoundKernel] = [together(g, in_graph=in_graph) for g in ([given] if apart else [[p] for p in given]) if g]
+            calls += [] if last is None else [Phases(*last)]
             if bias:
                 calls.insert(0, sum_rows(arrays[0].reshape(n, h), arrays[5], reqs[2]))
             return InTurn(calls)
 
-        return Kernel(lambda run, inputs, outputs: bind(inputs, outputs, False)(run), bind)
+        return Kernel(lambda run, inputs, outputs: bind(inputs, outputs, False)(run), bind,
+                      share=lambda inputs, outputs, made: bind(inputs, outputs, made=made), shares=2)
 
 
 def _rounded_once(a: np.ndarray, b: np.ndarray, bias: np.ndarray, out: np.ndarray, req: Req) -> BoundKernel:
