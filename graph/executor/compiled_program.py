@@ -39,10 +39,8 @@ def cut(program: Program, arrays: Mapping[int, NDArray], contexts: Sequence[Cont
         captured = capture and contexts[step.ctx].is_gpu and step.op.capturable
         return step.ctx, CapturedSegment if captured else Segment
 
-    shared = Shared((*program.forward, *program.backward))
-
     def cut_pass(steps: Sequence[Step], part: str) -> list[Segment]:
-        segments, at = [], 0
+        segments, at, shared = [], 0, Shared((*program.forward, *program.backward))
         for (ctx, cls), equal in groupby(steps, kind):
             run = list(equal)
             most = 1 if cls is CrossDeviceCopy else bulk if bulk and cls is Segment else len(run)

@@ -33,9 +33,9 @@ Draws = Mapping[str, Iterator[tuple[int, int]]]
 
 
 class Shared:
-    """What kernels of a program make once for all that read the same array.
+    """What kernels of one pass of a program make once for all that read the same array.
 
-    readers: the number of steps that read each value. made: by context, as `Kernel.share` fills it.
+    readers: the number of steps of the program that read each value. made: by context, as `Kernel.share` fills it.
     """
 
     __slots__ = ("made", "readers")
@@ -57,7 +57,7 @@ class Segment:
     kept:            variables of the arrays from which its kernels keep something. versions: theirs at the last push.
     ready:           what a run calls: (function, the first and the last of the kernels that it is). Consecutive kernels in C
                      are one function. prepares: what makes the things that are kept, (function, kernel).
-    shared:          what it shares with the other segments of the program, which are bound and run in order.
+    shared:          what it shares with the other segments of its pass, which are bound and run in order.
     """
 
     __slots__ = ("calls", "computes_only", "const", "ctx", "drawn", "draws", "failed", "kept", "mutable", "name", "prepares",

@@ -26,7 +26,8 @@ from .c_rnn_text import names, rnn_text
 from .cells import Cell
 from .layer import Layer, Weights
 
-LEAST = 1 << 20  # multiplications of all steps from which on C is worth compiling
+LEAST, NEVER = 1 << 20, 1 << 62  # multiplications of all steps from which on C is worth compiling
+FEW_STEPS, FEW_ROWS = 4, 256  # steps, and rows of all steps, below both of which NumPy computes
 ROWS = 16  # of a block that goes through all steps
 WORK = 1 << 19  # multiplications of a step that are worth cutting
 ALL_ROWS, MANY = 64, 8  # rows of a block of the products of all steps; blocks from which on columns are not cut
@@ -40,7 +41,10 @@ def _template(mode: str) -> Template:
 def in_c(mode: str, clipped: bool, sizes: tuple[int, int, int, int], gates: int, dtype: np.dtype, target: str) -> bool:
     """Return whether C computes a layer of these sizes [steps, batch, inputs, hidden]."""
     t, n, _, h = sizes
-    return target == "cpu" and dtype == np.float32 and not clipped and _template(mode).serves(t * n * h * h * gates, LEAST)
+    if target != "cpu" or dtype != np.float32 or clipped:
+        return False
+    few = t < FEW_STEPS and t * n < FEW_ROWS  # packing the weights takes longer than NumPy's products
+    return _template(mode).serves(t * n * h * h * gates, NEVER if few else LEAST)
 
 
 class CLayer(Layer):
