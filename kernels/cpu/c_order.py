@@ -14,8 +14,8 @@ import numpy as np
 
 from ...integers import cdiv
 from .c_math import TYPES
-from .c_team import Phases, int64s
-from .c_template import Call, Template
+from .c_team import int64s
+from .c_template import Call, Calls, Template
 
 LEAST = 1 << 12  # elements from which on C is worth compiling for a sorted order
 LEAST_EXTREME = 1 << 14  # the same for an extreme
@@ -253,16 +253,17 @@ class Order:
     def __init__(self, dtype: np.dtype, lines: tuple[int, int, int], k: int, down: bool, kind: int):
         outer, n, inner = lines
         first = k <= KEPT and FEW * k <= n
-        self._count = (k if first else 2 * n) * (2 if dtype.itemsize == 8 else 1)  # numbers of 64 bits
+        count = (k if first else 2 * n) * (2 if dtype.itemsize == 8 else 1)  # numbers of 64 bits
         each = max(1, PIECE // n, cdiv(outer * inner, PIECES))
-        numbers = int64s(outer, n, inner, k, int(down), kind, each, 8 * self._count, int(first))
-        self._call = Call(template(dtype), f"order_{dtype.name}", cdiv(outer * inner, each), numbers)
+        numbers = int64s(outer, n, inner, k, int(down), kind, each, 8 * count, int(first))
+        call = Call(template(dtype), f"order_{dtype.name}", cdiv(outer * inner, each), numbers)
+        self._count, self._calls = count * call.pieces, Calls(call)
 
     def __call__(self, run: Any, x: np.ndarray, values: np.ndarray | None, indices: np.ndarray | None, mask: np.ndarray | None
                  ) -> None:
         """Write what is not None: values and indices [outer, k, inner], and ones at these elements in a mask like x."""
-        scratch = run.workspace((self._call.pieces * self._count,), np.dtype(np.int64))
-        Phases([[self._call.prepare(x, values, indices, mask, scratch)]])(run)
+        scratch = run.workspace((self._count,), np.dtype(np.int64))
+        self._calls(run, (x, values, indices, mask, scratch))
 
 
 class Extreme:
@@ -273,7 +274,7 @@ class Extreme:
         parts = outer if inner == 1 else outer * cdiv(inner, COLUMNS)
         each = max(1, 2 * PIECE // (n * min(inner, COLUMNS)), cdiv(parts, PIECES))
         numbers = int64s(outer, n, inner, 1, int(not low), kind, each, 0, 0)
-        self._call = Call(template(dtype), f"extreme_{dtype.name}", cdiv(parts, each), numbers)
+        self._calls = Calls(Call(template(dtype), f"extreme_{dtype.name}", cdiv(parts, each), numbers))
 
     def __call__(self, run: Any, x: np.ndarray, indices: np.ndarray) -> None:
-        Phases([[self._call.prepare(x, indices)]])(run)
+        self._calls(run, (x, indices))

@@ -9,12 +9,12 @@ import numpy as np
 
 from ...integers import cdiv
 from .c_move import ADDED
-from .c_team import Phases, int64s
-from .c_template import Call, Template
+from .c_team import int64s
+from .c_template import Call, Calls, Template
 
 LEAST = 1 << 14  # elements from which on C is worth compiling
 PIECE = 1 << 15  # elements of a piece
-TOGETHER, COLUMNS = 8, 256  # lines whose sums run together: dense ones, and those beside each other
+TOGETHER, COLUMNS = 4, 256  # lines whose sums run together: dense ones, and those beside each other
 
 _TEXT = """
 typedef struct { int64_t outer, n, inner, back, lines; } sums_sizes;
@@ -81,7 +81,7 @@ class Sums:
         parts, size = (outer, n) if inner == 1 else (outer * cdiv(inner, COLUMNS), n * min(inner, COLUMNS))
         each = max(1, PIECE // size)
         each = each if inner > 1 else cdiv(each, TOGETHER) * TOGETHER
-        self._call = Call(_template(dtype.name), f"sums_{dtype.name}", cdiv(parts, each), int64s(*lines, int(back), each))
+        self._calls = Calls(Call(_template(dtype.name), f"sums_{dtype.name}", cdiv(parts, each), int64s(*lines, int(back), each)))
 
     def __call__(self, run: Any, x: np.ndarray, y: np.ndarray) -> None:
-        Phases([[self._call.prepare(x, y)]])(run)
+        self._calls(run, (x, y))

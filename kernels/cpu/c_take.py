@@ -13,8 +13,8 @@ import numpy as np
 
 from ...integers import cdiv
 from .c_move import ADDED
-from .c_team import Phases, int64s
-from .c_template import Call, Template
+from .c_team import int64s
+from .c_template import Call, Calls, Template
 
 LEAST = 1 << 14  # elements of selected rows from which on C is worth compiling
 LEAST_ADDED = 1 << 12  # the same for the derivative
@@ -102,33 +102,38 @@ def _added(name: str) -> Template:
     return Template(lambda: _ADDED_TEXT % {"name": name, "type": kind}, (f"rows_added_{name}",))
 
 
-class Rows:
-    """Rows [outer, k, inner] of an array [outer, n, inner] at k indices, which are clipped or wrap around."""
+def _numbers(n: int, k: int, indices: np.dtype, wrap: bool) -> Call:
+    """Return the function (indices, int64 [k]) that makes indices below n: they are clipped, or wrap around."""
+    piece = min(k, PIECE)
+    return Call(_SELECTED, "rows_numbers", cdiv(k, piece), int64s(k, n, int(wrap), list(INDICES).index(indices.name), piece))
+
+
+class Selected:
+    """Rows [outer, k, inner] of an array [outer, n, inner] at k indices."""
 
     def __init__(self, outer: int, n: int, k: int, inner: int, dtype: np.dtype, indices: np.dtype, wrap: bool):
-        self._sizes, self._dtype = (outer, n, k, inner), dtype
-        piece = min(k, PIECE)
-        numbers = int64s(k, n, int(wrap), list(INDICES).index(indices.name), piece)
-        self._numbers = Call(_SELECTED, "rows_numbers", cdiv(k, piece), numbers)
-
-    def _phases(self, run: Any, call: Call, x: np.ndarray, indices: np.ndarray, y: np.ndarray) -> None:
-        at = run.workspace((self._sizes[2],), np.dtype(np.int64))
-        Phases([[self._numbers.prepare(indices, at)], [call.prepare(x, at, y)]])(run)
-
-    def select(self, run: Any, x: np.ndarray, indices: np.ndarray, y: np.ndarray) -> None:
-        """Write the rows of x to y."""
-        outer, n, k, inner = self._sizes
         rows = max(1, PIECE // inner)
-        call = Call(_SELECTED, "rows_selected", cdiv(outer * k, rows), int64s(outer, n, k, inner * self._dtype.itemsize, rows))
-        self._phases(run, call, x, indices, y)
+        call = Call(_SELECTED, "rows_selected", cdiv(outer * k, rows), int64s(outer, n, k, inner * dtype.itemsize, rows))
+        self._k, self._calls = k, Calls(_numbers(n, k, indices, wrap), call)
 
-    def add(self, run: Any, given: np.ndarray, indices: np.ndarray, y: np.ndarray, add: bool) -> None:
-        """Add given rows to those of y that they belong to. add: to what y holds, else to zeros."""
-        outer, n, k, inner = self._sizes
+    def __call__(self, run: Any, x: np.ndarray, indices: np.ndarray, y: np.ndarray) -> None:
+        """Write the rows of x to y."""
+        at = run.workspace((self._k,), np.int64)
+        self._calls(run, (indices, at), (x, at, y))
+
+
+class Added:
+    """Rows [outer, k, inner] added to those of an array [outer, n, inner] at k indices. add: to what it holds, else to zeros."""
+
+    def __init__(self, outer: int, n: int, k: int, inner: int, dtype: np.dtype, indices: np.dtype, wrap: bool, add: bool):
         parts = max(1, min(PARTS, n, inner // 8, outer * max(n, k) * inner // PIECE))
-        call = Call(_added(self._dtype.name), f"rows_added_{self._dtype.name}", outer * parts,
-                    int64s(outer, n, k, inner, parts, int(add)))
-        self._phases(run, call, given, indices, y)
+        call = Call(_added(dtype.name), f"rows_added_{dtype.name}", outer * parts, int64s(outer, n, k, inner, parts, int(add)))
+        self._k, self._calls = k, Calls(_numbers(n, k, indices, wrap), call)
+
+    def __call__(self, run: Any, given: np.ndarray, indices: np.ndarray, y: np.ndarray) -> None:
+        """Add given rows to those of y that they belong to."""
+        at = run.workspace((self._k,), np.int64)
+        self._calls(run, (indices, at), (given, at, y))
 
 
 def selects(outer: int, n: int, k: int, inner: int, dtype: np.dtype, indices: np.dtype) -> bool:

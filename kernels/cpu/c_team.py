@@ -32,6 +32,12 @@ def _functions() -> dict[str, c_compile.Loaded] | None:
     return found
 
 
+def team() -> c_compile.Call | None:
+    """Return the C function that runs a table of phases; None if it could not be compiled."""
+    found = _functions()
+    return None if found is None else found["team_phases"].free
+
+
 def int64s(*values: int) -> Any:
     """Return numbers as C reads them."""
     return (ctypes.c_int64 * max(1, len(values)))(*values)

@@ -4,6 +4,7 @@ import numpy as np
 import pytest
 from support.layer_helpers import Run
 from tritium.kernels.cpu import c_compile, c_take
+from tritium.kernels.kernel import HostRun
 from tritium.kernels.ops.tensor.take import add_slices
 
 pytestmark = pytest.mark.skipif(c_compile.compiler() is None, reason="there is no C compiler")
@@ -39,7 +40,8 @@ def test_selected_rows(rng, sizes, index, wrap):
     for dtype in (np.dtype(d) for d in ("int8", "float16", "float32", "float64")):
         x, y = rng.integers(-99, 99, (outer, n, inner)).astype(dtype), np.empty((outer, k, inner), dtype)
         assert c_take.selects(*sizes, dtype, at.dtype)
-        c_take.Rows(*sizes, dtype, at.dtype, wrap).select(Run(backwards=True), x, at, y)
+        run = HostRun() if wrap else Run(backwards=True)  # the one runs a table of functions, the other each piece
+        c_take.Selected(*sizes, dtype, at.dtype, wrap)(run, x, at, y)
         np.testing.assert_array_equal(y, x[:, below(at, n, wrap)])
 
 
@@ -58,9 +60,9 @@ def test_added_rows(rng, sizes, dtype, add):
     add_slices(plain, below(at, n, False), given)
     assert plain.tobytes() == want.tobytes()
     assert c_take.adds(*sizes, np.dtype(dtype), at.dtype)
-    for backwards in (False, True):
+    for run in (HostRun(), Run(backwards=True)):
         found = y.copy()
-        c_take.Rows(*sizes, np.dtype(dtype), at.dtype, False).add(Run(backwards=backwards), given, at, found, add)
+        c_take.Added(*sizes, np.dtype(dtype), at.dtype, False, add)(run, given, at, found)
         assert found.tobytes() == want.tobytes()
 
 
