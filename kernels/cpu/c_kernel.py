@@ -23,6 +23,7 @@ from .rows_kernel import rows_in_c
 SAVED = 10_000
 CALL = 400  # nanoseconds that each call of a NumPy function takes, of any size
 ELEMENT = 0.15  # nanoseconds an element of one node takes NumPy longer than C
+HALF = 2.0  # nanoseconds NumPy takes longer to convert an element from or to half precision
 SHORT = 20_000  # nanoseconds a function may run while other Python threads wait: they would make it wait for longer
 ADDITION = 0.03  # nanoseconds of one element's addition in C, or of copying it in or out
 PIECE = 1 << 15  # elements; pieces are cut by size alone
@@ -145,7 +146,7 @@ def worth_compiling(functions: Sequence[CFunction]) -> bool:
 
 def _saved(f: CFunction) -> float:
     """Return the nanoseconds that a run in C saves."""
-    return f.nodes * (CALL + ELEMENT * f.layout.size)
+    return f.nodes * (CALL + ELEMENT * f.layout.size) + HALF * f.halves * f.layout.size
 
 
 def bind_in_c(f: CFunction, inputs: Sequence[np.ndarray], outputs: Sequence[np.ndarray]) -> Phases | None:

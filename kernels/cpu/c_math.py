@@ -1,7 +1,7 @@
 """The functions C kernels call, as C text: one row by name, with a version for each kind of number that has one.
 
 All are free of branches, so that compilers compute many elements at once. Those on float32 keep infinities, NaN, the sign
-of zero and denormals, and are within 1 unit in the last place (log1p and expm1: 4; tanh and erf: 6) of the true value.
+of zero and denormals, and are within 1 unit in the last place (sin, cos: 2; log1p, expm1: 4; tanh, erf: 6) of the true value.
 Functions that C's own library would compute one element at a time are not here: what needs them is printed as NumPy.
 """
 
@@ -13,11 +13,14 @@ import numpy as np
 
 from ..ir.special import ERF_P, ERF_Q
 
-#: C types by dtype. bfloat16 and float16 have none: their groups are printed as NumPy.
+#: C types by dtype, in which C computes.
 TYPES: dict[str, str] = {
     "float32": "float", "float64": "double", "bool": "uint8_t",
     **{f"{u}int{n}": f"{u}int{n}_t" for u in ("", "u") for n in (8, 16, 32, 64)},
 }
+
+#: C types by dtype of what is only kept in an array: it is converted to float32, and back with one rounding to nearest even.
+STORED: dict[str, str] = {**TYPES, "float16": "uint16_t", "bfloat16": "uint16_t"}
 
 PREAMBLE = """\
 #include <stdint.h>
@@ -64,6 +67,19 @@ static __attribute__((noinline)) void all_{0}(const float *x, float *y, int64_t 
             y[i + j] = {0}(x[i + j]);
 }}
 """
+_ALL_NEAR = """\
+static __attribute__((noinline)) void all_{0}_float32(const float *x, float *y, int64_t n)
+{{
+    for (int64_t i = 0; i < n; i += 64) {{
+        float t[64];
+        int far = 0;
+        for (int j = 0; j < 64; j++) t[j] = {0}_near_float32(x[i + j]);
+        for (int j = 0; j < 64; j++) far |= fabsf(x[i + j]) > 0x1p21f;
+        if (far) for (int j = 0; j < 64; j++) if (fabsf(x[i + j]) > 0x1p21f) t[j] = {0}f(x[i + j]);
+        for (int j = 0; j < 64; j++) y[i + j] = t[j];
+    }}
+}}
+"""
 _REAL = ("float32", "float64")
 _SIGNED = ("int8", "int16", "int32", "int64")
 _UNSIGNED = ("uint8", "uint16", "uint32", "uint64")
@@ -88,6 +104,10 @@ _LOG = (0.3333333598648153, -0.24999805911369424, 0.19999565433413083, -0.166803
 _TANH_P = (1.0, 0.13783138486583948, 0.004005644772530829, 3.152495828623355e-05, 5.052637122824473e-08)
 _TANH_Q = (1.0, 0.4711647114202051, 0.027727228387671964, 0.0004202167035368502, 1.6124080394668977e-06,
            7.325694380908569e-10)
+
+# (sin r - r) / r³ and (cos r - 1 + r²/2) / r⁴ of r² on |r| ≤ π/4, 5e-12 and 1e-10
+_SIN = (-0.16666666640854072, 0.008333329317564059, -0.00019839316660233655, 2.7181613971194127e-06)
+_COS = (0.04166664617554195, -0.0013887338403895323, 2.4435488471195966e-05)
 
 # x = n ln 2 + r, and 2ⁿ in two factors, so that results below the normal range are rounded once
 _EXP_TEXT = f"""\
@@ -140,11 +160,22 @@ _EXPM1_TEXT = """\
     const float y = d * (x / log_float32(u));
     return u == 1.0f ? x : d == -1.0f || u == INFINITY ? d : y;"""
 
+# x = n π/2 + r in float64: n times the first part of π/2, of 30 bits, is exact; beyond 2²¹ the C library computes
+_SINE_TEXT = f"""\\
+    const double d = x;
+    const double n = (d * 0x1.45f306dc9c883p-1 + 0x1.8p52) - 0x1.8p52;
+    const float r = (float)((d - n * 0x1.921fb54p+0) - n * 0x1.10b4611a62633p-30);
+    const int32_t q = (int32_t)n + QUARTER;
+    const float z = r * r;
+    const float s = r == 0.0f ? r : FMA(z * r, {_horner("z", _SIN)}, r);
+    const float c = FMA(z * z, {_horner("z", _COS)}, FMA(-0.5f, z, 1.0f));
+    return real(bits(q & 1 ? c : s) ^ (uint32_t)(q & 2) << 30);"""
+
 _ROWS: dict[str, list[tuple[tuple[str, ...], str]]] = {
     "abs": [(("float32",), "    return fabsf(x);"), (("float64",), "    return fabs(x);"),
             (_SIGNED, "    return x < 0 ? -x : x;"), (_UNSIGNED, "    return x;")],
-    "max": [(_REAL, "    return x > y || x != x ? x : y;"), (_WHOLE, "    return x > y ? x : y;")],
-    "min": [(_REAL, "    return x < y || x != x ? x : y;"), (_WHOLE, "    return x < y ? x : y;")],
+    "max": [(_REAL, "    const T r = x > y ? x : y;\n    return x == x ? r : x;"), (_WHOLE, "    return x > y ? x : y;")],
+    "min": [(_REAL, "    const T r = x < y ? x : y;\n    return x == x ? r : x;"), (_WHOLE, "    return x < y ? x : y;")],
     "quotient": [(_SIGNED, "    return y == 0 ? 0 : y == -1 ? (T)(0 - (uint64_t)x) : x / y;"),
                  (_UNSIGNED, "    return y == 0 ? 0 : x / y;")],
     "mod": [(_SIGNED, "    const T d = y == 0 || y == -1 ? 1 : y;\n    const T r = x % d;\n"
@@ -160,7 +191,43 @@ _ROWS: dict[str, list[tuple[tuple[str, ...], str]]] = {
     "erf": [(("float32",), _ERF_TEXT)],
     "log1p": [(("float32",), _LOG1P_TEXT)],
     "expm1": [(("float32",), _EXPM1_TEXT)],
+    "sin_near": [(("float32",), _SINE_TEXT.replace("QUARTER", "0"))],
+    "cos_near": [(("float32",), _SINE_TEXT.replace("QUARTER", "1"))],
+    "sin": [(("float32",), "    return fabsf(x) > 0x1p21f ? sinf(x) : sin_near_float32(x);")],
+    "cos": [(("float32",), "    return fabsf(x) > 0x1p21f ? cosf(x) : cos_near_float32(x);")],
 }  # fmt: skip
+# by F. Giesen's way: a product with a power of two, and a sum with one, that leave subnormal numbers to the processor's rounding
+_HALVES = {
+    "from_float16": """\
+static inline float from_float16(uint16_t h)
+{
+    const uint32_t a = (uint32_t)(h & 0x7fff) << 13, sign = (uint32_t)(h & 0x8000) << 16;
+    const float scaled = real(a) * 0x1p112f;
+    return real((a >= 0x0f800000u ? a | 0x7f800000u : bits(scaled)) | sign);
+}
+""",
+    "to_float16": """\
+static inline uint16_t to_float16(float x)
+{
+    const uint32_t u = bits(x), a = u & 0x7fffffffu, sign = u >> 16 & 0x8000u;
+    const uint32_t whole = (a + 0xfffu + (a >> 13 & 1u) - 0x38000000u) >> 13;
+    const uint32_t tiny = bits(real(a) + 0.5f) - 0x3f000000u;
+    const uint32_t most = a > 0x7f800000u ? 0x7e00u : 0x7c00u;
+    const uint32_t small = a < 0x38800000u ? tiny : whole;
+    return (uint16_t)((a >= 0x477ff000u ? most : small) | sign);
+}
+""",
+    "from_bfloat16": """\
+static inline float from_bfloat16(uint16_t h) { return real((uint32_t)h << 16); }
+""",
+    "to_bfloat16": """\
+static inline uint16_t to_bfloat16(float x)
+{
+    const uint32_t u = bits(x), rounded = (u + 0x7fffu + (u >> 16 & 1u)) >> 16;
+    return (uint16_t)((u & 0x7fffffffu) > 0x7f800000u ? u >> 16 | 0x40u : rounded);
+}
+""",
+}
 _TWO = {"max", "min", "mod", "quotient"}
 
 
@@ -172,11 +239,12 @@ def _define(name: str, dtype: str, body: str) -> str:
 
 
 #: Functions of float32 that are called for whole blocks, so that a compiler sees each but once.
-BLOCKWISE = ("exp", "log", "tanh", "erf", "log1p", "expm1")
+BLOCKWISE = ("exp", "log", "tanh", "erf", "log1p", "expm1", "sin", "cos")
 
 #: `exp_float32` and the like -> their definition.
 FUNCTIONS: dict[str, str] = {f"{name}_{d}": _define(name, d, body)
                              for name, rows in _ROWS.items() for dtypes, body in rows for d in dtypes}
+FUNCTIONS.update(_HALVES)
 
 
 def definitions(used: set[str]) -> str:
@@ -188,4 +256,9 @@ def definitions(used: set[str]) -> str:
             needed.add(name)
             waiting += [n for n in re.findall(r"\b\w+_float32\b", FUNCTIONS[name]) if n != name]
     blockwise = {f"{n}_float32" for n in BLOCKWISE} & used
-    return "\n".join([*(FUNCTIONS[n] for n in FUNCTIONS if n in needed), *(_ALL.format(n) for n in sorted(blockwise))])
+    return "\n".join([*(FUNCTIONS[n] for n in FUNCTIONS if n in needed), *(_all(n) for n in sorted(blockwise))])
+
+
+def _all(function: str) -> str:
+    name = function.removesuffix("_float32")
+    return _ALL_NEAR.format(name) if name in ("sin", "cos") else _ALL.format(function)

@@ -20,16 +20,16 @@ from typing import Protocol
 
 import numpy as np
 
-from ...dtype import float32, float64, is_float
+from ...dtype import float32, float64, is_float, is_half
 from ..ir.coalesce import BroadcastLayout, merge
 from ..ir.expr import BOOL, CAST, CONST, LOAD, PARAM, Expr, resolve_weak_dtype, topological, typed
 from ..ir.primitives import PRIMITIVES
 from ..op import Expression, Req, Reqs, Specs
 from .c_broadcast import spread_prologue, spread_text
-from .c_math import BLOCKWISE, FUNCTIONS, PREAMBLE, TYPES, definitions
+from .c_math import BLOCKWISE, FUNCTIONS, PREAMBLE, STORED, definitions
 
 STACK = 24 * 1024  # bytes of one block of all arrays: what fits a first-level cache
-SIZES = {kind: np.dtype(name).itemsize for name, kind in TYPES.items()}  # bytes of each C type
+SIZES = {kind: np.dtype(name).itemsize for name, kind in STORED.items()}  # bytes of each C type
 RUN = 40  # cost of one loop, in additions: short enough that a processor works on several rounds at once
 
 
@@ -45,6 +45,7 @@ class CFunction:
     layout:   of the arrays. targets: numbers of the outputs that are wanted; states: {output without an array: its input}.
     scalars:  how many run-time scalars it takes.
     nodes, cost: how many primitives it computes, and their cost per element in additions.
+    broadcasts: whether an input is broadcast. halves: the number of arrays in half precision.
     """
 
     name: str
@@ -57,6 +58,7 @@ class CFunction:
     nodes: int
     cost: int
     broadcasts: bool = False
+    halves: int = 0
 
     @property
     def sizes(self) -> tuple[int, ...]:
@@ -102,7 +104,7 @@ def c_function(e: Expression, ins: Specs, outs: Specs, reqs: Reqs) -> CFunction 
     stored = [ins[states[t]] if t in states else outs[t] for t in targets]
     specs = [*ins, *stored]
     for s in specs:
-        if s.dtype.name not in TYPES:
+        if s.dtype.name not in STORED:
             return f"{s.dtype} is not computed in C"
     layout = merge([s.shape for s in specs])
     if any(layout.shape(len(ins) + k) != layout.dims for k in range(len(targets))) or not targets or not layout.size:
@@ -192,9 +194,11 @@ class _FunctionPrinter:
     def _value(self, a: Expr, loop: int) -> str:
         """Return the C text by which a loop reads an argument or a root."""
         if a.op == CONST:
+            if is_half(typed(a)):
+                raise NoSpelling(f"a number is {typed(a)}")
             return constant(a.value, typed(a))
         if id(a) in self.once:
-            return converted(self.once[id(a)], float64, typed(a))
+            return self._converted(self.once[id(a)], float64, typed(a))
         if self.loop_of.get(id(a)) == loop and not _is_call(a):
             return f"t{self.number[id(a)]}"
         block = f"v{a.value}" if a.op == LOAD else self.homes[id(a)]
@@ -221,7 +225,7 @@ class _FunctionPrinter:
                 given = ", ".join(self._block(loop, at, x, k, text) for k, text in enumerate(args))
                 loop.lines.append(f"all_{name}({given}, {self._use(home, typed(x), at)}")
             else:
-                loop.lines.append(f"const {_c(typed(x))} t{self.number[id(x)]} = {self._spelled(x, args, typed(x))};")
+                loop.lines.append(f"const {_local(typed(x))} t{self.number[id(x)]} = {self._spelled(x, args, typed(x))};")
                 if home.startswith("k"):
                     loop.lines.append(f"{self._use(home, typed(x), at)}[j] = t{self.number[id(x)]};")
         for k, root in enumerate(self.roots):
@@ -291,7 +295,7 @@ class _FunctionPrinter:
         name = f"kernel_{hashlib.sha256(body.encode()).hexdigest()[:16]}"
         return CFunction(name, f"void {name}{body}", frozenset(self.uses), self.layout, targets, states, len(self.scalars),
                          len(self.nodes) + sum(" = numbers[" not in t for t in self.prologue), sum(map(_cost, self.nodes)),
-                         bool(spread))
+                         bool(spread), sum(map(is_half, (*self.read.values(), *self.stored))))
 
     def _places(self, without: set[str]) -> tuple[dict[str, int], list[str]]:
         """Return the array of each block but some, and the arrays' C types."""
@@ -313,16 +317,31 @@ class _FunctionPrinter:
         """Return the C text of the value stored in output k."""
         have, want = typed(self.roots[k]), self.stored[k]
         if not self.adds[k]:
-            return converted(value, have, want)
+            return self._converted(value, have, want)
         if self.roots[k].op == CONST or BOOL in (have, want):
             raise NoSpelling(f"{have} is added to {want}")
-        wide = np.promote_types(have, want)
-        return converted(f"({_c(wide)})w{k}[j] + ({_c(wide)}){value}", wide, want)
+        wide = np.promote_types(have, float32 if is_half(want) else want)
+        old = self._converted(f"w{k}[j]", want, float32) if is_half(want) else f"w{k}[j]"
+        return self._converted(f"({_c(wide)}){old} + ({_c(wide)}){value}", wide, want)
 
     def _spelled(self, x: Expr, args: list[str], dtype: np.dtype) -> str:
         if x.op == CAST:
-            return converted(args[0], typed(x.args[0]), dtype)
+            return self._converted(args[0], typed(x.args[0]), dtype)
+        if is_half(dtype) or any(a.dtype is not None and is_half(a.dtype) for a in x.args):
+            raise NoSpelling(f"{x.op} of half precision")
         return spelled(x.op, args, dtype, self.uses)
+
+    def _converted(self, value: str, have: np.dtype, want: np.dtype) -> str:
+        """Return value in another dtype; half precision is that of an array."""
+        if have != want and is_half(have):
+            self.uses.add(f"from_{have}")
+            value, have = f"from_{have}({value})", float32
+        if have == want or not is_half(want):
+            return converted(value, have, want)
+        if have.itemsize > 2 and have != float32:
+            raise NoSpelling(f"{have} becomes {want}, which rounds once")
+        self.uses.add(f"to_{want}")
+        return f"to_{want}({converted(value, have, float32)})"
 
 
 def spelled(op: str, args: Sequence[str], dtype: np.dtype, uses: set[str]) -> str:
@@ -342,7 +361,12 @@ def spelled(op: str, args: Sequence[str], dtype: np.dtype, uses: set[str]) -> st
 
 
 def _c(dtype: np.dtype) -> str:
-    return TYPES[dtype.name]
+    return STORED[dtype.name]
+
+
+def _local(dtype: np.dtype) -> str:
+    """Return the C type of a value inside a loop. Compilers compute no vectors of bytes that choose between floats."""
+    return "int" if dtype == BOOL else _c(dtype)
 
 
 def _is_call(x: Expr) -> bool:
@@ -355,13 +379,16 @@ def _cost(x: Expr) -> int:
 
 
 def converted(value: str, have: np.dtype, want: np.dtype) -> str:
-    """value in another dtype."""
+    """Return value in another dtype, by the rules of `dtype.cast_into`."""
     if have == want:
         return value
     if want == BOOL:
-        return f"{value} != 0"
+        return f"({value}) != 0"
     if is_float(have) and not is_float(want):
-        raise NoSpelling(f"{have} becomes {want}, and C leaves open what is out of range")
+        if want.name == "uint64":
+            return f"cutu64({value})"
+        narrow = want.itemsize < 4 or want.name == "int32"
+        return f"({_c(want)})cut{('32f' if have.itemsize == 4 else '32') if narrow else '64'}({value})"
     return f"({_c(want)})({value})"
 
 

@@ -43,7 +43,7 @@ from ..ir.indexed import (
 from ..ir.primitives import PRIMITIVES
 from ..op import Req, Reqs, Spec, Specs
 from .c_math import TYPES
-from .c_printer import NoSpelling, constant, spelled
+from .c_printer import NoSpelling, constant, converted, spelled
 
 LOOP_CALLS = 4  # of NumPy functions that a loop takes for each accumulator, and as many to begin
 UNKNOWN = 8  # steps that a loop is expected to take if its extent comes from data
@@ -446,17 +446,3 @@ def _c(dtype: np.dtype) -> str:
     if dtype.name not in TYPES:
         raise NoSpelling(f"{dtype} is not computed in C")
     return TYPES[dtype.name]
-
-
-def converted(value: str, have: np.dtype, want: np.dtype) -> str:
-    """Return value in another dtype, by the rules of `dtype.cast_into`."""
-    if have == want:
-        return value
-    if want == BOOL:
-        return f"({value}) != 0"
-    if is_float(have) and not is_float(want):
-        if want.name == "uint64":
-            return f"cutu64({value})"
-        narrow = want.itemsize < 4 or want.name == "int32"
-        return f"({_c(want)})cut{('32f' if have.itemsize == 4 else '32') if narrow else '64'}({value})"
-    return f"({_c(want)})({value})"

@@ -204,8 +204,7 @@ class TracedOp(Op):
 
     # ---- generated source ----
     def cpu_source(self, *shapes: Shape, dtype: DTypeLike = float32, code: str = "numpy", **params: Any) -> str:
-        """The CPU kernel for inputs of these shapes: NumPy's tile program, which every call runs, or with code="c" the C file
-        that a fused group of a bound graph may be computed by.
+        """The CPU kernel for inputs of these shapes: NumPy's tile program, or with code="c" the C file for large arrays.
 
         Raises: OperatorError with the reason where the operator has no C function.
         """

@@ -119,8 +119,8 @@ _ROWS: list[tuple] = [
     ("log10", 1, "float", np.log10, "_log10({0})", "", lambda L, dy, y, x: (dy / (x * 2.302585092994046),), 10, "log₁₀ x"),
     ("log1p", 1, "float", np.log1p, "_log1p({0})", "_log1p({0})", lambda L, dy, y, x: (dy / (1 + x),), 12, "ln(1 + x)"),
     # trigonometry
-    ("sin", 1, "float", np.sin, "tl.sin({0})", "", lambda L, dy, y, x: (dy * L.cos(x),), 15, "sin x"),
-    ("cos", 1, "float", np.cos, "tl.cos({0})", "", lambda L, dy, y, x: (-dy * L.sin(x),), 15, "cos x"),
+    ("sin", 1, "float", np.sin, "tl.sin({0})", "_sin({0})", lambda L, dy, y, x: (dy * L.cos(x),), 15, "sin x"),
+    ("cos", 1, "float", np.cos, "tl.cos({0})", "_cos({0})", lambda L, dy, y, x: (-dy * L.sin(x),), 15, "cos x"),
     ("tan", 1, "float", np.tan, "_tan({0})", "", lambda L, dy, y, x: (dy * (1 + y * y),), 20, "tan x"),
     ("arcsin", 1, "float", np.arcsin, "_arcsin({0})", "", lambda L, dy, y, x: (dy * L.rsqrt(1 - x * x),), 20, "arcsin x"),
     ("arccos", 1, "float", np.arccos, "_arccos({0})", "", lambda L, dy, y, x: (-dy * L.rsqrt(1 - x * x),), 20, "arccos x"),
