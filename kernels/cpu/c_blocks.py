@@ -1,7 +1,7 @@
 """The statements of a C function that compute a formula for a block of elements beside each other, and what becomes of them.
 
-Statements form short loops, and an exponential or the like is a call for the whole block. A loop goes over LANES elements at each
-step, a number that a compiler knows, so a block is as long as a multiple of it: what lies behind its end is computed as well.
+Statements form short loops, and an exponential or the like is a call for the whole block. A loop goes over a number of elements
+at each step that a compiler knows. So a block is as long as a multiple of it, and what lies behind its end is computed as well.
 """
 
 from __future__ import annotations
@@ -18,7 +18,8 @@ from .c_math import BLOCKWISE, TYPES
 from .c_printer import RUN, NoSpelling, constant, converted, spelled
 
 BLOCK = 512  # elements of a block: a few arrays of them lie in a first-level cache
-LANES = 64  # elements of a step of a loop, and numbers that a sum along the block is kept in
+LANES, FEW_LANES = 64, 16  # elements of a step of a loop, and numbers that a sum along the block is kept in
+SHORT_LINE = 32  # elements of a line up to which these are few
 _PLAIN = (0.0, 1.0, -1.0, 2.0, 0.5)  # constants that stand in the text; others are arguments, so that one text serves all
 
 
@@ -49,9 +50,11 @@ class Values:
 
     names:    the texts of values that need no more computation, by the node's id; `[j]` ends those of a block.
     numbers:  constants that are arguments of the function, with their dtypes.
+    lanes:    elements of a step of a loop.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, lanes: int = LANES) -> None:
+        self.lanes = lanes
         self.names: dict[int, str] = {}
         self.uses: set[str] = set()
         self.numbers: dict[tuple[str, np.dtype], str] = {}
@@ -96,8 +99,12 @@ class Values:
                  for k, ((_, d), name) in enumerate(self.numbers.items())],
                 tuple(float.fromhex(value) for value, _ in self.numbers))
 
+    def is_call(self, x: Expr) -> bool:
+        """Return whether x is computed by a call for a whole block. Such a call computes multiples of LANES."""
+        return x.op in BLOCKWISE and typed(x) == float32 and self.lanes == LANES
+
     def block(self, sinks: Sequence[Sink], homes: Mapping[int, str]) -> list[str]:
-        """Return the statements that compute sinks for a block of n elements, m of whose places count as a multiple of LANES.
+        """Return the statements that compute sinks for a block of n elements, m with those that fill the last step.
 
         homes: pointers to where a value is also kept, by the node's id.
         """
@@ -105,7 +112,7 @@ class Values:
         loop_of: dict[int, int] = {}
         cost = at = 0
         for x in nodes:
-            if is_call(x):
+            if self.is_call(x):
                 at += 1
                 loop_of[id(x)] = at
                 cost, at = 0, at + 1
@@ -118,10 +125,10 @@ class Values:
         places: dict[int, int] = {}
         for k, s in enumerate(sinks):
             here = loop_of.get(id(s.node), at)
-            places[k] = at if s.last or here == at else here + is_call(s.node)
+            places[k] = at if s.last or here == at else here + self.is_call(s.node)
         far = {id(a) for x in nodes for a in x.args if loop_of.get(id(a), loop_of[id(x)]) != loop_of[id(x)]}
         far |= {id(s.node) for k, s in enumerate(sinks) if loop_of.get(id(s.node), places[k]) != places[k]}
-        far |= {id(x) for x in nodes if is_call(x)} | {id(x) for x in nodes if id(x) in homes}
+        far |= {id(x) for x in nodes if self.is_call(x)} | {id(x) for x in nodes if id(x) in homes}
 
         def home(x: Expr) -> str:
             if id(x) in homes:
@@ -134,12 +141,12 @@ class Values:
             known = self.leaf(a)
             if known is not None:
                 return known
-            return f"t{self.index(a)}" if loop_of[id(a)] == loop and not is_call(a) else f"{home(a)}[j]"
+            return f"t{self.index(a)}" if loop_of[id(a)] == loop and not self.is_call(a) else f"{home(a)}[j]"
 
         for x in nodes:
             loop = loops[loop_of[id(x)]]
             args = [value(a, loop_of[id(x)]) for a in x.args]
-            if is_call(x):
+            if self.is_call(x):
                 name = self.spelled(x, args).partition("(")[0]
                 if not args[0].endswith("[j]"):
                     raise NoSpelling(f"{x.op} of a number that no array holds")
@@ -156,7 +163,7 @@ class Values:
             if loop.call:
                 lines += loop.lines
             elif loop.lines or loop.ends:
-                lines += _steps(loop.lines, loop.ends, lambda s, k=k: value(s.node, k))
+                lines += _steps(loop.lines, loop.ends, lambda s, k=k: value(s.node, k), self.lanes)
         return lines
 
     def missing(self, roots: Sequence[Expr]) -> list[Expr]:
@@ -179,25 +186,20 @@ class Values:
         return order
 
 
-def _steps(lines: list[str], ends: list[Sink], text: Callable[[Sink], str]) -> list[str]:
-    """Return the loop over the block, LANES elements at each step."""
+def _steps(lines: list[str], ends: list[Sink], text: Callable[[Sink], str], lanes: int) -> list[str]:
+    """Return the loop over the block, so many elements at each step."""
     whole = [t for s in ends for t in s.lines(text(s))]
     tail = [t for s in ends for t in (s.masked or s.lines)(text(s))]
 
     def inner(statements: list[str]) -> list[str]:
-        return ["    #pragma GCC ivdep", f"    for (int64_t l = 0; l < {LANES}; l++) {{", "        const int64_t j = c + l;",
+        return ["    #pragma GCC ivdep", f"    for (int64_t l = 0; l < {lanes}; l++) {{", "        const int64_t j = c + l;",
                 *(f"        {t}" for t in (*lines, *statements)), "    }"]
 
     once = "#pragma GCC unroll 1"  # a compiler that knows how short a block is would write each of its steps: twice the time
     if whole == tail:
-        return [once, f"for (int64_t c = 0; c < m; c += {LANES}) {{", *inner(whole), "}"]
-    return ["{", "int64_t c = 0;", once, f"for (; c + {LANES} <= n; c += {LANES}) {{", *inner(whole), "}",
+        return [once, f"for (int64_t c = 0; c < m; c += {lanes}) {{", *inner(whole), "}"]
+    return ["{", "int64_t c = 0;", once, f"for (; c + {lanes} <= n; c += {lanes}) {{", *inner(whole), "}",
             "if (c < n) {", *inner(tail), "}", "}"]
-
-
-def is_call(x: Expr) -> bool:
-    """Return whether x is computed by a call for a whole block."""
-    return x.op in BLOCKWISE and typed(x) == float32
 
 
 def node_cost(x: Expr) -> int:
