@@ -195,7 +195,7 @@ def test_one_text_serves_all_shapes_of_a_kind_and_constants():
         assert isinstance(found, RowFunction)
         return found
 
-    small, large = function((3, 5), 0.3), function((3000, 5000), 0.7)
+    small, large = function((3, 50), 0.3), function((3000, 5000), 0.7)
     assert small.function == large.function and small.sizes != large.sizes and small.numbers != large.numbers
     assert small.pieces == 1 < large.pieces
 
