@@ -26,12 +26,19 @@ if TYPE_CHECKING:
     from ..core.ndarray import NDArray
 
 
-def push(name: str, ctx: Context, fn: Callable[[RunContext], object], reads: tuple[ArrayCore, ...], writes: ArrayCore) -> None:
-    """Queue fn(run) behind all tasks that use its arrays. The written array may also be among those read."""
+COPIED = 1 << 18  # bytes of an array that is copied whole, below which that takes less time than waking another thread
+
+
+def push(name: str, ctx: Context, fn: Callable[[RunContext], object], reads: tuple[ArrayCore, ...], writes: ArrayCore,
+         inline_bytes: int = INLINE_BYTES) -> None:
+    """Queue fn(run) behind all tasks that use its arrays. The written array may also be among those read.
+
+    inline_bytes:  of each array, up to which this thread may run it.
+    """
     var = writes.chunk.var
     const = list(dict.fromkeys(a.chunk.var for a in reads if a.chunk.var is not var))
     small = writes.layout.target == "cpu" and all(
-        a.layout.target == "cpu" and a.layout.nbytes <= INLINE_BYTES for a in (writes, *reads))
+        a.layout.target == "cpu" and a.layout.nbytes <= inline_bytes for a in (writes, *reads))
     engine.current().push_sync(fn, ctx, const, [var], prop="inline" if small else None, name=name)
 
 
@@ -74,7 +81,7 @@ def copy_to(src: ArrayCore, dst: ArrayCore) -> None:
         else:
             dst.device_array()[...] = src.device_array().reshape(dst.shape)
 
-    push("copy", dst.ctx, run, (src,), dst)
+    push("copy", dst.ctx, run, (src,), dst, COPIED)
 
 
 def fill(dst: ArrayCore, value: float | np.generic | np.ndarray) -> None:
