@@ -11,11 +11,11 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from ...dtype import float32, float64, is_float
+from ...dtype import float32, float64, is_float, is_half
 from ..ir.expr import CAST, CONST, Expr, typed
 from ..ir.primitives import PRIMITIVES
-from .c_math import BLOCKWISE, TYPES
-from .c_printer import RUN, NoSpelling, constant, converted, spelled
+from .c_math import BLOCKWISE, STORED, TYPES
+from .c_printer import RUN, NoSpelling, constant, exchanged, spelled
 
 BLOCK = 512  # elements of a block: a few arrays of them lie in a first-level cache
 LANES, FEW_LANES = 64, 16  # elements of a step of a loop, and numbers that a sum along the block is kept in
@@ -77,14 +77,16 @@ class Values:
     def spelled(self, x: Expr, args: list[str]) -> str:
         """Return the text that computes x from the texts of its arguments."""
         if x.op == CAST:
-            return converted(args[0], typed(x.args[0]), typed(x))
+            return exchanged(args[0], typed(x.args[0]), typed(x), self.uses)
+        if any(is_half(typed(y)) for y in (x, *x.args)):
+            raise NoSpelling(f"{x.op} of half precision")
         return spelled(x.op, args, typed(x), self.uses)
 
     def scalar(self, x: Expr) -> str:
         """Return the statement that computes x, which is one number, and name it."""
         args = [self._known(a) for a in x.args]
         name = f"r{self.index(x)}"
-        line = f"const {TYPES[typed(x).name]} {name} = {self.spelled(x, args)};"
+        line = f"const {STORED[typed(x).name]} {name} = {self.spelled(x, args)};"
         self.names[id(x)] = name
         return line
 
@@ -134,7 +136,7 @@ class Values:
             if id(x) in homes:
                 return homes[id(x)]
             name = f"b{self.index(x)}"
-            self.scratch[name] = TYPES[typed(x).name]
+            self.scratch[name] = STORED[typed(x).name]
             return name
 
         def value(a: Expr, loop: int) -> str:
@@ -153,7 +155,7 @@ class Values:
                 loop.call = True
                 loop.lines.append(f"all_{name}({args[0].removesuffix('[j]')}, {home(x)}, m);")
             else:
-                loop.lines.append(f"const {TYPES[typed(x).name]} t{self.index(x)} = {self.spelled(x, args)};")
+                loop.lines.append(f"const {STORED[typed(x).name]} t{self.index(x)} = {self.spelled(x, args)};")
                 if id(x) in far:
                     loop.lines.append(f"{home(x)}[j] = t{self.index(x)};")
         for k, s in enumerate(sinks):

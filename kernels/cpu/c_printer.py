@@ -332,16 +332,7 @@ class _FunctionPrinter:
         return spelled(x.op, args, dtype, self.uses)
 
     def _converted(self, value: str, have: np.dtype, want: np.dtype) -> str:
-        """Return value in another dtype; half precision is that of an array."""
-        if have != want and is_half(have):
-            self.uses.add(f"from_{have}")
-            value, have = f"from_{have}({value})", float32
-        if have == want or not is_half(want):
-            return converted(value, have, want)
-        if have.itemsize > 2 and have != float32:
-            raise NoSpelling(f"{have} becomes {want}, which rounds once")
-        self.uses.add(f"to_{want}")
-        return f"to_{want}({converted(value, have, float32)})"
+        return exchanged(value, have, want, self.uses)
 
 
 def spelled(op: str, args: Sequence[str], dtype: np.dtype, uses: set[str]) -> str:
@@ -390,6 +381,19 @@ def converted(value: str, have: np.dtype, want: np.dtype) -> str:
         narrow = want.itemsize < 4 or want.name == "int32"
         return f"({_c(want)})cut{('32f' if have.itemsize == 4 else '32') if narrow else '64'}({value})"
     return f"({_c(want)})({value})"
+
+
+def exchanged(value: str, have: np.dtype, want: np.dtype, uses: set[str]) -> str:
+    """Return value in another dtype; half precision is that of an array. Add the functions that it calls to uses."""
+    if have != want and is_half(have):
+        uses.add(f"from_{have}")
+        value, have = f"from_{have}({value})", float32
+    if have == want or not is_half(want):
+        return converted(value, have, want)
+    if have.itemsize > 2 and have != float32:
+        raise NoSpelling(f"{have} becomes {want}, which rounds once")
+    uses.add(f"to_{want}")
+    return f"to_{want}({converted(value, have, float32)})"
 
 
 def constant(value: float, dtype: np.dtype) -> str:

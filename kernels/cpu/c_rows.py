@@ -19,7 +19,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from ...dtype import float32, float64, is_float
+from ...dtype import float32, float64, is_float, is_half
 from ...integers import cdiv
 from ..ir.coalesce import BroadcastLayout, merge, merge_rows
 from ..ir.expr import (
@@ -43,15 +43,15 @@ from ..ir.expr import (
 from ..ir.rows import varying, whole_rows
 from ..op import Expression, Req, Reqs, Specs
 from .c_blocks import BLOCK, FEW_LANES, LANES, SHORT_LINE, Sink, Values, accumulated, node_cost, wide
-from .c_math import TYPES
-from .c_printer import NoSpelling, constant, converted, spelled
+from .c_math import STORED, TYPES
+from .c_printer import NoSpelling, constant, converted, exchanged, spelled
 
 DEEP = 64  # additions of one lane before it is added to a float64
 CHUNK = 4096  # elements of a line where it may be cut
 LONGEST = 1 << 14  # elements of a line that may not be cut, and of what is kept of it
 ASIDE = 1 << 15  # elements that are kept of a block of columns
 DEAR = 4  # cost from which a value is kept for the next pass
-WORK = 10_000  # nanoseconds of a piece
+WORK = 5_000  # nanoseconds of a piece
 ADDITION = 0.03  # nanoseconds of one element's addition, or half of its copy
 MOST = 64  # pieces of a kernel, about
 FEW = 8  # parts of a fold along whose elements a line goes
@@ -128,7 +128,7 @@ def row_function(e: Expression, ins: Specs, outs: Specs, reqs: Reqs, finishes: S
     targets = tuple(t for t in range(len(e.outputs)) if wanted[t] != Req.NULL)
     stored = [ins[states[t]] if t in states else outs[t] for t in targets]
     for s in (*ins, *stored):
-        if s.dtype.name not in TYPES:
+        if s.dtype.name not in STORED:
             return f"{s.dtype} is not computed in C"
     shapes = [s.shape for s in (*ins, *stored)]
     layout = merge_rows(shapes, e.axis) if e.kind == "row" else merge(shapes)
@@ -210,13 +210,13 @@ class _Printer:
             for k in [k for k in lacking if self._lacks(k) == (self.row,)]:
                 lacking.remove(k)
                 if differs[id(self.roots[k])]:
-                    if self.combine not in ("add", "maximum") or typed(self.roots[k]) == BOOL:
+                    if self.combine not in ("add", "maximum") or typed(self.roots[k]) == BOOL or is_half(typed(self.roots[k])):
                         raise NoSpelling(f"rows of {typed(self.roots[k])} are folded by {self.combine}")
                     self.roots[k] = reduce("sum" if self.combine == "add" else "max", self.roots[k])
             if self.down and lacking:
                 raise NoSpelling("an output is summed over other axes than the rows")
-        if any(typed(self.roots[k]) == BOOL for k in lacking):
-            raise NoSpelling("truth is folded")
+        if any(typed(self.roots[k]) == BOOL or is_half(typed(self.roots[k])) for k in lacking):
+            raise NoSpelling("truth is folded, or half precision in itself")
         return lacking
 
     def _chunk(self) -> int:
@@ -307,7 +307,7 @@ class _Printer:
         return lines
 
     def _c(self, operand: int) -> str:
-        return TYPES[self.dtypes[operand].name]
+        return STORED[self.dtypes[operand].name]
 
     def _wide(self, k: int) -> str:
         return TYPES[wide(self.combine, typed(self.roots[k])).name]
@@ -342,7 +342,7 @@ class _Printer:
         for x in self.order:
             if id(x) in self.kept:
                 size = f"d{self.row} * room" if self.down else "room"
-                lines.append(f"{TYPES[typed(x).name]} kept{self.values.index(x)}[{size}];")
+                lines.append(f"{STORED[typed(x).name]} kept{self.values.index(x)}[{size}];")
         return lines
 
     def _range(self) -> list[str]:
@@ -421,7 +421,7 @@ class _Printer:
         dtype, want, end = typed(self.roots[k]), self.dtypes[self.n_in + k], self.ends[k]
         lines = [f"const {TYPES[dtype.name]} fold = ({TYPES[dtype.name]})({value});"]
         if end is None:
-            return [*lines, f"{place} = {self._ended(k, 'fold', dtype, place)};"]
+            return [*lines, f"{place} = {self._ended(k, 'fold', dtype, place, values.uses)};"]
         end = resolve_weak_dtype(end, want) if end.dtype is None else end
         before = dict(values.names)
         for x in topological([end]):
@@ -431,17 +431,19 @@ class _Printer:
         text = values.leaf(end)
         assert text is not None, end
         values.names = before
-        return [*lines, f"{place} = {self._ended(k, text, typed(end), place)};"]
+        return [*lines, f"{place} = {self._ended(k, text, typed(end), place, values.uses)};"]
 
-    def _ended(self, k: int, value: str, have: np.dtype, place: str) -> str:
+    def _ended(self, k: int, value: str, have: np.dtype, place: str, uses: set[str]) -> str:
         """Return the text of what is stored at place."""
         want = self.dtypes[self.n_in + k]
         if not self.adds[k]:
-            return converted(value, have, want)
-        if BOOL in (have, want):
+            return exchanged(value, have, want, uses)
+        if BOOL in (have, want) or is_half(have):
             raise NoSpelling(f"{have} is added to {want}")
-        both = np.promote_types(have, want)
-        return converted(f"({TYPES[both.name]}){place} + ({TYPES[both.name]}){value}", both, want)
+        held = float32 if is_half(want) else want
+        both = np.promote_types(have, held)
+        old = exchanged(place, want, held, uses)
+        return exchanged(f"({TYPES[both.name]}){old} + ({TYPES[both.name]}){value}", both, want, uses)
 
     # ---- a line ----
     def _line(self) -> list[str]:
@@ -469,7 +471,7 @@ class _Printer:
             for k in alone:
                 text = self.values.leaf(self.roots[k])
                 assert text is not None, self.roots[k]
-                lines.append(f"y{k}[0] = {self._ended(k, text, typed(self.roots[k]), f'y{k}[0]')};")
+                lines.append(f"y{k}[0] = {self._ended(k, text, typed(self.roots[k]), f'y{k}[0]', self.values.uses)};")
             return lines
         return [*lines, *self._block([], alone, lambda k: f"y{k}")]
 
@@ -500,7 +502,7 @@ class _Printer:
         sinks, names = [], {}
         for x in nodes:
             name = f"r{values.index(x)}"
-            values.scratch[name] = TYPES[typed(x).name]
+            values.scratch[name] = STORED[typed(x).name]
             names[id(x)] = f"{name}[j]"
             sinks.append(Sink(x, lambda text, name=name: [f"{name}[j] = {text};"]))
         lines = values.block(sinks, {})
@@ -583,7 +585,7 @@ class _Printer:
         for x in self.order:
             if id(x) in self.kept and self.kept[id(x)] <= p and kept_at:
                 name = f"q{values.index(x)}"
-                before.append(f"{TYPES[typed(x).name]} *const {name} = kept{values.index(x)} + {kept_at};")
+                before.append(f"{STORED[typed(x).name]} *const {name} = kept{values.index(x)} + {kept_at};")
                 if self.kept[id(x)] == p:
                     homes[id(x)] = name
                 else:
@@ -597,7 +599,7 @@ class _Printer:
                 before.append(f"if (n != m) {{ COPY(w{k}, {at}, n); CLEAR(w{k}, n, m); }}")
             after.append(f"if (n != m) COPY({at}, w{k}, n);")
             sinks.append(Sink(self.roots[k], lambda text, k=k: [
-                f"z{k}[j] = {self._ended(k, text, typed(self.roots[k]), f'z{k}[j]')};"], last=True))
+                f"z{k}[j] = {self._ended(k, text, typed(self.roots[k]), f'z{k}[j]', values.uses)};"], last=True))
         return ["{", *before, *values.block(sinks, homes), *after, "}"] if sinks else []
 
     # ---- one use ----

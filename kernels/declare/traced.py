@@ -17,6 +17,7 @@ from ..cpu.c_draws import drawing_kernel
 from ..cpu.c_kernel import cpu_kernel
 from ..cpu.c_printer import c_function
 from ..cpu.c_printer import program as c_program
+from ..cpu.c_rows import row_function
 from ..cpu.numpy_printer import numpy_source
 from ..ir.body import Body, expression_body, formula_body
 from ..ir.coalesce import full_shape
@@ -213,6 +214,9 @@ class TracedOp(Op):
         sample = self._sample(shapes, dtype, params)
         if code == "numpy":
             return numpy_source(*sample, name=self.name)
+        rows = row_function(*sample) if sample[0].kind == "row" else ""
+        if not isinstance(rows, str):
+            return c_program(rows.texts)
         found = c_function(*sample)
         if isinstance(found, str):
             raise OperatorError(f"{self.name}: has no C kernel: {found}. It is computed with NumPy.")

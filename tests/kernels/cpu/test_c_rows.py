@@ -3,6 +3,7 @@
 import numpy as np
 import pytest
 from support.helpers import assert_close
+from tritium.dtype import as_dtype
 from tritium.kernels.cpu import c_compile, rows_kernel
 from tritium.kernels.cpu.c_rows import RowFunction, row_function
 from tritium.kernels.cpu.rows_kernel import cpu_rows_kernel, rows_in_c, select_row_function
@@ -93,6 +94,23 @@ def test_other_dtypes_are_exact(dtype, combine, rng):
     for kept, axis in (((1, 1), None), ((70, 1), 1), ((1, 333), 0)):
         (got,) = computed(roots, [x], [np.zeros(kept, dtype)], combine=combine)
         np.testing.assert_array_equal(got, function(x, axis, keepdims=True, **({"dtype": dtype} if combine == "add" else {})))
+
+
+@pytest.mark.parametrize("dtype", ["float16", "bfloat16"])
+def test_half_precision_is_summed_in_float32_and_rounded_once(dtype, rng):
+    half = as_dtype(dtype)
+    x, before = rng.normal(size=(150, 700)).astype(half), rng.normal(size=(1, 700)).astype(half)
+    wide, read = x.astype("f8"), load(0, half)
+    (got,) = computed([read], [x], [before.copy()], [Req.ADD])
+    assert_close(got, before.astype("f8") + wide.sum(0, keepdims=True), dtype=half)
+    (got,) = computed([read], [np.tile(x, (20, 1))], [np.zeros((1, 1), half)], combine="maximum", finishes=[load(0, F32) * 0.5])
+    assert got[0, 0] == half.type(x.astype(F32).max() * 0.5)
+    e = np.exp(wide - wide.max(-1, keepdims=True))
+    (got,) = computed([softmax(read)], [x], [np.zeros(x.shape, half)], axis=-1)
+    assert_close(got, e / e.sum(-1, keepdims=True), dtype=half)
+    (got,) = computed([softmax(read)], [x[None]], [np.zeros((1, *x.shape), half)], axis=-2)
+    e = np.exp(wide - wide.max(0, keepdims=True))
+    assert_close(got[0], e / e.sum(0, keepdims=True), dtype=half)
 
 
 def test_special_values():
