@@ -25,8 +25,8 @@ from .plan import INLINE_BYTES
 if TYPE_CHECKING:
     from ..core.ndarray import NDArray
 
-
 COPIED = 1 << 18  # bytes of an array that is copied whole, below which that takes less time than waking another thread
+FILLED = 1 << 20  # the same of an array that is filled
 
 
 def push(name: str, ctx: Context, fn: Callable[[RunContext], object], reads: tuple[ArrayCore, ...], writes: ArrayCore,
@@ -87,7 +87,7 @@ def copy_to(src: ArrayCore, dst: ArrayCore) -> None:
 def fill(dst: ArrayCore, value: float | np.generic | np.ndarray) -> None:
     """Queue dst[...] = value."""
     element = as_element(value, dst.layout)
-    push("fill", dst.ctx, lambda rc: fill_array(rc, dst.device_array(), element), (), dst)
+    push("fill", dst.ctx, lambda rc: fill_array(rc, dst.device_array(), element), (), dst, FILLED)
 
 
 def filled(layout: Layout, value: float) -> NDArray:

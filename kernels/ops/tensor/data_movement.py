@@ -24,7 +24,7 @@ from ...kernel import BoundKernel, Kernel, KernelFunction, Run
 from ...op import Req, Reqs, Shape, Specs
 
 _CHUNK = 1 << 18  # elements; larger moves are split over threads along their first axis
-_FILLED = 1 << 18  # bytes from which on threads share filling an array
+_FILLED = 1 << 22  # bytes from which on threads share filling an array
 _ZERO = np.zeros(8, np.uint8)  # zero in every dtype
 
 
