@@ -12,10 +12,8 @@ there are fewer folded elements than pieces, each piece writes its part of them,
 
 from __future__ import annotations
 
-import hashlib
 import math
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
 
 import numpy as np
 
@@ -31,20 +29,18 @@ from ..ir.expr import (
     REDUCE,
     ROW_INDEX,
     Expr,
-    const,
     identity,
-    node,
-    prim,
     reduce,
     resolve_weak_dtype,
     topological,
     typed,
 )
-from ..ir.rows import varying, whole_rows
+from ..ir.rows import by_reciprocals, varying, whole_rows
 from ..op import Expression, Req, Reqs, Specs
 from .c_blocks import BLOCK, FEW_LANES, LANES, SHORT_LINE, Sink, Values, accumulated, node_cost, wide
 from .c_math import STORED, TYPES
 from .c_printer import NoSpelling, constant, converted, exchanged, spelled
+from .c_row_function import Join, RowFunction, RowText, row_text
 
 DEEP = 64  # additions of one lane before it is added to a float64
 CHUNK = 4096  # elements of a line where it may be cut
@@ -56,62 +52,6 @@ ADDITION = 0.03  # nanoseconds of one element's addition, or half of its copy
 MOST = 64  # pieces of a kernel, about
 FEW = 8  # parts of a fold along whose elements a line goes
 _COMBINES = {"sum": "add", "max": "maximum"}
-
-
-@dataclass(frozen=True, slots=True)
-class RowText:
-    """A C function without its arguments. uses: the functions of `c_math.py` that it calls."""
-
-    name: str
-    text: str
-    uses: frozenset[str]
-
-
-@dataclass(frozen=True, slots=True)
-class Join:
-    """The function that adds up the parts of a folded output: join(arrays, begin, end) for its elements from begin to end, where
-    arrays are the parts, the output, (number of parts, size) and the numbers.
-
-    fold:  the output's number among the folded ones; target: among the stored ones.
-    """
-
-    function: RowText
-    fold: int
-    target: int
-    size: int
-    numbers: tuple[float, ...]
-
-
-@dataclass(frozen=True, slots=True)
-class RowFunction:
-    """One kernel as C, and its arguments in one use.
-
-    function:  rows(arrays, begin, end) computes the pieces from begin to end. arrays are the inputs, the stored outputs, the
-               parts of those that are folded (null if there is but one), the sizes and the numbers.
-    targets:   numbers of the outputs that are stored; states: {output without an array: its input}.
-    sizes, numbers:  the sizes, and the constants that follow the run-time scalars, in this use. scalars: how many there are.
-    pieces:    of the work; parts: of each folded element; folds: sizes of the folded outputs.
-    nodes, size: how many primitives it computes, of how many elements. work: nanoseconds, about.
-    """
-
-    function: RowText
-    targets: tuple[int, ...]
-    states: dict[int, int]
-    sizes: tuple[int, ...]
-    numbers: tuple[float, ...]
-    scalars: int
-    pieces: int
-    parts: int
-    folds: tuple[int, ...]
-    joins: tuple[Join, ...]
-    nodes: int
-    size: int
-    work: float
-
-    @property
-    def texts(self) -> list[RowText]:
-        """Return its C functions."""
-        return [self.function, *(j.function for j in self.joins)]
 
 
 def row_function(e: Expression, ins: Specs, outs: Specs, reqs: Reqs, finishes: Sequence[Expr | None] = ()) -> RowFunction | str:
@@ -170,7 +110,7 @@ class _Printer:
         along = [p[self.row] for p in self.present]
         self.roots = whole_rows(roots, along, self.dims[self.row]) if e.kind == "row" else list(roots)
         self.folded = self._folded(along)
-        self.roots = _by_reciprocals(self.roots, along)
+        self.roots = by_reciprocals(self.roots, along)
         self.order = topological(self.roots)
         self.differs = varying(self.roots, along)
         self.reads = sorted({x.value for x in self.order if x.op == LOAD})
@@ -283,7 +223,7 @@ class _Printer:
         lines += [f"const int64_t *const sizes = arrays[{n}];", f"const double *const numbers = arrays[{n + 1}];",
                   *(f"const int64_t {name} = sizes[{i}];" for i, name in enumerate(names)), *prologue, *consts,
                   *(f"{kind} {name}[{BLOCK}];" for name, kind in v.scratch.items()), *body]
-        return self._use(_text("rows", lines, v.uses, self.helpers.values()), targets, states, numbers)
+        return self._use(row_text("rows", lines, v.uses, self.helpers.values()), targets, states, numbers)
 
     def _once(self) -> list[str]:
         """Name what depends on run-time scalars alone: computed once, in double precision, as Python does."""
@@ -636,34 +576,7 @@ class _Printer:
                  "const int64_t *const sizes = arrays[2];", "const double *const numbers = arrays[3];",
                  "const int64_t count = sizes[0], size = sizes[1];", *consts,
                  "for (int64_t j = begin; j < end; j++) {", *inner, "}"]
-        return Join(_text("join", lines, values.uses, ()), i, k, size, numbers)
-
-
-def _by_reciprocals(roots: Sequence[Expr], along: Sequence[bool]) -> list[Expr]:
-    """Return roots that multiply by the reciprocal of what is the same along a row, where that has one.
-
-    A division takes as long as ten products. LayerNorm of 512 rows of 256 went from 59 to 47 us.
-    """
-    differs = varying(roots, along)
-    new: dict[int, Expr] = {}
-    for x in topological(roots):
-        args = tuple([new[id(a)] for a in x.args])
-        by_row = x.op == "div" and x.dtype == float32 and differs[id(x.args[0])] and not differs[id(x.args[1])]
-        if by_row and _is_moderate(x.args[1]):
-            new[id(x)] = prim("mul", args[0], prim("div", const(1.0, float32), args[1]))
-        else:
-            new[id(x)] = x if all(a is b for a, b in zip(args, x.args)) else node(x.op, args, x.value, x.dtype)
-    return [new[id(r)] for r in roots]
-
-
-def _is_moderate(x: Expr) -> bool:
-    """Return whether x, where it is not 0, infinite or NaN, has a normal reciprocal: a root, or a softmax's sum, at least 1."""
-    if x.op == "sqrt":
-        return True
-    if x.op != REDUCE or x.value != "sum" or x.args[0].op != "exp" or x.args[0].args[0].op != "sub":
-        return False
-    below = x.args[0].args[0].args[1]
-    return below.op == REDUCE and below.value == "max"
+        return Join(row_text("join", lines, values.uses, ()), i, k, size, numbers)
 
 
 def _decomposed(index: str, axes: Sequence[int], chunked: bool) -> list[str]:
@@ -689,15 +602,3 @@ def _identity(combine: str, dtype: np.dtype) -> str:
     if combine == "add" and is_float(dtype):
         return constant(-0.0, dtype)
     return constant(identity(combine, dtype), dtype)
-
-
-def _text(kind: str, lines: Sequence[str], uses: Iterable[str], helpers: Iterable[str]) -> RowText:
-    depth, body = 1, []
-    for t in lines:
-        depth -= t.startswith("}")
-        body.append(f"{'    ' * depth}{t}")
-        depth += t.count("{") - t.count("}") + t.startswith("}")
-    text = "\n".join(["(void *const *arrays, int64_t begin, int64_t end)", "{", *body, "}", ""])
-    before = "".join(f"{h}\n" for h in helpers)
-    name = f"{kind}_{hashlib.sha256((before + text).encode()).hexdigest()[:16]}"
-    return RowText(name, f"{before}void {name}{text}", frozenset(uses))

@@ -15,7 +15,8 @@ from ..ir.expr import Expr
 from ..kernel import BoundKernel, Kernel
 from ..op import Expression, Reqs, Specs
 from . import c_compile
-from .c_rows import RowFunction, row_function
+from .c_row_function import RowFunction
+from .c_rows import row_function
 from .c_team import Phases, Scratch, Short, Step, int64s, step_of_elements
 from .c_template import doubles
 from .numpy_printer import numpy_kernel

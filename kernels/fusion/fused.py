@@ -11,7 +11,7 @@ from ...cache import Cache
 from ...dtype import is_half
 from ..cpu.c_kernel import SAVED, cpu_kernel, select_c_function
 from ..cpu.c_printer import CFunction
-from ..cpu.c_rows import RowFunction
+from ..cpu.c_row_function import RowFunction
 from ..cpu.rows_kernel import rows_in_c, select_row_function
 from ..declare.traced import TracedOp
 from ..ir.body import Body
