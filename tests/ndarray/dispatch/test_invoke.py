@@ -13,7 +13,8 @@ from tritium.kernels import op as op_module
 from tritium.kernels.op import Op, Req, register
 from tritium.kernels.params import Param
 from tritium.ndarray.core import chunk
-from tritium.ndarray.dispatch.plan import CACHE, DispatchPlan
+from tritium.ndarray.dispatch import plan as plan_module
+from tritium.ndarray.dispatch.plan import CACHE, INLINE_BYTES, SHORT, DispatchPlan, plan_of
 
 
 class Count(Op):
@@ -226,3 +227,17 @@ def test_a_tiny_product_of_infinities_gives_no_warning():
     a = nd.array([[np.inf, 1], [1, 1]])
     for _ in range(2):
         assert np.isnan(nd.dot(a, nd.zeros((2, 2))).asnumpy()[0]).all()  # a warning is an error in the tests
+
+
+def test_work_that_was_short_once_runs_in_the_calling_thread(monkeypatch, rng):
+    """Where it runs changes, what it computes does not."""
+    monkeypatch.setattr(plan_module, "CACHE", Cache(8))
+    x = nd.array(rng.normal(size=INLINE_BYTES))
+    plan = plan_of(op_module.get("square"), op_module.get("square").parse({}), [x.layout], False)
+    assert not plan.instant and plan.prop is None
+    plan.ran(SHORT + 1)
+    before = nd.square(x).asnumpy()
+    again = plan_of(op_module.get("square"), op_module.get("square").parse({}), [x.layout], False)
+    again.ran(SHORT)
+    assert again.instant and again.prop == "inline" and again.shortest == 0
+    np.testing.assert_array_equal(nd.square(x).asnumpy(), before)
