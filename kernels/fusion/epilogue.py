@@ -15,7 +15,7 @@ import numpy as np
 
 from ...dtype import float32, is_float
 from ..cpu import c_compile
-from ..cpu.c_kernel import SAVED, addresses_of
+from ..cpu.c_kernel import addresses_of
 from ..cpu.c_printer import CFunction
 from ..cpu.c_team import Follower
 from ..declare.operator_property import OperatorProperty
@@ -30,6 +30,7 @@ from .fused import FusedOp, fused_op
 
 _CACHE = 1 << 20  # bytes of the head's result in one block; with smaller blocks the threads wait too long for the GIL
 _SCRATCH = 1 << 19  # bytes of scratch that a bound kernel may hold
+_SAVED = 2_000  # nanoseconds that an epilogue in C must save: in NumPy it would stand between kernels that run in one call
 _WORK = 1 << 17  # multiplications of a head in C from which on its epilogue is worth compiling, however small it is
 
 
@@ -204,19 +205,20 @@ class EpilogueOp(Op):
         body, n_head = self.body, self.wiring.n_outputs
         views, results = ([(n, *v[1:]) if v == body.shape else v for v in seen] for seen in (body.ins, body.outs))
         dtypes = [outs[0].dtype if i < 0 else ins[i].dtype for i in self.wiring.epilogue]
-        return (fused_op(Expression(body.roots), len(views), name=f"{self.head.name}_epilogue"),
-                [Spec(v, d) for v, d in zip(views, dtypes)], [Spec(v, s.dtype) for v, s in zip(results, outs[n_head:])])
+        op = fused_op(Expression(body.roots), len(views), name=f"{self.head.name}_epilogue")
+        op.least = _SAVED
+        return (op, [Spec(v, d) for v, d in zip(views, dtypes)], [Spec(v, s.dtype) for v, s in zip(results, outs[n_head:])])
 
     def c_code(self, p: Params, ins: Specs, outs: Specs, reqs: Reqs) -> CFunction | str:
         """Return the C function that computes the epilogue of a full block on the CPU, or the reason why NumPy does."""
         head = self._head_in_pieces(tuple(ins[i] for i in self.wiring.head), outs, reqs)
-        n, least = outs[0].shape[0], SAVED
+        n = outs[0].shape[0]
         if head is None:
             n = min(_block(self.head.epilogue_block, outs[0]), n)
-        elif head.work >= _WORK:
-            least = 0
         op, epilogue_ins, epilogue_outs = self._epilogue(n, ins, outs)
-        return op.c_code(Params({}), epilogue_ins, epilogue_outs, reqs[self.wiring.n_outputs:], least)
+        if head is not None and head.work >= _WORK:
+            op.least = 0
+        return op.c_code(Params({}), epilogue_ins, epilogue_outs, reqs[self.wiring.n_outputs:])
 
 
 def _in_place(head: Spec, inputs: Sequence[Any], outputs: Sequence[Any], reqs: Reqs) -> Any:

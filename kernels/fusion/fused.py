@@ -26,6 +26,7 @@ class FusedOp(TracedOp):
     """Several operators in one kernel; its inputs broadcast. The dtypes are those it was built for."""
 
     broadcast = True
+    least: float = SAVED  # nanoseconds that a run in C must save
 
     def __init__(self, name: str, expression: Expression, n_inputs: int, output_names: Sequence[str],
                  ins: Sequence[Shape] | None = None, outs: Sequence[Shape] | None = None,
@@ -76,11 +77,11 @@ class FusedOp(TracedOp):
 
         return Kernel(bind=bind)
 
-    def c_code(self, p: Params, ins: Specs, outs: Specs, reqs: Reqs, least: float = SAVED) -> CFunction | str:
+    def c_code(self, p: Params, ins: Specs, outs: Specs, reqs: Reqs) -> CFunction | str:
         """Return the C function that computes one use of the operator on the CPU, or the reason why there is none."""
         if self.finished:
             return "an output is summed"
-        return select_c_function(self.expression(p, [s.dtype for s in ins]), *self._seen(ins, outs), reqs, least)
+        return select_c_function(self.expression(p, [s.dtype for s in ins]), *self._seen(ins, outs), reqs, self.least)
 
     def rows_code(self, p: Params, ins: Specs, outs: Specs, reqs: Reqs) -> RowFunction | str:
         """Return the C function of one use that sums elements, or the reason why there is none."""
@@ -95,7 +96,7 @@ class FusedOp(TracedOp):
     def _plain(self, p: Params, ins: Specs, outs: Specs, reqs: Reqs, target: str, train: bool) -> Kernel:
         if target == "gpu":
             return super().kernel(p, ins, outs, reqs, target, train)
-        return cpu_kernel(self.expression(p, [s.dtype for s in ins]), ins, outs, reqs, self.name)
+        return cpu_kernel(self.expression(p, [s.dtype for s in ins]), ins, outs, reqs, self.name, self.least)
 
     def _with_finishes(self, p: Params, ins: Specs, outs: Specs, reqs: Reqs, target: str, train: bool) -> Kernel:
         """Return the kernel that writes folds with a finishing step to scratch memory and then applies that step."""
