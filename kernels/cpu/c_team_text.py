@@ -8,6 +8,7 @@ TEXT = """
 
 #define MOST_HELPERS 256
 #define MOST_CALLS 64
+#define LAST (INT64_C(1) << 32)
 #define WATCHED 200000  /* nanoseconds that a helper, or a caller, watches before it sleeps */
 #define EAGER 20000  /* nanoseconds after which a helper that watches lets other threads go first */
 
@@ -23,11 +24,13 @@ typedef struct {
 /* threads: at most so many take part; 0: all. */
 typedef struct { const team_step *steps; int32_t pieces, threads; } team_phase;
 
-/* The phase that a caller shares. Taking a piece is to count `left` down by one; afterwards the other numbers stay as they are
-   until `done`, which counts the pieces that helpers have computed, says that this one is. A helper may come late, in a later
-   phase or call: then it takes a piece of that. */
+/* The phase that a caller shares. The caller takes its first pieces and helpers its last ones: so a thread finds in its own cache
+   most of what it wrote in an earlier phase (ResNet-50 at batch 1 takes a tenth less). Taking a piece is to count `left` down by
+   one, and to add LAST where a helper does it; afterwards the other numbers stay as they are until `done`, which counts the
+   pieces that helpers have computed, says that this one is. A helper may come late, in a later phase or call: then it takes a piece of
+   that. */
 typedef struct {
-    _Atomic int64_t left;
+    _Atomic int64_t left;  /* pieces, and LAST times those that helpers have taken */
     const team_step *steps;
     int64_t pieces;
     char apart[104];
@@ -72,9 +75,9 @@ static void team_piece(const team_step *s, int64_t k)
 static int64_t team_pieces(team_call *call)
 {
     int64_t n = 0;
-    for (int64_t left = atomic_load(&call->left); left;)
+    for (int64_t left = atomic_load(&call->left); left % LAST;)
         if (atomic_compare_exchange_weak(&call->left, &left, left - 1)) {
-            team_piece(call->steps, call->pieces - left);
+            team_piece(call->steps, call->pieces - left % LAST - left / LAST);
             n++;
             left = atomic_load(&call->left);
         }
@@ -88,9 +91,9 @@ static int64_t team_help(void)
     for (int64_t i = 0; i < atomic_load_explicit(&team_used, memory_order_relaxed); i++) {
         team_call *call = team_calls + i;
         int64_t left = atomic_load_explicit(&call->left, memory_order_relaxed);
-        while (left)
-            if (atomic_compare_exchange_weak(&call->left, &left, left - 1)) {
-                team_piece(call->steps, call->pieces - left);
+        while (left % LAST)
+            if (atomic_compare_exchange_weak(&call->left, &left, left - 1 + LAST)) {
+                team_piece(call->steps, call->pieces - 1 - left / LAST);
                 n++;
                 atomic_fetch_add(&call->done, 1);
                 if (atomic_load(&team_waiting)) {
@@ -106,7 +109,7 @@ static int64_t team_help(void)
 
 static int team_wanted(void)
 {
-    for (int64_t i = 0; i < atomic_load(&team_used); i++) if (atomic_load(&team_calls[i].left)) return 1;
+    for (int64_t i = 0; i < atomic_load(&team_used); i++) if (atomic_load(&team_calls[i].left) % LAST) return 1;
     return 0;
 }
 
