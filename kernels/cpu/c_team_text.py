@@ -27,8 +27,8 @@ typedef struct { const team_step *steps; int32_t pieces, threads; } team_phase;
 /* The phase that a caller shares. The caller takes its first pieces and helpers its last ones: so a thread finds in its own cache
    most of what it wrote in an earlier phase (ResNet-50 at batch 1 takes a tenth less). Taking a piece is to count `left` down by
    one, and to add LAST where a helper does it; afterwards the other numbers stay as they are until `done`, which counts the
-   pieces that helpers have computed, says that this one is. A helper may come late, in a later phase or call: then it takes a piece of
-   that. */
+   pieces that helpers have computed, says that this one is. A helper may come late, in a later phase or call: then it takes a
+   piece of that. */
 typedef struct {
     _Atomic int64_t left;  /* pieces, and LAST times those that helpers have taken */
     const team_step *steps;
