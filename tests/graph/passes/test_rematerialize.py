@@ -123,7 +123,10 @@ def deep(n=24):
     return x
 
 
-def test_a_budget_is_met_and_results_stay(rng):
+@pytest.mark.parametrize("mode", ["auto", "c", "numpy"])
+def test_a_budget_is_met_and_results_stay(mode, rng, cpu_code):
+    """In mode auto a tanh is C beside a product and NumPy's by itself: the last digits differ, and 24 layers enlarge that."""
+    cpu_code(mode)
     net = deep()
     args = {n: (rng.normal(size=s) * 0.2).astype("float32") for n, s in shapes_of(net, data=(128, 64)).items()}
     free = net.simple_bind(mx.cpu(), data=(128, 64))
@@ -136,8 +139,8 @@ def test_a_budget_is_met_and_results_stay(rng):
         out = ex.forward(is_train=True)[0].asnumpy()
         ex.backward(mx.nd.ones((128, 64)))
         results.append([out, *(g.asnumpy() for g in ex.grad_arrays)])
-    for a, b in zip(*results):
-        np.testing.assert_allclose(a, b, rtol=1e-5, atol=1e-5)  # cancellation leaves absolute errors
+    for a, b in zip(*results):  # cancellation leaves absolute errors
+        np.testing.assert_allclose(a, b, rtol=1e-5, atol=1e-5 * (max(1, abs(b).max()) if mode == "auto" else 1))
     assert net.simple_bind(mx.cpu(), data=(128, 64), memory_budget=1 << 30).memory_plan().planned_bytes == \
         free.memory_plan().planned_bytes
 
