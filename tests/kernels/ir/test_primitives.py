@@ -38,7 +38,7 @@ def test_no_column_is_empty(name):
 def test_every_primitive_is_spelled_in_c_or_known_to_stay_numpy():
     """A gap is named here, and what is spelled calls functions that are defined, and takes its arguments."""
     gaps = {n for n, r in PRIMITIVES.items() if not r.c}
-    assert gaps == {"pow", "whole_pow", "hypot", "arctan2", "cbrt", "exp2", "log2", "log10", "sin", "cos", "tan", "arcsin",
+    assert gaps == {"pow", "whole_pow", "hypot", "arctan2", "cbrt", "exp2", "log2", "log10", "tan", "arcsin",
                     "arccos", "arctan", "sinh", "cosh", "arcsinh", "arccosh", "arctanh", "erfinv", "gamma", "gammaln", "digamma"}
     for row in PRIMITIVES.values():
         called = re.findall(r"\b_(\w+)\(", row.c)
