@@ -163,6 +163,10 @@ class Engine(Handle):
         pool = self._pools.get((ctx.device_type, ctx.device_id, "inline")) or self._find_pool(ctx, "inline", "run_context")
         return pool.run
 
+    def is_idle(self) -> bool:
+        """Return whether nothing is in flight: what is computed in this thread then takes no memory before its turn."""
+        return True
+
     def try_run_inline(self, fn: Callable[..., Any], reads: Sequence[Var], *args: Any) -> bool:
         """Call fn(*args) in this thread if every variable of reads is free, and return True; else do nothing.
 

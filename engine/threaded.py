@@ -162,6 +162,9 @@ class ThreadedEngine(Engine):
         self._idle_signals.clear()
 
     # ---- running --------------------------------------------------------------------------------------------------
+    def is_idle(self) -> bool:
+        return not (self._pending or self._arrived)
+
     @ki_protected
     def try_run_inline(self, fn: Callable[..., Any], reads: Sequence[Var], *args: Any) -> bool:
         lock = self._lock

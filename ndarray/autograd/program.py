@@ -80,7 +80,7 @@ class Step:
         elif not self.alone:
             self.small = plan.target == "cpu" and sum(a.nbytes for a in (*plan.ins, *plan.outs)) <= _SMALL
         else:
-            self.small = plan.prop == "inline"
+            self.small = plan.small
         self.mutated = () if plan is None else tuple([inputs[i] for i in plan.mutated])
 
     @property
@@ -106,7 +106,7 @@ class Call:
 class Item:
     """Steps that are one task, or a Call.
 
-    inline:          True if the task is short, so that the calling thread may run it.
+    small:           True if its arrays are small, so that the calling thread may run it. short: if a run of it was short.
     checked, freed:  the nodes to check before, and those that nothing needs after it.
     used, written:   the registers that are arrays of their own, and those of them that it writes. Others are local to the task.
     fetched:         (register, kind, where or layout) of those that are used for the first time.
@@ -114,13 +114,13 @@ class Item:
     code:            the steps, ready to run.
     """
 
-    __slots__ = ("call", "checked", "code", "ctx", "fetched", "freed", "gone", "inline", "steps", "used", "written")
+    __slots__ = ("call", "checked", "code", "ctx", "fetched", "freed", "gone", "short", "small", "steps", "used", "written")
 
     def __init__(self) -> None:
         self.call: Call | None = None
         self.ctx: Context | None = None
         self.steps: list[Step] = []
-        self.inline = True
+        self.small, self.short = True, False
         self.checked: list[int] = []
         self.freed: list[int] = []
         self.used: list[int] = []
@@ -143,7 +143,7 @@ class Item:
         """Return True if step may join the task."""
         if self.call is not None or self.alone or (self.steps and (step.alone or step.ctx != self.ctx)):
             return False
-        return len(self.steps) < (_SMALL_STEPS if self.inline and step.small else _STEPS)
+        return len(self.steps) < (_SMALL_STEPS if self.small and step.small else _STEPS)
 
 
 class BackwardProgram:
@@ -283,7 +283,7 @@ class _Builder:
         item = self.item(step.node, step)
         item.steps.append(step)
         item.ctx = step.ctx
-        item.inline = item.inline and step.small
+        item.small = item.small and step.small
 
     def filled(self, layout: Layout, value: float, at: int) -> int:
         register = self.new(layout)

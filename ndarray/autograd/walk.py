@@ -160,7 +160,7 @@ def _push(item: Item, code: Code, order: Sequence[TapeNode], arrays: Sequence[An
         if step.plan is not None and step.plan.draws:
             options["random"] = resource.get_random(step.plan.draws, item.ctx)
 
-    timed = not item.inline and not item.alone and not item.ctx.is_gpu  # a GPU's kernels are only enqueued
+    timed = not (item.small or item.short) and not item.alone and not item.ctx.is_gpu  # a GPU's kernels are only enqueued
 
     def run(rc: Any) -> None:
         start = perf_counter_ns() if timed else 0
@@ -184,7 +184,9 @@ def _push(item: Item, code: Code, order: Sequence[TapeNode], arrays: Sequence[An
             name_operator(e, name)
             raise
         if timed and perf_counter_ns() - start <= SHORT:
-            item.inline = True  # from now on, as a segment of a graph
+            item.short = True  # from now on, as a segment of a graph
 
-    current().push_sync(run, item.ctx, const, tuple(mutable), prop="inline" if item.inline else None, name=item.name,
-                        cost_key=None if item.alone else item)
+    on = current()
+    inline = item.small or (item.short and on.is_idle())
+    on.push_sync(run, item.ctx, const, tuple(mutable), prop="inline" if inline else None, name=item.name,
+                 cost_key=None if item.alone else item)

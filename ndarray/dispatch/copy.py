@@ -33,13 +33,14 @@ def push(name: str, ctx: Context, fn: Callable[[RunContext], object], reads: tup
          inline_bytes: int = INLINE_BYTES) -> None:
     """Queue fn(run) behind all tasks that use its arrays. The written array may also be among those read.
 
-    inline_bytes:  of each array, up to which this thread may run it.
+    inline_bytes:  of each array, up to which this thread may run it if nothing else is in flight.
     """
     var = writes.chunk.var
     const = list(dict.fromkeys(a.chunk.var for a in reads if a.chunk.var is not var))
-    small = writes.layout.target == "cpu" and all(
-        a.layout.target == "cpu" and a.layout.nbytes <= inline_bytes for a in (writes, *reads))
-    engine.current().push_sync(fn, ctx, const, [var], prop="inline" if small else None, name=name)
+    on, arrays = engine.current(), (writes, *reads)
+    limit = inline_bytes if on.is_idle() else INLINE_BYTES
+    small = all(a.layout.target == "cpu" and a.layout.nbytes <= limit for a in arrays)
+    on.push_sync(fn, ctx, const, [var], prop="inline" if small else None, name=name)
 
 
 def host(a: ArrayCore) -> np.ndarray:

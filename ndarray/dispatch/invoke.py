@@ -146,9 +146,10 @@ def execute(plan: DispatchPlan, kernel: Kernel, inputs: Sequence[ArrayCore], out
         compute(rc, _device_arrays(inputs), _device_arrays(outputs), **more)
         plan.ran(perf_counter_ns() - start)
 
+    on = current()
+    prop = plan.prop if plan.small or on.is_idle() else None
     # a user's operator may block, so it has no key
-    current().push_sync(run, plan.ctx, const, mutable, prop=plan.prop, name=plan.name,
-                        cost_key=plan if plan.op.nonblocking else None)
+    on.push_sync(run, plan.ctx, const, mutable, prop=prop, name=plan.name, cost_key=plan if plan.op.nonblocking else None)
 
 
 def _run_inline(plan: DispatchPlan, inputs: Sequence[ArrayCore], outputs: Sequence[ArrayCore], scalars: tuple) -> bool:
@@ -162,6 +163,8 @@ def _run_inline(plan: DispatchPlan, inputs: Sequence[ArrayCore], outputs: Sequen
         if var is not None and var not in const:
             const = (*const, var)
     on = current()
+    if not (plan.small or on.is_idle()):
+        return False
     rc = plan.run_context or on.run_context(plan.ctx)
     try:
         if not on.try_run_inline(plan.kernel.run, const, rc, _device_arrays(inputs), _device_arrays(outputs),

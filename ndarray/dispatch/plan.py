@@ -38,11 +38,12 @@ class DispatchPlan:
     visible:    the number of outputs that the user gets.
     instant:    True if the kernel may run in the calling thread on new outputs. Like `prop` it becomes true when a run was short.
     shortest:   nanoseconds of the shortest run, while that is not known to be short.
+    small:      True if its arrays are so small that it may run in the calling thread while others are in flight, too.
     direct:     a NumPy function of the two input arrays that computes the one output, if that is tiny; else None.
     """
 
     __slots__ = ("_kernels", "ctx", "direct", "draws", "gradient", "inplace", "ins", "instant", "kernel", "mutated", "name", "op",
-                 "outs", "p", "prop", "run_context", "shortest", "target", "train", "visible")
+                 "outs", "p", "prop", "run_context", "shortest", "small", "target", "train", "visible")
 
     def __init__(self, op: Op, p: Params, ins: tuple[Layout, ...], outs: tuple[Layout, ...], ctx: Context, train: bool):
         self.op, self.name, self.p, self.ins, self.outs, self.ctx, self.train = op, op.name, p, ins, outs, ctx, train
@@ -51,7 +52,7 @@ class DispatchPlan:
         self.visible = op.visible_outputs(p)
         self.draws = op.random_count(p, [i.spec for i in ins], [o.spec for o in outs])
         self.inplace = frozenset(op.inplace(p))
-        small = self.target == "cpu" and sum(a.nbytes for a in (*ins, *outs)) <= INLINE_BYTES
+        self.small = small = self.target == "cpu" and sum(a.nbytes for a in (*ins, *outs)) <= INLINE_BYTES
         self.prop = "inline" if small else None
         self.instant = small and op.nonblocking and not self.draws and not self.mutated
         self.run_context = engine.RunContext(ctx) if small else None

@@ -68,7 +68,9 @@ def templates(name, text, **more):
     ("sum", "300x400", {"axis": "1"}, {"fold", "broadcast"}), ("norm", "300x400", {}, {"fold", "broadcast"}),
     ("L2Normalization", "40x30x20", {}, {"row"}), ("LayerNorm", "300x400@400@400", {}, {"row"}),
     ("LeakyReLU", "300x400", {"act_type": "elu"}, {"flat"})])
-def test_rows_folds_and_chosen_operators_have_a_space_on_a_cpu(name, text, params, layouts):
+def test_rows_folds_and_chosen_operators_have_a_space_on_a_cpu(name, text, params, layouts, cpu_code):
+    """Those that NumPy computes: functions in C cut their work by its size."""
+    cpu_code("numpy")
     found, without = templates(name, text, params=params)
     assert {t for t, _ in found} == {"cpu tile"} and {lay for _, lay in found} >= layouts and not without
 
@@ -162,7 +164,8 @@ def test_an_interpreted_gpu_is_not_timed(bell):
 
 
 # ---- by the command --------------------------------------------------------------------------------------------------
-def test_the_command_tunes_operators_of_a_module():
+def test_the_command_tunes_operators_of_a_module(cpu_code):
+    cpu_code("numpy")
     result = run("--import", "my_test_ops", "--op", "_test_energy", "--shapes", "100x100", "--param", "axis=1", "--inference",
                  "--budget", "90s", "--json")
     report = json.loads(result.output.splitlines()[-1])

@@ -104,7 +104,8 @@ def test_tiles_change_sums_in_their_last_bits_at_most(tile, rng):
 
 @pytest.mark.parametrize("config", [{"cache": 1 << c, "threads": t} for c, t in ((17, 0), (24, 0), (17, 2))])
 @pytest.mark.parametrize("backward", [False, True])
-def test_block_sizes_do_not_change_a_convolution(config, backward, rng):
+def test_block_sizes_do_not_change_a_convolution(config, backward, rng, cpu_code):
+    cpu_code("numpy")
     x, w = rng.normal(size=(3, 4, 40, 40)).astype("f"), rng.normal(size=(5, 4, 3, 3)).astype("f")
     params = {"kernel": (3, 3), "num_filter": 5, "no_bias": True, "pad": (1, 1)}
     want, _ = compute("Convolution", params, [x, w], backward)

@@ -106,6 +106,8 @@ def test_arrays_that_share_memory_are_updated_in_order(launched):
 
 def test_arrays_not_aligned_to_16_bytes_are_updated_alone(launched):
     whole = [mx.nd.arange(0, 64, ctx=mx.gpu(0)) for _ in range(6)]
+    mx.nd.waitall()
+    launched.clear()
     pairs = [(whole[0], whole[1]), (whole[2], whole[3]), (whole[4][1:9], whole[5][1:9])]
     apply([ParamUpdate("sgd_update", w, g, lr=1.0) for w, g in pairs])
     assert all((w.asnumpy() == 0).all() for w, _ in pairs)
