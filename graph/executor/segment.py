@@ -33,7 +33,7 @@ Draws = Mapping[str, Iterator[tuple[int, int]]]
 
 
 class Shared:
-    """What kernels of one pass of a program make once for all that read the same array.
+    """Data that the kernels of one pass make once for all steps that read the same array, as a packed weight.
 
     readers: the number of steps of the program that read each value. made: by context, as `Kernel.share` fills it.
     """

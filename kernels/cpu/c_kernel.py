@@ -6,15 +6,11 @@ The choice depends only on the graph, its shapes and the machine.
 from __future__ import annotations
 
 import ctypes
-import math
 from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
 
-from ...dtype import is_half
-from ..ir.coalesce import full_shape
-from ..ir.expr import topological
 from ..kernel import Bind, BoundKernel, Kernel, KernelFunction
 from ..op import Expression, Reqs, Specs
 from . import c_compile
@@ -27,7 +23,6 @@ from .rows_kernel import rows_in_c
 SAVED = 10_000
 CALL = 400  # nanoseconds that each call of a NumPy function takes, of any size
 ELEMENT = 0.15  # nanoseconds an element of one node takes NumPy longer than C
-TOO_SMALL = "it is too small to be worth compiling"
 HALF = 2.0  # nanoseconds NumPy takes longer to convert an element from or to half precision
 SHORT = 20_000  # nanoseconds a function may run while other Python threads wait: they would make it wait for longer
 ADDITION = 0.03  # nanoseconds of one element's addition in C, or of copying it in or out
@@ -152,14 +147,6 @@ def worth_compiling(functions: Sequence[CFunction]) -> bool:
 def _saved(f: CFunction) -> float:
     """Return the nanoseconds that a run in C saves."""
     return f.nodes * (CALL + ELEMENT * f.layout.size) + HALF * f.halves * f.layout.size
-
-
-def _saved_at_most(e: Expression, ins: Specs, outs: Specs) -> float:
-    """Return no less than `_saved` of the C function, without printing it: most first calls are of small arrays."""
-    specs = (*ins, *outs)
-    size = math.prod(full_shape([s.shape for s in specs]))
-    halves = 2 * sum(is_half(s.dtype) for s in specs)  # a state is read and stored
-    return len(topological(e.outputs)) * (CALL + ELEMENT * size) + HALF * halves * size
 
 
 def bind_in_c(f: CFunction, inputs: Sequence[np.ndarray], outputs: Sequence[np.ndarray]) -> Phases | None:
