@@ -51,14 +51,17 @@ from .train.optimizer import serialize
 from .version import __version__ as __version__
 
 
+#: Packages that are imported at their first use, so that importing Tritium is fast.
+_LATER = ("gluon", "tuning")
+
+
 def _tuning() -> Any:
-    """The package `tuning`, imported at its first use: training needs none of it."""
     return importlib.import_module(".tuning", __name__)
 
 
 def __getattr__(name: str) -> Any:
-    if name == "tuning":
-        return _tuning()
+    if name in _LATER:
+        return importlib.import_module(f".{name}", __name__)
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
 
 

@@ -63,6 +63,10 @@ class GraphError(MXNetError, ValueError):
     """A malformed symbol or graph."""
 
 
+class BlockError(MXNetError, AssertionError, ValueError):
+    """A misuse of a gluon Block, Parameter or Trainer. MXNet raises AssertionError for some of them, ValueError for others."""
+
+
 class KVStoreError(MXNetError):
     """A store over several processes that cannot be reached, or rejects a request.
 

@@ -1,0 +1,13 @@
+"""Gluon: networks as Python objects. `Block`, its layers, losses, data and `Trainer`; `mx.gluon` is this package."""
+
+from . import block as block
+from . import nn as nn
+from . import parameter as parameter
+from . import rnn as rnn
+from .block import Block as Block
+from .block import HybridBlock as HybridBlock
+from .parameter import Constant as Constant
+from .parameter import DeferredInitializationError as DeferredInitializationError
+from .parameter import Parameter as Parameter
+from .parameter import ParameterDict as ParameterDict
+from .parameter import tensor_types as tensor_types

@@ -1,0 +1,1 @@
+"""Parts of gluon that MXNet calls experimental."""

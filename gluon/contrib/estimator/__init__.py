@@ -1,0 +1,1 @@
+"""Estimator: a training loop with event handlers."""

@@ -1,0 +1,1 @@
+"""Blocks and their parameters: what `mx.gluon.block` and `mx.gluon.parameter` name."""

@@ -1,0 +1,159 @@
+"""HybridBlock: a Block whose forward can also be traced to a Symbol, and then runs as one compiled graph."""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+from numpy.typing import DTypeLike
+
+from ... import ndarray
+from ...context import Context
+from ...errors import BlockError, MXNetError
+from ...graph.symbol import namespace as symbol
+from ...graph.symbol.symbol import Group, Symbol
+from ...ndarray import NDArray
+from .block import Block
+from .nested import Format, _flatten, _regroup
+from .parameter import Contexts, DeferredInitializationError, Parameter
+from .parameter_dict import ParameterDict
+
+
+class HybridBlock(Block):
+    """A Block whose subclass writes `hybrid_forward(F, x, ..., **params)` in terms of F, which is mx.nd or mx.sym.
+
+        class Net(gluon.HybridBlock):
+            ...
+            def hybrid_forward(self, F, x, weight):   # weight is the parameter self.weight
+                return F.relu(F.dot(x, weight))
+
+    After `hybridize`, each call runs a graph that is planned and fused, once for each signature of inputs.
+    """
+
+    def __init__(self, prefix: str | None = None, params: ParameterDict | None = None):
+        super().__init__(prefix=prefix, params=params)
+        self._cached_graph: Any = ()
+        self._cached_op: Any = None
+        self._in_format: Format | None = None
+        self._out_format: Format | None = None
+        self._active = False
+        self._flags: list[tuple[str, Any]] = []
+
+    def __setattr__(self, name: str, value: Any) -> None:
+        super().__setattr__(name, value)
+        if isinstance(value, HybridBlock):
+            self._clear_cached_op()
+
+    def register_child(self, block: Block, name: str | None = None) -> None:
+        """Make block, which must be a HybridBlock, a child."""
+        if not isinstance(block, HybridBlock):
+            raise BlockError(f"Children of HybridBlock must also be HybridBlock, but {block} has type {type(block)}. If you are "
+                             f"using Sequential, please try HybridSequential instead.")
+        super().register_child(block, name)
+        self._clear_cached_op()
+
+    def hybridize(self, active: bool = True, **kwargs: Any) -> None:
+        """Run as a compiled graph from the next call on; or no longer, if active is False.
+
+        kwargs: `static_alloc`, `static_shape` and MXNet's other flags. Graphs are planned statically with or without them.
+        """
+        self._active, self._flags = active, list(kwargs.items())
+        self._clear_cached_op()
+        if active and (self._forward_hooks or self._forward_pre_hooks):
+            warnings.warn(f'"{self.name}" is being hybridized while still having forward hook/pre-hook. If "{self.name}" is a '
+                          f"child of HybridBlock, the hooks will not take effect.", stacklevel=2)
+        super().hybridize(active, **kwargs)
+
+    def cast(self, dtype: DTypeLike) -> None:
+        """Convert all parameters to another element type."""
+        self._clear_cached_op()
+        super().cast(dtype)
+
+    def _clear_cached_op(self) -> None:
+        self._cached_graph, self._cached_op = (), None
+
+    # ---- the graph --------------------------------------------------------------------------------------------------
+    def _get_graph(self, *args: Any) -> tuple[list[Symbol], Symbol]:
+        """Return the variables of the inputs and the graph of the outputs, traced at the first call."""
+        if not self._cached_graph:
+            flat, self._in_format = _flatten(args, "input")
+            real = sum(a is not None for a in flat)
+            if real == 0:
+                raise BlockError("All args are None and we do not support such a case. Please pass one array at least.")
+            numbers = iter(range(real))
+            inputs = [None if a is None else symbol.var("data" if real == 1 else f"data{next(numbers)}") for a in flat]
+            params = {name: param.var() for name, param in self._reg_params.items()}
+            with self.name_scope():
+                out = self.hybrid_forward(symbol, *_regroup(inputs, self._in_format), **params)
+            outputs, self._out_format = _flatten(out, "output")
+            self._cached_graph = [i for i in inputs if i is not None], Group(outputs)
+        return self._cached_graph
+
+    def infer_shape(self, *args: Any) -> None:
+        """Complete the shapes of all parameters from those of inputs."""
+        self._infer_attrs("infer_shape", "shape", *args)
+
+    def infer_type(self, *args: Any) -> None:
+        """Complete the dtypes of all parameters from those of inputs."""
+        self._infer_attrs("infer_type", "dtype", *args)
+
+    def _infer_attrs(self, infer_fn: str, attr: str, *args: Any) -> None:
+        inputs, out = self._get_graph(*args)
+        arrays = [a for a in _flatten(args, "input")[0] if a is not None]
+        with warnings.catch_warnings(record=True) as caught:
+            warnings.simplefilter("always")
+            arguments, _, states = getattr(out, infer_fn)(**{str(i.name): getattr(a, attr) for i, a in zip(inputs, arrays)})
+        if arguments is None:
+            raise BlockError(str(caught[0].message) if caught else f"{infer_fn}: {attr} cannot be inferred.")
+        found = dict(zip(out.list_arguments(), arguments)) | dict(zip(out.list_auxiliary_states(), states))
+        for param in self.collect_params().values():
+            if param.name in found:
+                setattr(param, attr, found[param.name])
+
+    def _deferred_infer_shape(self, *args: Any) -> None:
+        try:
+            self.infer_shape(*args)
+        except Exception as failure:
+            raise BlockError(f"Deferred initialization failed because shape cannot be inferred. {failure}") from failure
+
+    # ---- running ----------------------------------------------------------------------------------------------------
+    def forward(self, x: Any, *args: Any) -> Any:
+        """Run hybrid_forward on arrays, or on symbols to trace it."""
+        flat = _gather([x, *args])
+        if any(isinstance(a, Symbol) for a in flat):
+            if not all(isinstance(a, Symbol) for a in flat):
+                raise BlockError("In HybridBlock, we do not support mixed NDArrays and Symbols types for the input. Please check "
+                                 "the type of the args.")
+            params = {name: param.var() for name, param in self._reg_params.items()}
+            with self.name_scope():
+                return self.hybrid_forward(symbol, x, *args, **params)
+        ctx = flat[0].context
+        with ctx:
+            return self.hybrid_forward(ndarray, x, *args, **self._arrays(ctx, x, *args))
+
+    def _arrays(self, ctx: Context, *args: Any) -> dict[str, NDArray]:
+        """Return its own parameters' arrays on ctx, initialized if that waited for the shapes of args."""
+        try:
+            return {name: param.data(ctx) for name, param in self._reg_params.items()}
+        except DeferredInitializationError:
+            self._deferred_infer_shape(*args)
+            for param in self.params.values():
+                param._finish_deferred_init()
+            return {name: param.data(ctx) for name, param in self._reg_params.items()}
+
+    def hybrid_forward(self, F: Any, x: Any, *args: Any, **kwargs: Any) -> Any:
+        """Return the outputs, computed with the functions of F (mx.nd or mx.sym). A subclass writes this.
+
+        kwargs: the block's own parameters by attribute.
+        """
+        raise NotImplementedError(f"{type(self).__name__}: hybrid_forward is not written.")
+
+
+def _gather(args: Any) -> list[Any]:
+    """Return the arrays and symbols in nested args. Raises BlockError if there are none."""
+    flat = [a for a in _flatten(args, "input")[0] if a is not None]
+    if not flat:
+        raise BlockError("In HybridBlock, there must be one NDArray or one Symbol in the input. Please check the type of the args.")
+    return flat
