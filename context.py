@@ -53,6 +53,11 @@ class Context:
         """True if kernels for this context are Triton's."""
         return self.device_type == "gpu"
 
+    @property
+    def work(self) -> Context:
+        """Where operators on arrays of this context run and put their results: cpu(0) for pinned and shared host memory."""
+        return _CPU0 if self.device_type in ("cpu_pinned", "cpu_shared") else self
+
     def __eq__(self, other: object) -> bool:
         return isinstance(other, Context) and self.device_type == other.device_type and self.device_id == other.device_id
 

@@ -7,6 +7,7 @@ A user's mistake is an MXNetError that is also a ValueError or TypeError. A mist
 from __future__ import annotations
 
 import difflib
+import multiprocessing
 from collections.abc import Iterable
 from typing import Any
 
@@ -57,6 +58,10 @@ class UnreachableError(FileError):
 
 class MissingLibraryError(MXNetError, ImportError):
     """An optional library is needed and not installed. Readers do not skip it as a damaged file."""
+
+
+class LoaderTimeoutError(MXNetError, multiprocessing.TimeoutError):
+    """A batch of a DataLoader was not ready in time."""
 
 
 class GraphError(MXNetError, ValueError):

@@ -1,6 +1,7 @@
 """Gluon: networks as Python objects. `Block`, its layers, losses, data and `Trainer`; `mx.gluon` is this package."""
 
 from . import block as block
+from . import data as data
 from . import nn as nn
 from . import parameter as parameter
 from . import rnn as rnn

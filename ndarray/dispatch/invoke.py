@@ -226,7 +226,8 @@ def _place(plan: DispatchPlan, inputs: Sequence[ArrayCore], out: ArrayCore | Seq
             reqs.append(Req.WRITE)
             continue
         o = wanted[i]
-        if not o.layout.same(layout):
+        held = o.layout if o.ctx.work is o.ctx else layout_of(o.shape, o.layout.dtype, o.ctx.work)
+        if not held.same(layout):
             raise ShapeError(f"{plan.name}: out is {describe(o)}, the result is {describe(layout)}.")
         written(o, plan.name)
         o.layout = layout  # which may be a mask where the old one was not, or the reverse

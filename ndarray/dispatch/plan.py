@@ -142,9 +142,9 @@ def _plan(op: Op, p: Params, ins: Sequence[Layout], train: bool, ctx: Context | 
     if len(ins) != len(names):
         raise OperatorError(f"{op.name}: takes {len(names)} arrays ({', '.join(names) or 'none'}), {len(ins)} given.")
     if ins:
-        ctx = ins[0].ctx
+        ctx = ins[0].ctx.work
         for name, a in zip(names, ins):
-            if a.ctx != ctx:
+            if a.ctx.work != ctx:
                 raise ContextError(f"{op.name}: inputs live on different contexts: {names[0]} {describe(ins[0])}, "
                                    f"{name} {describe(a)}. Bring them together with as_in_context.")
     assert ctx is not None

@@ -1,1 +1,3 @@
-"""More datasets and samplers."""
+"""More samplers and datasets."""
+
+from .sampler import IntervalSampler as IntervalSampler
