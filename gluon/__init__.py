@@ -1,7 +1,9 @@
 """Gluon: networks as Python objects. `Block`, its layers, losses, data and `Trainer`; `mx.gluon` is this package."""
 
 from . import block as block
+from . import contrib as contrib
 from . import data as data
+from . import loss as loss
 from . import nn as nn
 from . import parameter as parameter
 from . import rnn as rnn
