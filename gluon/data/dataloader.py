@@ -178,7 +178,8 @@ class DataLoader:
                 sampler = (_sampler.RandomSampler if shuffle else _sampler.SequentialSampler)(len(dataset))
             batch_sampler = _sampler.BatchSampler(sampler, batch_size, last_batch or "keep")
         elif batch_size is not None or shuffle or sampler is not None or last_batch is not None:
-            raise ParameterError("DataLoader: batch_sampler is given with batch_size, shuffle, sampler or last_batch. Give it alone.")
+            raise ParameterError("DataLoader: batch_sampler is given with batch_size, shuffle, sampler or last_batch. Give it "
+                                 "alone.")
         self._dataset, self._batch_sampler = dataset, batch_sampler
         self._pin_memory, self._pin_device_id = pin_memory, pin_device_id
         self._thread_pool, self._timeout = thread_pool, timeout

@@ -154,3 +154,30 @@ class RecordFileDataset(Dataset):
 
     def __len__(self) -> int:
         return len(self._record.keys)
+
+
+class _DownloadedDataset(Dataset):
+    """Base class of datasets that a subclass reads into `_data` and `_label` by `_get_data`, from files in the folder root.
+
+    transform:  a function of data and label; None: samples are (data, label).
+    """
+
+    def __init__(self, root: str, transform: Callable[[Any, Any], Any] | None):
+        super().__init__()
+        self._transform = transform
+        self._data: Any = None
+        self._label: Any = None
+        self._root = os.path.expanduser(root)
+        os.makedirs(self._root, exist_ok=True)
+        self._get_data()
+
+    def __getitem__(self, idx: Any) -> Any:
+        if self._transform is not None:
+            return self._transform(self._data[idx], self._label[idx])
+        return self._data[idx], self._label[idx]
+
+    def __len__(self) -> int:
+        return len(self._label)
+
+    def _get_data(self) -> None:
+        raise NotImplementedError(f"{type(self).__name__}._get_data: a subclass must define it.")

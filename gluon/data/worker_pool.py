@@ -115,8 +115,8 @@ class WorkerPool:
         try:
             task = bytes(dumps((func, tuple(args))))
         except Exception as e:  # pickling raises errors of many classes
-            raise ParameterError(f"DataLoader: batchify_fn or indices cannot be passed to a worker process: {e}. Define functions and "
-                                 f"classes at the top of a module.") from None
+            raise ParameterError(f"DataLoader: batchify_fn or indices cannot be passed to a worker process: {e}. Define "
+                                 f"functions and classes at the top of a module.") from None
         worker, self._next = self._next, (self._next + 1) % len(self._pipes)
         return PendingResult(self, worker, task)
 

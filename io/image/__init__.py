@@ -37,6 +37,7 @@ from .ops import imdecode as imdecode
 from .ops import imread as imread
 from .ops import imresize as imresize
 from .ops import imrotate as imrotate
+from .ops import interpolation as _get_interp_method  # noqa: F401  # MXNet's name, which packages use
 from .ops import random_crop as random_crop
 from .ops import random_rotate as random_rotate
 from .ops import random_size_crop as random_size_crop

@@ -6,6 +6,7 @@ Tritium has no C library. Scripts may import `_LIB` and its helpers, but calling
 from __future__ import annotations
 
 import ctypes
+import os
 from collections.abc import Sequence
 from typing import Any
 
@@ -77,6 +78,11 @@ class classproperty:  # MXNet's name
 
     def __get__(self, instance: Any, owner: Any) -> Any:
         return self.fget(owner)
+
+
+def data_dir() -> str:
+    """Return the folder of data sets and models: MXNET_HOME, or `.mxnet` in the home folder."""
+    return os.environ.get("MXNET_HOME") or os.path.join(os.path.expanduser("~"), ".mxnet")
 
 
 def py_str(x: bytes) -> str:
