@@ -88,6 +88,7 @@ _ALIASES = {
     "symbol.random": "graph.symbol.random", "name": "graph.symbol.naming", "attribute": "graph.symbol.naming",
     "viz": "graph.show.viz", "visualization": "graph.show.viz", "executor": "graph.executor.executor",
     "kv": "kvstore", "kvstore.kvstore": "kvstore.create", "recordio": "io.records.recordio", "image": "io.image",
+    "image.image": "io.image",
     "mod": "train.module", "module": "train.module", "module.base_module": "train.module.base_module",
     "module.module": "train.module.module", "module.bucketing_module": "train.module.bucketing_module",
     "module.sequential_module": "train.module.sequential_module", "module.python_module": "train.module.python_module",

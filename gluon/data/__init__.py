@@ -1,5 +1,6 @@
 """Datasets, samplers and the DataLoader."""
 
+from . import vision as vision
 from .dataloader import DataLoader as DataLoader
 from .dataset import ArrayDataset as ArrayDataset
 from .dataset import Dataset as Dataset
