@@ -27,6 +27,7 @@ from .graph import fuse_tape
 from .graph.symbol import from_tape
 from .graph.symbol.naming import AttrScope as AttrScope
 from .graph.symbol.symbol import Symbol as Symbol
+from .io.image import planes
 from .kernels import Array as Array
 from .kernels import Axes as Axes
 from .kernels import Float as Float
@@ -47,12 +48,19 @@ from .ndarray.core.array_core import ArrayCore
 from .ndarray.dispatch import invoke
 from .train.compat.install import add_aliases as _add_aliases
 from .train.compat.install import install_as_mxnet as install_as_mxnet
+from .train.compat.util import is_np_array as is_np_array
+from .train.compat.util import is_np_shape as is_np_shape
+from .train.compat.util import np_array as np_array
+from .train.compat.util import np_shape as np_shape
+from .train.compat.util import set_np_shape as set_np_shape
+from .train.compat.util import use_np as use_np
+from .train.compat.util import use_np_array as use_np_array
+from .train.compat.util import use_np_shape as use_np_shape
 from .train.optimizer import serialize
 from .version import __version__ as __version__
 
-
 #: Packages that are imported at their first use, so that importing Tritium is fast.
-_LATER = ("gluon", "tuning")
+_LATER = ("contrib", "gluon", "tuning")
 
 
 def _tuning() -> Any:
@@ -62,6 +70,8 @@ def _tuning() -> Any:
 def __getattr__(name: str) -> Any:
     if name in _LATER:
         return importlib.import_module(f".{name}", __name__)
+    if name == "onnx":
+        return importlib.import_module(".contrib.onnx", __name__)
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
 
 
@@ -72,6 +82,7 @@ def connect() -> None:
     check_op.use_gpu(invoke.run_on_gpu)
     use_tuner(lambda *given, **options: _tuning().tune(*given, **options))
     ndarray.autograd.get_symbol = from_tape.get_symbol
+    ndarray.imdecode = planes.imdecode
     program.fuse_steps = fuse_tape.fuse_steps
     optimizer_codec.install(to_spec=serialize.to_spec, from_spec=serialize.from_spec, join_states=serialize.join_states,
                             split_states=serialize.split_states)
@@ -83,12 +94,13 @@ connect()
 _ALIASES = {
     "nd": "ndarray", "autograd": "ndarray.autograd", "random": "ndarray.functions.random", "rnd": "ndarray.functions.random",
     "operator": "ndarray.custom", "ndarray.ndarray": "ndarray.core.ndarray", "ndarray.random": "ndarray.functions.random",
-    "ndarray.contrib": "ndarray.functions.contrib",
+    **{f"ndarray.{n}": f"ndarray.{n}" for n in ("op", "contrib", "linalg", "sparse", "image", "_internal")},
     "sym": "graph.symbol.namespace", "symbol": "graph.symbol.namespace", "symbol.symbol": "graph.symbol.symbol",
+    **{f"symbol.{n}": f"graph.symbol.namespace.{n}" for n in ("op", "contrib", "linalg", "sparse", "image", "_internal")},
     "symbol.random": "graph.symbol.random", "name": "graph.symbol.naming", "attribute": "graph.symbol.naming",
     "viz": "graph.show.viz", "visualization": "graph.show.viz", "executor": "graph.executor.executor",
     "kv": "kvstore", "kvstore.kvstore": "kvstore.create", "recordio": "io.records.recordio", "image": "io.image",
-    "image.image": "io.image",
+    "img": "io.image", "image.image": "io.image", "image.detection": "io.image",
     "mod": "train.module", "module": "train.module", "module.base_module": "train.module.base_module",
     "module.module": "train.module.module", "module.bucketing_module": "train.module.bucketing_module",
     "module.sequential_module": "train.module.sequential_module", "module.python_module": "train.module.python_module",
@@ -99,7 +111,11 @@ _ALIASES = {
     "rnn": "train.rnn", "rnn.rnn_cell": "train.rnn", "rnn.rnn": "train.rnn", "rnn.io": "train.rnn.sentences",
     "model": "train.compat.model", "base": "train.compat.base", "test_utils": "train.compat.test_utils",
     "util": "train.compat.util", "runtime": "train.compat.runtime", "executor_manager": "train.compat.executor_manager",
-    "misc": "train.compat.misc", "log": "train.compat.log",
+    "misc": "train.compat.misc", "log": "train.compat.log", "registry": "train.compat.registry",
+    "libinfo": "train.compat.libinfo", "error": "train.compat.error", "rtc": "train.compat.rtc",
+    "library": "train.compat.library",
+    "np": "train.compat.numpy_interface", "numpy": "train.compat.numpy_interface",
+    "npx": "train.compat.numpy_extension", "numpy_extension": "train.compat.numpy_extension",
     "storage": "engine.memory.storage", "profiler": "engine.profiler", "lang": "kernels.ir.lang",
 }
 _add_aliases(_ALIASES)

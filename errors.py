@@ -64,6 +64,10 @@ class LoaderTimeoutError(MXNetError, multiprocessing.TimeoutError):
     """A batch of a DataLoader was not ready in time."""
 
 
+class NotAvailableError(MXNetError, NotImplementedError):
+    """A part of MXNet that does not exist here. The message has the reason and another way."""
+
+
 class GraphError(MXNetError, ValueError):
     """A malformed symbol or graph."""
 

@@ -48,6 +48,7 @@ contrib = _Namespace("nd.contrib", ("_contrib_",), {
 linalg = _Namespace("nd.linalg", ("_linalg_", "linalg_"))
 sparse = _Namespace("nd.sparse", extra=_SPARSE)  # row-sparse arrays; operators on dense ones
 image = _Namespace("nd.image", ("_image_",))
+imdecode: Any  # set by the root's `connect`: decoders live on a higher floor
 
 
 def __getattr__(name: str) -> Any:

@@ -42,6 +42,7 @@ contrib: Any
 linalg: Any
 sparse: Any
 image: Any
+imdecode: Any
 def __getattr__(name: str) -> Any: ...
 
 def add(lhs: Any, rhs: Any) -> Any:

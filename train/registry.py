@@ -17,8 +17,12 @@ class Registry:
     def register(self, cls: type, *names: str) -> type:
         """Register cls under its own name and `names`, all in lower case. Returns cls, so that this is a decorator."""
         for name in (cls.__name__, *names):
-            self._classes[name.lower()] = cls
+            self.add(name, cls)
         return cls
+
+    def add(self, name: str, cls: type) -> None:
+        """Register cls under this name alone."""
+        self._classes[name.lower()] = cls
 
     def alias(self, *names: str):
         """Return a decorator that registers a class under its own name and these."""

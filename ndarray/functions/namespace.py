@@ -5,6 +5,7 @@ from __future__ import annotations
 import inspect
 from collections.abc import Callable, Mapping
 from functools import cache
+from types import ModuleType
 from typing import Any
 
 from ...errors import OperatorError, nearest
@@ -72,8 +73,8 @@ def result_names(op: Op) -> tuple[str, ...]:
     return tuple(op.outputs(p))[:op.visible_outputs(p)]
 
 
-class Namespace:
-    """A namespace whose attribute X is the function of the operator `prefix + X`, also of one registered later.
+class Namespace(ModuleType):
+    """A module whose attribute X is the function of the operator `prefix + X`, also of one registered later.
 
     extra:  functions that are not operators; they come first.
     make:   makes the function from the operator's name and X.
@@ -81,7 +82,8 @@ class Namespace:
 
     def __init__(self, name: str, prefixes: tuple[str, ...] = ("",), extra: Mapping[str, Any] | None = None,
                  make: Callable[[str, str], Callable[..., Any]] | None = None):
-        self.__name__, self._prefixes, self._extra, self._make = name, prefixes, dict(extra or {}), make
+        super().__init__(name)
+        self._prefixes, self._extra, self._make = prefixes, dict(extra or {}), make
 
     def __getattr__(self, name: str) -> Any:
         if name.startswith("__"):

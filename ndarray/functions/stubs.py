@@ -175,6 +175,8 @@ def _by_hand(tree: ast.Module) -> tuple[list[str], set[str]]:
             lines.append(f'{head}\n    """{doc}"""' if doc and "\n" not in doc else f"{head} ...")
         elif isinstance(node, ast.Assign):
             lines += [f"{t.id}: Any" for t in node.targets if isinstance(t, ast.Name) and not t.id.startswith("_")]
+        elif isinstance(node, ast.AnnAssign) and isinstance(node.target, ast.Name) and not node.target.id.startswith("_"):
+            lines.append(f"{node.target.id}: {ast.unparse(node.annotation)}")
     body = "\n".join(lines)
     kept = [(line, name) for line, name, exported in imports if exported or re.search(rf"\b{name}\b", body)]
     defined = re.findall(r"^(?:def )?(\w+)[(:]", body, re.MULTILINE)

@@ -61,7 +61,9 @@ def add_aliases(aliases: Mapping[str, str]) -> None:
     """Add second names of modules: with `{"kv": "kvstore"}`, `tritium.kv.create` is the module `tritium.kvstore.create`."""
     for alias, target in aliases.items():
         above, _, last = f"{_PACKAGE}.{alias}".rpartition(".")
-        module = sys.modules[f"{_PACKAGE}.{alias}"] = importlib.import_module(f"{_PACKAGE}.{target}")
+        module = _find(f"{_PACKAGE}.{target}")
+        assert module is not None, target
+        sys.modules[f"{_PACKAGE}.{alias}"] = module
         if above == _PACKAGE or not hasattr(sys.modules[above], last):
             setattr(sys.modules[above], last, module)
 

@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterator
 from typing import Any
 
 from ... import engine
-from ...context import missing_gpu
+from ...context import Context, missing_gpu
 from ...errors import MXNetError
 
 
@@ -101,6 +101,17 @@ def use_np(func: Callable[..., Any]) -> Callable[..., Any]:
     """Raise MXNetError: the NumPy interface is not available."""
     set_np()
     return func
+
+
+use_np_array = use_np_shape = use_np
+
+
+def get_cuda_compute_capability(ctx: Context) -> int:
+    """Return the compute capability of a GPU, such as 90 for 9.0. Raises ContextError for a context without a GPU."""
+    if ctx.device_type != "gpu" or not 0 <= ctx.device_id < engine.num_gpus() or not engine.cuda.is_real():
+        raise missing_gpu(ctx.device_id, engine.num_gpus() if engine.cuda.is_real() else 0)
+    major, minor = engine.cuda._need(ctx.device_id).cuda.get_device_capability(ctx.device_id)
+    return 10 * major + minor
 
 
 def set_module(module: str) -> Callable[[Any], Any]:

@@ -1,0 +1,25 @@
+"""`mx.np`: MXNet's arrays with NumPy's semantics, which are not available. The module can be imported; using it is an error."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from ...errors import NotAvailableError
+
+
+def _error(name: str) -> NotAvailableError:
+    return NotAvailableError(f"mx.np.{name}: the NumPy interface of MXNet 1.6 and later is not available. Use mx.nd, whose "
+                             f"arrays NumPy's own functions accept: np.{name} of an mx.nd array.")
+
+
+class ndarray:
+    """A class without instances, so that `isinstance(a, mx.np.ndarray)` is False for every array."""
+
+    def __new__(cls, *args: Any, **kwargs: Any) -> ndarray:
+        raise _error("ndarray")
+
+
+def __getattr__(name: str) -> Any:
+    if name.startswith("_"):
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    raise _error(name)
