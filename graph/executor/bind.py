@@ -12,7 +12,7 @@ from numpy.typing import DTypeLike
 
 from ...context import Context, current_context
 from ...dtype import as_dtype
-from ...errors import ContextError, DTypeError, GraphError, ShapeError, describe, nearest
+from ...errors import ContextError, GraphError, ShapeError, describe, nearest
 from ...kernels.op import ShapeLike, Spec, Specs
 from ...ndarray import NDArray, zeros
 from ..passes.device_placement import contexts_of
@@ -35,7 +35,7 @@ def simple_bind(symbol: Symbol, ctx: ContextLike, grad_req: GradReq, type_dict: 
                 shared_arg_names: Sequence[str] | None, shared_exec: Executor | None,
                 shared_buffer: dict[str, NDArray] | None, shapes: Mapping[str, ShapeLike], memory_budget: int | None = None,
                 group2ctx: Mapping[str, Context] | None = None) -> Executor:
-    """Bind symbol to zeroed arrays of its own.
+    """Bind symbol to zeroed arrays of its own. Shapes and dtypes of names that symbol does not have are ignored.
 
     shared_arg_names: arguments to take from shared_exec where shape and dtype agree. shared_buffer: arrays to use by name;
     new ones are added to it. memory_budget: bytes that the plan of training may take; values are recomputed until it fits.
@@ -45,11 +45,16 @@ def simple_bind(symbol: Symbol, ctx: ContextLike, grad_req: GradReq, type_dict: 
     order = symbol._order()
     arguments, states = _variables(order)
     names = [*arguments, *states]
-    for key in (*shapes, *type_dict):
-        if key not in names:
-            raise GraphError(f"simple_bind: no argument is called {key!r}.{nearest(key, names)} Arguments: {', '.join(names)}.")
-    known = {k: from_user((v,) if isinstance(v, int) else tuple(v)) for k, v in shapes.items()}
-    specs = specs_of(order, {k: v for k, v in known.items() if v is not None}, {k: as_dtype(v) for k, v in type_dict.items()})
+    known = {k: from_user((v,) if isinstance(v, int) else tuple(v)) for k, v in shapes.items() if k in names}
+    types = {k: as_dtype(v) for k, v in type_dict.items() if k in names}
+    try:
+        specs = specs_of(order, {k: v for k, v in known.items() if v is not None}, types)
+    except ShapeError as e:
+        unused = next((k for k in shapes if k not in names), None)
+        if unused is not None:
+            raise GraphError(f"simple_bind: no argument is called {unused!r}.{nearest(unused, names)} "
+                             f"Arguments: {', '.join(names)}.") from e
+        raise
     spec = _variable_specs(order, specs)
     reqs = _requests("simple_bind", grad_req, arguments)
     node_ctx = contexts_of(order, ctx, group2ctx)
@@ -69,7 +74,7 @@ def simple_bind(symbol: Symbol, ctx: ContextLike, grad_req: GradReq, type_dict: 
     buffer = {} if shared_buffer is None else shared_buffer
     args = {n: array(n, old_args, buffer) for n in arguments}
     buffer.update((n, a) for n, a in args.items() if a is not old_args.get(n))
-    old_grads = shared_arrays(shared_exec.grad_dict) if shared_exec else {}
+    old_grads = shared_arrays(shared_exec._grads) if shared_exec else {}
     grads = {n: array(n, old_grads) for n in arguments if reqs[n] != "null"}
     auxes = {n: array(n, shared_exec.aux_dict if shared_exec else {}) for n in states}
     executor = Executor(Binding(symbol, specs, ctx, node_ctx, args, grads, auxes, reqs, memory_budget), shared_exec)
@@ -80,7 +85,7 @@ def simple_bind(symbol: Symbol, ctx: ContextLike, grad_req: GradReq, type_dict: 
 
 def bind(symbol: Symbol, ctx: ContextLike, args: Arrays, args_grad: Arrays | None, grad_req: GradReq,
          aux_states: Arrays | None, shared_exec: Executor | None, group2ctx: Mapping[str, Context] | None = None) -> Executor:
-    """Bind symbol to the caller's arrays."""
+    """Bind symbol to the caller's arrays. Each pass copies those of other contexts, and casts gradients of another dtype."""
     ctx = _context(ctx)
     order = symbol._order()
     arguments, states = _variables(order)
@@ -90,22 +95,23 @@ def bind(symbol: Symbol, ctx: ContextLike, args: Arrays, args_grad: Arrays | Non
     reqs = _requests("bind", grad_req, arguments)
     arrays = {**own_args, **auxes}
     node_ctx = contexts_of(order, ctx, group2ctx)
-    for name, array in arrays.items():
+    node_ctx |= {name: array.context for name, array in own_args.items()}
+    for name, array in auxes.items():  # a state is updated where its operator runs
         if array.context != node_ctx[name]:
-            owner = "the executor runs on" if node_ctx[name] == ctx else "its ctx_group lies on"
-            raise ContextError(f"bind: {name} is {describe(array)}, {owner} {node_ctx[name]}. "
+            raise ContextError(f"bind: aux_states: {name} is {describe(array)}, its operator runs on {node_ctx[name]}. "
                                f"Copy it with as_in_context({node_ctx[name]}).")
     specs = specs_of(order, {n: a.shape for n, a in arrays.items()}, {n: as_dtype(a.dtype) for n, a in arrays.items()})
     spec = _variable_specs(order, specs)
+    grads = {n: a for n, a in grads.items() if reqs[n] != "null"}
+    copies: dict[str, NDArray] = {}
     for name, array in grads.items():
         want = spec[name]
-        if array.shape != want.shape:
+        if array.size != want.size:
             raise ShapeError(f"bind: args_grad: {name} is {describe(array)}, the graph wants {describe(want)}.")
-        if np.dtype(array.dtype) != want.dtype:
-            raise DTypeError(f"bind: args_grad: {name} is {describe(array)}, the graph wants {want.dtype}. "
-                             f"Convert it with astype.")
-    grads = {n: a for n, a in grads.items() if reqs[n] != "null"}
-    return Executor(Binding(symbol, specs, ctx, node_ctx, own_args, grads, auxes, reqs), shared_exec)
+        if not _fits(array, want) or array.context != node_ctx[name]:
+            copies[name] = array
+    grads |= {n: zeros(spec[n].shape, node_ctx[n], spec[n].dtype) for n in copies}
+    return Executor(Binding(symbol, specs, ctx, node_ctx, own_args, grads, auxes, reqs, grad_copies=copies), shared_exec)
 
 
 def rebind(symbol: Symbol, old: Executor, partial: bool, grow: bool, shapes: Mapping[str, Sequence[int]]) -> Executor:
@@ -122,8 +128,8 @@ def rebind(symbol: Symbol, old: Executor, partial: bool, grow: bool, shapes: Map
     def resized(arrays: Mapping[str, NDArray]) -> dict[str, NDArray]:
         return {n: _resized(n, a, spec[n].shape, n in shapes or partial, grow) for n, a in arrays.items()}
 
-    args, grads, auxes = resized(old.arg_dict), resized(old.grad_dict), resized(old.aux_dict)
-    return Executor(replace(old._binding, specs=specs, args=args, grads=grads, auxes=auxes), old)
+    args, grads, auxes = resized(old.arg_dict), resized(old._grads), resized(old.aux_dict)
+    return Executor(replace(old._binding, specs=specs, args=args, grads=grads, auxes=auxes, grad_copies={}), old)
 
 
 def _resized(name: str, array: NDArray, shape: tuple[int, ...], may_change: bool, may_grow: bool) -> NDArray:

@@ -58,6 +58,7 @@ class Binding:
     specs:              of all outputs of all nodes, in topological order.
     ctx:                the context of the nodes that node_ctx does not name.
     args, grads, auxes: arrays by name, in the symbol's order.
+    grad_copies:        the caller's arrays for gradients whose shape, dtype or context is not that of grads.
     grad_req:           by argument.
     memory_budget:      bytes that the plan of training may take; None: no limit.
     """
@@ -71,6 +72,7 @@ class Binding:
     auxes: dict[str, NDArray]
     grad_req: dict[str, str]
     memory_budget: int | None = None
+    grad_copies: Mapping[str, NDArray] = field(default_factory=dict)
     options: Options = field(default_factory=current)
 
 
@@ -78,13 +80,14 @@ class Executor:
     """A symbol bound to arrays. Made by `Symbol.bind` and `Symbol.simple_bind`.
 
     outputs:                        the arrays that forward writes, the same ones each time.
-    arg_dict, grad_dict, aux_dict:  arrays by name; a gradient is missing where grad_req is "null".
+    arg_dict, grad_dict, aux_dict:  arrays by name; a gradient is None where grad_req is "null".
     """
 
     def __init__(self, binding: Binding, shared: Executor | None = None):
         """shared: an executor whose arena this one uses too, if it is on the same context."""
         self._binding, self._symbol = binding, binding.symbol
-        self.arg_dict, self.grad_dict, self.aux_dict = binding.args, binding.grads, binding.auxes
+        self.arg_dict, self.aux_dict, self._grads = binding.args, binding.auxes, binding.grads
+        self.grad_dict = {n: binding.grad_copies.get(n, binding.grads.get(n)) for n in binding.args}
         self.arena = shared.arena if shared is not None and shared.arena.ctx == binding.ctx else Arena(binding.ctx)
         self._grad_req = {n: r for n, r in binding.grad_req.items() if n in binding.grads}
         self._contexts = list(dict.fromkeys([binding.ctx, *binding.node_ctx.values()]))
@@ -110,7 +113,7 @@ class Executor:
     @property
     def grad_arrays(self) -> list[NDArray | None]:
         """Gradients, in argument order; None for an argument without one."""
-        return [self.grad_dict.get(n) for n in self.arg_dict]
+        return list(self.grad_dict.values())
 
     @property
     def aux_arrays(self) -> list[NDArray]:
@@ -171,20 +174,21 @@ class Executor:
     def backward(self, out_grads: Array | Sequence[Array | None] | None = None, is_train: bool = True) -> None:
         """Push the backward pass: gradients go to `grad_dict` as grad_req says.
 
-        out_grads: derivatives by the outputs, one array or a list; loss layers need none.
+        out_grads: derivatives by the outputs, one array or a list; loss layers need none. Further arrays are ignored.
         is_train:  ignored: the gradient is that of the forward pass that ran, in training or not.
-        Inference keeps no values, so after it forward runs a second time first, in memory of its own.
+        The values of a forward pass serve one backward pass, and inference keeps none. Where there are none, forward runs (again)
+        first, on the arguments as they are then, in memory of its own.
         """
+        if self._inferred is None and self._last is None:
+            self.forward(is_train=True)
         ran = self._inferred or self._last
-        if ran is None or (ran is self._last and self.arena.holds is not ran):
-            raise GraphError("backward: forward(is_train=True) must run first, each time, and no other pass in between.")
+        assert ran is not None
         failed = next((s for s in ran.forward if s.failed), None)
         if failed is not None:
             raise GraphError(f"backward: the forward pass failed ({failed.name}). Run forward again first.")
-        program = ran if ran is self._last else self._compile(False, monitored=False, aside=True)
+        kept = ran is self._last and self.arena.holds is ran
+        program = ran if kept else self._compile(ran is self._last, monitored=False, aside=True)
         heads = [out_grads] if isinstance(out_grads, (NDArray, np.ndarray)) else list(out_grads or [])
-        if len(heads) > len(self.outputs):
-            raise GraphError(f"backward: {len(heads)} head gradients for {len(self.outputs)} outputs.")
         for number in program.program.head_grads:
             value = self._head_values[number]
             array = heads[number] if number < len(heads) else None
@@ -193,13 +197,19 @@ class Executor:
                                  f"Pass out_grads=[...]; only loss layers need none.")
             _assign(self._head_arrays[number], array, f"backward: head gradient of {value.name}")
         for name in program.program.zero_grads:
-            self.grad_dict[name][:] = 0
+            self._grads[name][:] = 0
+        copies = self._binding.grad_copies
+        for name, array in copies.items():
+            if self._grad_req[name] == "add":
+                self._grads[name][:] = array.reshape(self._grads[name].shape)
         if program is not ran:
             for own, state in program.states:
                 own[:] = state
             program.push(program.forward, again=ran.drawn())
         program.push(program.backward)
-        self._last = self.arena.holds = None
+        for name, array in copies.items():
+            array[:] = self._grads[name].reshape(array.shape)
+        self.arena.holds = None
 
     def set_monitor_callback(self, callback: Callable[[str, NDArray], None] | None, monitor_all: bool = False) -> None:
         """Call callback(name, array) for the outputs of each node during forward, which then runs unfused. None: stop that.
@@ -287,7 +297,7 @@ class Executor:
             if number not in self._head_arrays:
                 self._head_arrays[number] = _array(program.values[v].spec, self._contexts[program.values[v].ctx])
             arrays[v] = self._head_arrays[number]
-        own = {ARG: self.arg_dict, GRAD: self.grad_dict} | ({} if aside else {AUX: self.aux_dict})
+        own = {ARG: self.arg_dict, GRAD: self._grads} | ({} if aside else {AUX: self.aux_dict})
         for v, value in enumerate(program.values):
             if value.kind in own:
                 arrays[v] = own[value.kind][value.name]

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from ...errors import MXNetError, OperatorError, ShapeError, describe
 from ..core.array_core import ArrayCore
+from ..core.chunk import Layout
 from ..dispatch.copy import filled
 from .recorded import walk_recorded
 from .tape import CallNode, Leaf, any_taped, overwritten, state
@@ -105,7 +106,7 @@ def mark_variables(variables: NDArray | Sequence[NDArray], gradients: NDArray | 
             raise OperatorError(f"mark_variables: grad_req {req!r} is not one of {', '.join(_REQUESTS)}.")
         if req != "null" and not g.layout.same(v.layout):
             raise ShapeError(f"mark_variables: the gradient is {describe(g)}, the variable {describe(v)}.")
-        v._grad = None if req == "null" else g
+        v._grad = g
         v._grad_edge = None if req == "null" else (Leaf(v.layout, g, req), 0)
 
 
@@ -130,11 +131,11 @@ def backward(heads: NDArray | Sequence[NDArray], head_grads: NDArray | Sequence[
 
 def grad(heads: NDArray | Sequence[NDArray], variables: NDArray | Sequence[NDArray],
          head_grads: NDArray | Sequence[NDArray | None] | None = None, retain_graph: bool | None = None,
-         create_graph: bool = False, train_mode: bool = True) -> NDArray | list[NDArray]:
+         create_graph: bool = False, train_mode: bool = True) -> list[NDArray]:
     """Return the derivatives of Σ heads·head_grads by variables as new arrays; no variable's `.grad` changes.
 
     create_graph:  record backward too, for derivatives of derivatives.
-    Returns:       one array if variables is one array, else a list.
+    Returns:       a list, also for one variable.
     Raises:        as backward; MXNetError for an array that was not recorded, or a derivative that cannot be differentiated.
     """
     heads, grads = _heads(heads, head_grads)
@@ -146,8 +147,7 @@ def grad(heads: NDArray | Sequence[NDArray], variables: NDArray | Sequence[NDArr
     retain = create_graph if retain_graph is None else retain_graph
     with _Scope(create_graph, train_mode):
         computed = (walk_recorded if create_graph else walk)(heads, grads, retain, [v._grad_edge for v in wanted])
-    result = [filled(v.layout, 0) if g is None else g for v, g in zip(wanted, computed)]
-    return result[0] if isinstance(variables, ArrayCore) else result
+    return [filled(v.layout, 0) if g is None else g for v, g in zip(wanted, computed)]
 
 
 def _listed(arrays: Any) -> list[Any]:
@@ -159,13 +159,21 @@ def _heads(heads: Any, head_grads: Any) -> tuple[list[Any], list[Any]]:
     grads = [None] * len(heads) if head_grads is None else _listed(head_grads)
     if len(grads) != len(heads):
         raise OperatorError(f"backward: {len(heads)} heads, {len(grads)} head gradients. Give one for each, or None.")
-    for h, g in zip(heads, grads):
+    for i, (h, g) in enumerate(zip(heads, grads)):
         if h._grad_edge is None:
             raise MXNetError(f"backward: {describe(h)} was not computed from a variable while recording. "
                              f"Call attach_grad() on the variables and compute inside autograd.record().")
-        if g is not None and not g.layout.same(h.layout):
-            raise ShapeError(f"backward: the head is {describe(h)}, its gradient {describe(g)}.")
+        if g is not None and g.size != h.size:
+            raise ShapeError(f"backward: the head is {describe(h)}, its gradient {describe(g)}. Give as many elements.")
+        grads[i] = _as(g, h.layout)
     return heads, grads
+
+
+def _as(gradient: NDArray | None, layout: Layout) -> NDArray | None:
+    """Return gradient in layout, which has as many elements: itself, or a copy of another shape, dtype or context."""
+    if gradient is None or gradient.layout.same(layout):
+        return gradient
+    return gradient.reshape(layout.shape).as_in_context(layout.ctx).astype(layout.dtype, copy=False)
 
 
 # ---- a user's own derivative ----------------------------------------------------------------------------------------
@@ -183,20 +191,25 @@ class Function:
     The two are not recorded. backward gets one array per output and returns one per input.
     """
 
-    _saved: tuple[NDArray, ...] = ()
-    _versions: tuple[int, ...] = ()
+    _saved: tuple[Any, ...] = ()
+    _versions: tuple[int | None, ...] = ()
 
-    def save_for_backward(self, *arrays: NDArray) -> None:
-        """Keep arrays for backward; there they are `self.saved_tensors`."""
-        self._saved, self._versions = arrays, tuple(a.chunk.var.version for a in arrays)
+    def save_for_backward(self, *args: Any) -> None:
+        """Keep arrays, and anything else, for backward; there they are `self.saved_tensors`."""
+        self.saved_tensors = args
 
     @property
-    def saved_tensors(self) -> tuple[NDArray, ...]:
-        """The arrays given to save_for_backward. Raises MXNetError if one was written in place since."""
+    def saved_tensors(self) -> tuple[Any, ...]:
+        """The arguments of save_for_backward. Raises MXNetError if an array among them was written in place since."""
         for a, version in zip(self._saved, self._versions):
-            if a.chunk.var.version != version:
+            if version is not None and a.chunk.var.version != version:
                 raise overwritten(type(self).__name__, a)
         return self._saved
+
+    @saved_tensors.setter
+    def saved_tensors(self, args: Sequence[Any]) -> None:
+        self._saved = tuple(args)
+        self._versions = tuple(a.chunk.var.version if isinstance(a, ArrayCore) else None for a in args)
 
     def forward(self, *inputs: NDArray) -> NDArray | Sequence[NDArray]:
         """Return the outputs."""
@@ -230,9 +243,9 @@ def _checked(function: Function, inputs: Sequence[Any]) -> Callable[[list[Any]],
         if len(grads) != len(layouts):
             raise OperatorError(f"{name}: backward returned {len(grads)} arrays for {len(layouts)} inputs.")
         for g, layout in zip(grads, layouts):
-            if g is not None and not g.layout.same(layout):
+            if g is not None and g.size != layout.size:
                 raise ShapeError(f"{name}: backward returned {describe(g)} for an input that is {describe(layout)}.")
-        return grads
+        return [_as(g, layout) for g, layout in zip(grads, layouts)]
 
     return run
 

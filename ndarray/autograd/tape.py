@@ -70,13 +70,16 @@ class TapeNode:
 
 
 class Leaf(TapeNode):
-    """A variable: its gradient goes to a buffer as grad_req says ("write" or "add")."""
+    """A variable: its gradient goes to a buffer as grad_req says ("write" or "add").
 
-    __slots__ = ("grad", "req")
+    fresh: True once backward has written the gradient. A Trainer sets it to False when it has used the gradient.
+    """
+
+    __slots__ = ("fresh", "grad", "req")
 
     def __init__(self, layout: Layout, grad: ArrayCore, req: str):
         super().__init__("variable", (), (layout,))
-        self.grad, self.req = grad, req
+        self.grad, self.req, self.fresh = grad, req, False
 
     @property
     def key(self) -> Any:

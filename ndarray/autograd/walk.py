@@ -76,6 +76,9 @@ def walk(heads: Sequence[Any], grads: Sequence[Any], retain: bool, wanted: list[
             for at in item.freed:
                 order[at].free()
         k += 1
+    for node in order if wanted is None else ():
+        if isinstance(node, Leaf):
+            node.fresh = True
     return [None if r is None else arrays[r] for r in program.results]
 
 

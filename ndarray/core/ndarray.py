@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ctypes
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
@@ -13,7 +14,7 @@ from ...dtype import as_dtype
 from ...errors import ContextError, FileError, ShapeError, describe
 from ...kernels.op import Op
 from ..autograd import attach_grad, backward
-from ..autograd.tape import computed, detached, written
+from ..autograd.tape import Leaf, computed, detached, written
 from ..dispatch.arguments import context_of
 from ..dispatch.copy import allocate_like_host, push
 from ..functions.binary import split_v2
@@ -135,6 +136,23 @@ class NDArray(Arithmetic, Indexing, OperatorMethods):
         """The gradient that backward writes, or None."""
         return self._grad
 
+    @property
+    def _fresh_grad(self) -> bool:
+        """True if backward has written the gradient since this was last set to False."""
+        leaf = None if self._grad_edge is None else self._grad_edge[0]
+        return isinstance(leaf, Leaf) and leaf.fresh
+
+    @_fresh_grad.setter
+    def _fresh_grad(self, state: bool) -> None:
+        leaf = None if self._grad_edge is None else self._grad_edge[0]
+        if isinstance(leaf, Leaf):
+            leaf.fresh = bool(state)
+
+    @property
+    def handle(self) -> ctypes.c_void_p:
+        """The address of this object, for scripts that print or compare MXNet's handles."""
+        return ctypes.c_void_p(id(self))
+
     def attach_grad(self, grad_req: str = "write", stype: str | None = None) -> None:
         """Make this a variable, with a gradient of zeros. grad_req: "write", "add" or "null"."""
         attach_grad(self, grad_req)
@@ -205,6 +223,19 @@ class NDArray(Arithmetic, Indexing, OperatorMethods):
         """Pickle the bytes of a safetensors file and the context's name. The gradient is left out."""
         data = b"".join(write_tensors(["array"], [self.asnumpy()]))
         return restore, (data, str(self.ctx), *([True] if self.layout.mask else ()))
+
+    def __getstate__(self) -> dict[str, Any]:
+        """Return {"handle": the bytes of the array in a .params file}, as MXNet does."""
+        from ..interop.params_file import write_record  # it reads NDArrays, so it imports this module
+
+        return {"handle": bytearray().join(write_record(self.asnumpy()))}
+
+    def __setstate__(self, state: Mapping[str, Any]) -> None:
+        """Become the array in `state["handle"]`, in new memory on the current context. Raises FileError if it is damaged."""
+        from ..interop.params_file import read_array
+
+        made = allocate_like_host(read_array(bytes(state["handle"]), "pickle", "the array")[0], current_context())
+        NDArray.__init__(self, made.layout, chunk=made.chunk)
 
     def _tritium_call_(self, op: Op, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Any:
         """Run op, which was called with arrays."""

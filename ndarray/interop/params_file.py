@@ -135,13 +135,18 @@ def write_arrays(names: Sequence[str], arrays: Sequence[np.ndarray]) -> Iterator
     """Yield the bytes of a file: V2 records; V3 for an array that is a scalar or has no elements."""
     yield struct.pack("<QQQ", _LIST_MAGIC, 0, len(arrays))
     for a in arrays:
-        magic = _V2 if a.size and a.ndim else _V3
-        yield struct.pack(f"<Iii{a.ndim}qiii", magic, 0, a.ndim, *a.shape, 1, 0, DTYPE_TO_FLAG[a.dtype])
-        yield np.ascontiguousarray(a).reshape(-1).view(np.uint8).data
+        yield from write_record(a)
     yield struct.pack("<Q", len(names))
     for name in names:
         raw = name.encode("utf-8")
         yield struct.pack("<Q", len(raw)) + raw
+
+
+def write_record(a: np.ndarray) -> Iterator[bytes | memoryview]:
+    """Yield the bytes of one record."""
+    magic = _V2 if a.size and a.ndim else _V3
+    yield struct.pack(f"<Iii{a.ndim}qiii", magic, 0, a.ndim, *a.shape, 1, 0, DTYPE_TO_FLAG[a.dtype])
+    yield np.ascontiguousarray(a).reshape(-1).view(np.uint8).data
 
 
 def save(fname: str | os.PathLike, data: NDArray | Sequence[NDArray] | Mapping[str, NDArray],

@@ -34,10 +34,8 @@ def without_bias(good):
     (lambda good: ({**good, **arrays(fc_weight=(3, 5))},), ShapeError, r"fc \(FullyConnected\)"),
     (lambda good: (good, arrays(fc_bias=(4,))), ShapeError,
      r"bind: args_grad: fc_bias is float32\[4\]@cpu\(0\), the graph wants float32\[3\]"),
-    (lambda good: ({**good, "data": mx.nd.zeros((2, 4), mx.cpu(1))},), ContextError,
-     r"bind: data is float32\[2,4\]@cpu\(1\), the executor runs on cpu\(0\)"),
     (lambda good: ({**good, "data": mx.nd.zeros((2, 4), dtype="float16")},), DTypeError, r"float16"),
-], ids=["missing", "too few", "not an NDArray", "shape", "shape of a gradient", "context", "dtype"])  # fmt: skip
+], ids=["missing", "too few", "not an NDArray", "shape", "shape of a gradient", "dtype"])  # fmt: skip
 def test_errors_name_the_array_that_does_not_fit(args, error, text):
     good = arrays(data=(2, 4), fc_weight=(3, 4), fc_bias=(3,))
     with pytest.raises(error, match=text):
@@ -59,6 +57,22 @@ def test_errors_name_the_array_that_does_not_fit(args, error, text):
 def test_errors_name_the_request_that_is_not_valid(call, error, text):
     with pytest.raises(error, match=text):
         call()
+
+
+def test_arrays_of_other_contexts_and_gradients_of_another_dtype_and_shape_are_copied():
+    good = arrays(data=(2, 4), fc_weight=(3, 4), fc_bias=(3,))
+    good["data"] = mx.nd.ones((2, 4), mx.cpu(1))
+    grads = {"fc_weight": mx.nd.ones((3, 4), mx.cpu(1), "float64"), "fc_bias": mx.nd.zeros((1, 3))}
+    ex = small().bind(mx.cpu(), good, grads, {"fc_weight": "add", "fc_bias": "write"})
+    ex.forward(is_train=True)
+    ex.backward(mx.nd.ones((2, 3)))
+    assert ex.grad_dict["fc_weight"] is grads["fc_weight"] and (grads["fc_weight"].asnumpy() == 3).all()
+    assert (grads["fc_bias"].asnumpy() == 2).all() and ex.grad_dict["data"] is None
+
+
+def test_names_that_the_graph_lacks_are_ignored():
+    ex = small().simple_bind(mx.cpu(), type_dict={"lable": "float64"}, data=(2, 4), label=(2,))
+    assert list(ex.arg_dict) == ["data", "fc_weight", "fc_bias"]
 
 
 def test_types():

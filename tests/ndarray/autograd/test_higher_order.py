@@ -115,7 +115,7 @@ def test_third_derivatives_of_formulas():
     with autograd.record():
         g = x**4
         for _ in range(3):
-            g = autograd.grad(g, x, create_graph=True)
+            g = autograd.grad(g, x, create_graph=True)[0]
     assert np.allclose(g.asnumpy(), 24 * np.array([0.5, 2.0]))
 
 
@@ -126,7 +126,7 @@ def test_gradient_penalty_flows_into_weights(rng):
     w.attach_grad()
     with autograd.record():
         y = nd.FullyConnected(x, w, num_hidden=1, no_bias=True)
-        slope = autograd.grad(y, x, create_graph=True)
+        slope = autograd.grad(y, x, create_graph=True)[0]
         penalty = ((nd.norm(slope, axis=1) - 1) ** 2).mean()
     penalty.backward()
     length = np.sqrt(np.sum(w.asnumpy() ** 2))
@@ -147,6 +147,6 @@ def test_a_third_derivative_of_a_kernel_is_refused():
     a.attach_grad()
     b.attach_grad()
     with autograd.record():
-        g = autograd.grad(nd.dot(a * a, b) ** 2, a, create_graph=True)
+        g = autograd.grad(nd.dot(a * a, b) ** 2, a, create_graph=True)[0]
         with pytest.raises(MXNetError, match="third derivative of dot"):
             autograd.grad(g, a, create_graph=True)

@@ -46,7 +46,7 @@ def test_second_derivatives_through_copies():
     x = leaf()
     with autograd.record():
         y = nd.array(x * x * x)
-        g = autograd.grad(y, x, create_graph=True)
+        g = autograd.grad(y, x, create_graph=True)[0]
         h = into(g * 1, nd.zeros((4,)))
     h.backward()
     assert x.grad.tolist() == [6, 12, 18, 24]
