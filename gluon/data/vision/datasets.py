@@ -151,8 +151,8 @@ def _from_archive(archive: str, name: str) -> bytes:
 
 
 def _missing(data: Any, path: str, more: str = "") -> FileError:
-    return FileError(f"{type(data).__name__}: there is no file {path}{more}. Nothing is downloaded: get it from {data._source} and "
-                     f"put it there, or give another root.")
+    return FileError(f"{type(data).__name__}: there is no file {path}{more}. Nothing is downloaded: get it from {data._source} "
+                     f"and put it there, or give another root.")
 
 
 class ImageRecordDataset(dataset.RecordFileDataset):
