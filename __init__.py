@@ -24,6 +24,7 @@ from .context import gpu as gpu
 from .engine import num_gpus as num_gpus
 from .errors import MXNetError as MXNetError
 from .graph import fuse_tape
+from .graph.executor.cached_op import CachedOp as _CachedOp
 from .graph.symbol import from_tape
 from .graph.symbol.naming import AttrScope as AttrScope
 from .graph.symbol.symbol import Symbol as Symbol
@@ -83,6 +84,7 @@ def connect() -> None:
     use_tuner(lambda *given, **options: _tuning().tune(*given, **options))
     ndarray.autograd.get_symbol = from_tape.get_symbol
     ndarray.imdecode = planes.imdecode
+    ndarray.CachedOp = _CachedOp  # MXNet's place for it
     program.fuse_steps = fuse_tape.fuse_steps
     optimizer_codec.install(to_spec=serialize.to_spec, from_spec=serialize.from_spec, join_states=serialize.join_states,
                             split_states=serialize.split_states)

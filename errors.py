@@ -76,6 +76,10 @@ class BlockError(MXNetError, AssertionError, ValueError):
     """A misuse of a gluon Block, Parameter or Trainer. MXNet raises AssertionError for some of them, ValueError for others."""
 
 
+class DeferredInitializationError(MXNetError):
+    """A gluon Parameter was used whose shape is unknown until the first forward pass."""
+
+
 class KVStoreError(MXNetError):
     """A store over several processes that cannot be reached, or rejects a request.
 

@@ -1,7 +1,7 @@
 """MXNet's module `mx.gluon.parameter`: Parameter, Constant, ParameterDict."""
 
+from ..errors import DeferredInitializationError as DeferredInitializationError
 from .core.parameter import Constant as Constant
-from .core.parameter import DeferredInitializationError as DeferredInitializationError
 from .core.parameter import Parameter as Parameter
 from .core.parameter import tensor_types as tensor_types
 from .core.parameter_dict import ParameterDict as ParameterDict

@@ -3,21 +3,20 @@
 from __future__ import annotations
 
 import warnings
-from collections.abc import Callable
 from typing import Any
 
-import numpy as np
 from numpy.typing import DTypeLike
 
 from ... import ndarray
 from ...context import Context
-from ...errors import BlockError, MXNetError
+from ...errors import BlockError, DeferredInitializationError
+from ...graph.executor.cached_op import CachedOp
 from ...graph.symbol import namespace as symbol
 from ...graph.symbol.symbol import Group, Symbol
 from ...ndarray import NDArray
 from .block import Block
 from .nested import Format, _flatten, _regroup
-from .parameter import Contexts, DeferredInitializationError, Parameter
+from .parameter import Parameter
 from .parameter_dict import ParameterDict
 
 
@@ -35,7 +34,8 @@ class HybridBlock(Block):
     def __init__(self, prefix: str | None = None, params: ParameterDict | None = None):
         super().__init__(prefix=prefix, params=params)
         self._cached_graph: Any = ()
-        self._cached_op: Any = None
+        self._cached_op: CachedOp | None = None
+        self._cached_op_args: list[int | Parameter] = []  # by input of the graph: the number of an argument, or a parameter
         self._in_format: Format | None = None
         self._out_format: Format | None = None
         self._active = False
@@ -131,6 +131,8 @@ class HybridBlock(Block):
                 return self.hybrid_forward(symbol, x, *args, **params)
         ctx = flat[0].context
         with ctx:
+            if self._active:
+                return self._call_cached_op(x, *args)
             return self.hybrid_forward(ndarray, x, *args, **self._arrays(ctx, x, *args))
 
     def _arrays(self, ctx: Context, *args: Any) -> dict[str, NDArray]:
@@ -143,6 +145,43 @@ class HybridBlock(Block):
                 param._finish_deferred_init()
             return {name: param.data(ctx) for name, param in self._reg_params.items()}
 
+    def _build_cache(self, *args: Any) -> None:
+        """Make the CachedOp of the graph, and initialize parameters that waited for shapes."""
+        inputs, out = self._get_graph(*args)
+        at = {str(i.name): number for number, i in enumerate(inputs)}
+        params = self.collect_params()
+        names = out.list_inputs()
+        for name in at.keys() - set(names):
+            warnings.warn(f"The {name}-th input to HybridBlock is not used by any computation. Is this intended?", stacklevel=6)
+        for name in params.keys() - set(names):
+            warnings.warn(f"Parameter {name} is not used by any computation. Is this intended?", stacklevel=6)
+        for name in names:
+            if name not in at and name not in params:
+                raise BlockError(f"Unknown input to HybridBlock: {name}. Every variable of the graph is an input or a parameter.")
+        self._cached_op_args = [at[n] if n in at else params[n] for n in names]
+        used = [p for p in self._cached_op_args if isinstance(p, Parameter)]
+        if any(p._deferred_init for p in used):
+            self._deferred_infer_shape(*args)
+            for param in used:
+                param._finish_deferred_init()
+        flags = [("data_indices", [i for i, p in enumerate(self._cached_op_args) if isinstance(p, int)]),
+                 ("param_indices", [i for i, p in enumerate(self._cached_op_args) if isinstance(p, Parameter)])]
+        self._cached_op = CachedOp(out, [*flags, *self._flags])
+
+    def _call_cached_op(self, *args: Any) -> Any:
+        if self._cached_op is None:
+            self._build_cache(*args)
+        assert self._cached_op is not None and self._in_format is not None and self._out_format is not None
+        flat, form = _flatten(args, "input")
+        if form != self._in_format and not _fits(form, self._in_format):
+            raise BlockError(f"The argument structure of HybridBlock does not match the cached version. Stored format = "
+                             f"{self._in_format}, input format = {form}.")
+        arrays = [a for a in flat if a is not None]
+        ctx = arrays[0].context
+        out = self._cached_op(*[arrays[p] if isinstance(p, int) else p._check_and_get(p._data, ctx)
+                                for p in self._cached_op_args])
+        return _regroup([out] if isinstance(out, NDArray) else out, self._out_format)
+
     def hybrid_forward(self, F: Any, x: Any, *args: Any, **kwargs: Any) -> Any:
         """Return the outputs, computed with the functions of F (mx.nd or mx.sym). A subclass writes this.
 
@@ -151,9 +190,18 @@ class HybridBlock(Block):
         raise NotImplementedError(f"{type(self).__name__}: hybrid_forward is not written.")
 
 
+def _fits(form: Format, stored: Format) -> bool:
+    """Return True if the forms of two argument lists differ only by Nones at their ends."""
+    if not isinstance(form, list) or not isinstance(stored, list):
+        return False
+    longer, shorter = sorted((form, stored), key=len, reverse=True)
+    return longer[:len(shorter)] == shorter and all(f == -1 for f in longer[len(shorter):])
+
+
 def _gather(args: Any) -> list[Any]:
     """Return the arrays and symbols in nested args. Raises BlockError if there are none."""
     flat = [a for a in _flatten(args, "input")[0] if a is not None]
     if not flat:
-        raise BlockError("In HybridBlock, there must be one NDArray or one Symbol in the input. Please check the type of the args.")
+        raise BlockError("In HybridBlock, there must be one NDArray or one Symbol in the input. Please check the type of the "
+                         "args.")
     return flat

@@ -12,7 +12,7 @@ from numpy.typing import DTypeLike
 from ... import ndarray
 from ...context import Context, cpu, current_context
 from ...dtype import as_dtype
-from ...errors import BlockError, MXNetError, check_choice
+from ...errors import BlockError, DeferredInitializationError, MXNetError, check_choice
 from ...graph.symbol.symbol import Symbol, Variable
 from ...ndarray import NDArray, RowSparseNDArray, autograd
 from ...train import initializer
@@ -25,10 +25,6 @@ Contexts = Context | Sequence[Context] | None
 
 _STYPES = ("default", "row_sparse", "csr")
 tensor_types = (Symbol, NDArray)
-
-
-class DeferredInitializationError(MXNetError):
-    """A parameter is used whose shape is unknown until the first forward pass."""
 
 
 class Parameter:
@@ -153,7 +149,7 @@ class Parameter:
             return
         init, contexts, default_init, data = self._deferred_init
         self._deferred_init = ()
-        if not shape_is_known(self.shape):
+        if self.shape is None or not shape_is_known(self.shape):
             raise BlockError(f"Cannot initialize Parameter '{self.name}' because it has invalid shape: {self.shape}. "
                              f"Please specify in_units, in_channels, etc for `Block`s.")
         with autograd.pause():

@@ -75,11 +75,7 @@ class ParameterDict:
             present = getattr(param, key, None)
             if present is None:
                 setattr(param, key, wanted)
-            elif key == "shape" and wanted is not None and _complete(param, wanted):
-                continue
-            elif key == "dtype" and wanted is not None and np.dtype(wanted) == np.dtype(present):
-                continue
-            elif wanted is not None and wanted != present:
+            elif wanted is not None and not _agrees(param, key, wanted, present):
                 raise BlockError(f"Cannot retrieve Parameter '{name}' because desired attribute does not match with stored for "
                                  f"attribute '{key}': desired '{wanted}' vs stored '{present}'.")
         return param
@@ -190,6 +186,13 @@ def _named(loaded: Any, filename: Any) -> dict[str, NDArray]:
     if not loaded:
         return {}
     raise FileError(f"load: {filename}: the arrays have no names, so they cannot be parameters.")
+
+
+def _agrees(param: Parameter, key: str, wanted: Any, present: Any) -> bool:
+    """Return True if an attribute of param is what is wanted of it."""
+    if key == "shape":
+        return _complete(param, wanted)
+    return np.dtype(wanted) == np.dtype(present) if key == "dtype" else wanted == present
 
 
 def _complete(param: Parameter, wanted: Any) -> bool:

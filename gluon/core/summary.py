@@ -52,7 +52,8 @@ def summarize(block: Block, inputs: Sequence[Any]) -> None:
     total = sum(n for *_, n in rows)
     print("-" * _WIDTH, _ROW.format("Layer (type)", "Output Shape", "Param #"), "=" * _WIDTH,
           *(_ROW.format(*row) for row in rows), "=" * _WIDTH, "Parameters in forward computation graph, duplicate included",
-          f"   Total params: {total}", f"   Trainable params: {trainable}", f"   Non-trainable params: {total - trainable - shared}",
+          f"   Total params: {total}", f"   Trainable params: {trainable}",
+          f"   Non-trainable params: {total - trainable - shared}",
           f"Shared params in forward computation graph: {shared}", f"Unique parameters in model: {total - shared}", "-" * _WIDTH,
           sep="\n")
 

@@ -129,7 +129,7 @@ def rebind(symbol: Symbol, old: Executor, partial: bool, grow: bool, shapes: Map
         return {n: _resized(n, a, spec[n].shape, n in shapes or partial, grow) for n, a in arrays.items()}
 
     args, grads, auxes = resized(old.arg_dict), resized(old._grads), resized(old.aux_dict)
-    return Executor(replace(old._binding, specs=specs, args=args, grads=grads, auxes=auxes, grad_copies={}), old)
+    return Executor(replace(old._binding, specs=specs, args=args, grads=grads, auxes=auxes, grad_copies={}, plans={}), old)
 
 
 def _resized(name: str, array: NDArray, shape: tuple[int, ...], may_change: bool, may_grow: bool) -> NDArray:

@@ -61,6 +61,7 @@ class Binding:
     grad_copies:        the caller's arrays for gradients whose shape, dtype or context is not that of grads.
     grad_req:           by argument.
     memory_budget:      bytes that the plan of training may take; None: no limit.
+    plans:              the programs compiled so far, by mode, which bindings of equal specs share.
     """
 
     symbol: Symbol
@@ -74,6 +75,7 @@ class Binding:
     memory_budget: int | None = None
     grad_copies: Mapping[str, NDArray] = field(default_factory=dict)
     options: Options = field(default_factory=current)
+    plans: dict[Any, tuple[Program, MemoryPlan]] = field(default_factory=dict)
 
 
 class Executor:
@@ -83,12 +85,13 @@ class Executor:
     arg_dict, grad_dict, aux_dict:  arrays by name; a gradient is None where grad_req is "null".
     """
 
-    def __init__(self, binding: Binding, shared: Executor | None = None):
-        """shared: an executor whose arena this one uses too, if it is on the same context."""
+    def __init__(self, binding: Binding, shared: Executor | None = None, arena: Arena | None = None):
+        """shared: an executor whose arena this one uses too, if it is on the same context. arena: or the arena itself."""
         self._binding, self._symbol = binding, binding.symbol
         self.arg_dict, self.aux_dict, self._grads = binding.args, binding.auxes, binding.grads
         self.grad_dict = {n: binding.grad_copies.get(n, binding.grads.get(n)) for n in binding.args}
-        self.arena = shared.arena if shared is not None and shared.arena.ctx == binding.ctx else Arena(binding.ctx)
+        arena = shared.arena if shared is not None else arena
+        self.arena = arena if arena is not None and arena.ctx == binding.ctx else Arena(binding.ctx)
         self._grad_req = {n: r for n, r in binding.grad_req.items() if n in binding.grads}
         self._contexts = list(dict.fromkeys([binding.ctx, *binding.node_ctx.values()]))
         self._places = {n: self._contexts.index(c) for n, c in binding.node_ctx.items() if c != binding.ctx}
@@ -268,11 +271,14 @@ class Executor:
 
     def _build(self, train: bool, monitored: bool, aside: bool) -> CompiledProgram:
         binding, options = self._binding, self._binding.options
-        program, plan = compile_program(
-            binding.symbol._outputs, binding.specs, train, self._grad_req, options, backward=aside, places=self._places,
-            targets=tuple("gpu" if c.is_gpu else "cpu" for c in self._contexts), monitored=monitored,
-            budget=binding.memory_budget if train or aside else None,
-            capacity=[v.spec.nbytes for v in self._head_values] if aside else self._capacity)
+        capacity = [v.spec.nbytes for v in self._head_values] if aside else self._capacity
+        key = train, monitored, aside, None if capacity is None else tuple(capacity)
+        if key not in binding.plans:
+            binding.plans[key] = compile_program(
+                binding.symbol._outputs, binding.specs, train, self._grad_req, options, backward=aside, places=self._places,
+                targets=tuple("gpu" if c.is_gpu else "cpu" for c in self._contexts), monitored=monitored,
+                budget=binding.memory_budget if train or aside else None, capacity=capacity)
+        program, plan = binding.plans[key]
         if self._outputs is None:
             self._make_outputs([plan.capacity.get(v, program.values[v].spec.nbytes) for v in program.heads])
         for check in options.checks:

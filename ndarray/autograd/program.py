@@ -18,7 +18,7 @@ from ...kernels.params import Params
 from ..core.chunk import Layout
 from ..dispatch.copy import as_element
 from ..dispatch.plan import INLINE_BYTES, DispatchPlan, backward_plan, plan_of
-from .tape import CallNode, Edge, Leaf, OpNode, TapeNode
+from .tape import CallNode, Edge, GraphNode, Leaf, OpNode, TapeNode
 
 Edges = Sequence[Edge | None] | None
 Output = tuple[int, int]  # a node's place in the order of the walk, and the number of its output
@@ -95,12 +95,17 @@ class Step:
 
 
 class Call:
-    """The Python function of a node: of registers, one for each output of the node. results: by input; -1 where none is used."""
+    """The Python function of a node: of registers, one for each output of the node.
 
-    __slots__ = ("inputs", "node", "results")
+    results:  by input, of the arrays that it returns; -1 where none is used.
+    outputs:  by input, of the arrays that it writes, as reqs say; -1 where none is wanted. Empty unless it is a GraphNode.
+    """
 
-    def __init__(self, node: int, inputs: list[int], results: list[int]):
-        self.node, self.inputs, self.results = node, inputs, results
+    __slots__ = ("inputs", "node", "outputs", "reqs", "results")
+
+    def __init__(self, node: int, inputs: list[int], results: Sequence[int], outputs: Sequence[int] = (),
+                 reqs: Sequence[Req] = ()):
+        self.node, self.inputs, self.results, self.outputs, self.reqs = node, inputs, results, outputs, reqs
 
 
 class Item:
@@ -244,7 +249,9 @@ class _Builder:
             if edges is None:  # the check raises
                 continue
             if any(dy is not None for dy in dys):
-                if isinstance(node, CallNode):
+                if isinstance(node, GraphNode):
+                    self.through_graph(at, node, edges, dys)
+                elif isinstance(node, CallNode):
                     self.through_call(at, node, edges, dys)
                 elif isinstance(node, OpNode) and node.gradient is not None:
                     self.through_op(at, node, edges, dys)
@@ -388,6 +395,16 @@ class _Builder:
                     self.shared.add(i)
                     self.add(self.edge(edge), i, owned=False, at=at)
             return
+        outs, reqs, later = self.targets(edges, layouts)
+        plan = backward_plan(gradient.op, node.p, [self.registers[r].layout for r in inputs], layouts, node.plan.train)
+        self.append(Step(plan.name, plan.kernel_for(tuple(reqs)).run, inputs, outs, layouts[0], at, plan,
+                         reqs, node))
+        for output, contribution in later:
+            self.add(output, contribution, owned=True, at=at)
+
+    def targets(self, edges: Sequence[Edge | None], layouts: Sequence[Layout]
+                ) -> tuple[list[int], list[Req], list[tuple[Output, int]]]:
+        """Return the registers to which derivatives are written, how, and (edge, register) of those to be added afterwards."""
         outs: list[int] = []
         reqs: list[Req] = []
         later: list[tuple[Output, int]] = []
@@ -405,11 +422,7 @@ class _Builder:
                 later.append((output, target))
             outs.append(target)
             reqs.append(req)
-        plan = backward_plan(gradient.op, node.p, [self.registers[r].layout for r in inputs], layouts, node.plan.train)
-        self.append(Step(plan.name, plan.kernel_for(tuple(reqs)).run, inputs, outs, layouts[0], at, plan,
-                         reqs, node))
-        for output, contribution in later:
-            self.add(output, contribution, owned=True, at=at)
+        return outs, reqs, later
 
     def passes_on(self, gradient: Gradient, node: OpNode, inputs: Sequence[int], layouts: Sequence[Layout]) -> bool:
         """Return True if every derivative is that of the one output, as of a sum: no kernel needs to copy it."""
@@ -444,12 +457,25 @@ class _Builder:
             if edge is not None and (number, i) not in self.missing:
                 self.add(self.edge(edge), results[i], owned=False, at=at)
 
+    def through_graph(self, at: int, node: GraphNode, edges: Sequence[Edge | None], dys: list[int | None]) -> None:
+        full = [self.filled(layout, 0, at) if dy is None else self.own(dy, at) for dy, layout in zip(dys, node.layouts)]
+        layouts = [node.layouts[0] if edge is None else edge[0].layouts[edge[1]] for edge in edges]
+        outs, reqs, later = self.targets(edges, layouts)
+        item = Item()
+        self.calls += 1
+        item.call = Call(at, full, (), outs, reqs)
+        self.items.append(item)
+        self.last[at] = len(self.items) - 1
+        for output, contribution in later:
+            self.add(output, contribution, owned=True, at=at)
+
     # ---- the end ----
     def finish(self, results: Sequence[int | None]) -> None:
         """Decide which registers are local to a task, and number what each task uses."""
         uses: dict[int, list[int]] = {}
         for k, item in enumerate(self.items):
-            touched = item.call.inputs if item.call else [r for s in item.steps for r in (*s.inputs, *s.outputs) if r >= 0]
+            calls = (item.call,) if item.call is not None else item.steps
+            touched = [r for s in calls for r in (*s.inputs, *s.outputs) if r >= 0]
             for r in dict.fromkeys(touched):
                 uses.setdefault(r, []).append(k)
         kept = {r for r in results if r is not None}

@@ -13,7 +13,7 @@ from ..core.arithmetic import array_op
 from ..dispatch.copy import filled
 from ..dispatch.invoke import backward_plan, invoke_backward
 from .higher_order import backward_node, differentiable_gradient
-from .tape import CallNode, Edge, Leaf, OpNode, TapeNode, detached
+from .tape import CallNode, Edge, GraphNode, Leaf, OpNode, TapeNode, detached
 
 
 def walk_recorded(heads: Sequence[Any], grads: Sequence[Any], retain: bool, wanted: list[Edge]) -> list[Any]:
@@ -31,7 +31,11 @@ def walk_recorded(heads: Sequence[Any], grads: Sequence[Any], retain: bool, want
         if isinstance(node, Leaf):
             continue
         node.check()
-        if isinstance(node, CallNode):
+        if isinstance(node, GraphNode):  # its operators take its place
+            for out, dy in zip(node.again(), dys):
+                if dy is not None and out._grad_edge is not None:
+                    sums.add(out._grad_edge, dy)
+        elif isinstance(node, CallNode):
             _through_call(node, dys, sums)
         elif isinstance(node, OpNode) and node.gradient is not None:
             _through_op(node, node.gradient, dys, sums)

@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterable, Sequence
 from typing import TYPE_CHECKING, Any
 
 from ...errors import MXNetError, describe
-from ...kernels.op import Gradient, Op
+from ...kernels.op import Gradient, Op, Req
 from ...kernels.params import Params
 from ..core.array_core import ArrayCore
 from ..core.chunk import Chunk, Layout
@@ -176,6 +176,47 @@ class CallNode(TapeNode):
     def free(self) -> None:
         super().free()
         self.backward = None
+
+
+class GraphNode(CallNode):
+    """One call of a compiled graph. Its derivatives go straight to where the walk wants them.
+
+    run:      (list of dy, one per output; for each input the array to write its derivative to, or None; and the write
+              requests) -> None.
+    again:    () -> the outputs, computed again operator by operator and recorded, for derivatives of derivatives.
+    release:  called once when the node is freed or forgotten.
+    kept:     (variable, version) of the memory that backward reads.
+    """
+
+    __slots__ = ("again", "kept", "release", "run")
+
+    def __init__(self, name: str, inputs: Sequence[Edge | None], layouts: Sequence[Layout],
+                 run: Callable[[list[NDArray], list[NDArray | None], Sequence[Req]], None],
+                 again: Callable[[], list[NDArray]], release: Callable[[], None], kept: Sequence[ArrayCore]):
+        super().__init__(name, inputs, layouts, lambda _: ())
+        self.run, self.again, self.release = run, again, release
+        self.kept = [(a, a.chunk.var.version) for a in kept]
+
+    @property
+    def key(self) -> Any:
+        """See TapeNode."""
+        return "graph", *super().key
+
+    def check(self) -> None:
+        super().check()
+        for a, version in self.kept:
+            if a.chunk.var.version != version:
+                raise overwritten(self.name, a)
+
+    def free(self) -> None:
+        if not self.freed:
+            super().free()
+            self.kept = []
+            self.release()
+
+    def __del__(self) -> None:
+        if not self.freed:
+            self.release()
 
 
 def overwritten(name: str, a: ArrayCore) -> MXNetError:

@@ -16,7 +16,7 @@ from ...engine.memory import resource
 from ..core.array_core import ArrayCore, allocate
 from ..dispatch.copy import copy_to
 from .program import BUFFER, HEAD, NEW, SAVED, BackwardProgram, Call, Code, Edges, Item, Register, build
-from .tape import CallNode, Edge, Leaf, OpNode, TapeNode
+from .tape import CallNode, Edge, GraphNode, Leaf, OpNode, TapeNode
 
 #: Programs by the structure of their tapes.
 PROGRAMS: Cache[Any, BackwardProgram] = Cache(1024)
@@ -132,6 +132,9 @@ def _structure(heads: Sequence[Any], grads: Sequence[Any], wanted: list[Edge] | 
 def _call(call: Call, order: Sequence[TapeNode], arrays: list[Any], registers: Sequence[Register]) -> list[int]:
     """Call a node's Python function. Return the inputs for which it returned no derivative."""
     node = order[call.node]
+    if isinstance(node, GraphNode):
+        node.run([arrays[d] for d in call.inputs], [arrays[r] if r >= 0 else None for r in call.outputs], call.reqs)
+        return []
     assert isinstance(node, CallNode) and node.backward is not None
     lost = []
     for i, (r, g) in enumerate(zip(call.results, node.backward([arrays[d] for d in call.inputs]))):

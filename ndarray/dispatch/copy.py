@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -83,6 +83,25 @@ def copy_to(src: ArrayCore, dst: ArrayCore) -> None:
             dst.device_array()[...] = src.device_array().reshape(dst.shape)
 
     push("copy", dst.ctx, run, (src,), dst, COPIED)
+
+
+def copy_all(name: str, pairs: Sequence[tuple[ArrayCore, ArrayCore]]) -> None:
+    """Queue dst = src for every (src, dst) of equal layouts on one context, as one task."""
+    if not pairs:
+        return
+    ctx = pairs[0][1].ctx
+    mutable = list(dict.fromkeys([dst.chunk.var for _, dst in pairs]))
+    const = [v for v in dict.fromkeys([src.chunk.var for src, _ in pairs]) if v not in mutable]
+    put = cuda.copy if ctx.is_gpu else np.copyto
+
+    def run(rc: Any) -> None:
+        for src, dst in pairs:
+            put(dst.device_array(), src.device_array())
+
+    on = engine.current()
+    limit = COPIED if on.is_idle() else INLINE_BYTES
+    inline = not ctx.is_gpu and sum([dst.layout.nbytes for _, dst in pairs]) <= limit
+    on.push_sync(run, ctx, const, mutable, prop="inline" if inline else None, name=name)
 
 
 def fill(dst: ArrayCore, value: float | np.generic | np.ndarray) -> None:
