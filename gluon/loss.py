@@ -73,7 +73,8 @@ class L2Loss(Loss):
 
     def hybrid_forward(self, F: Any, pred: Any, label: Any, sample_weight: Any = None) -> Any:
         label = _reshape_like(F, label, pred)
-        loss = _apply_weighting(F, F.square(label - pred), self._weight / 2, sample_weight)
+        half = 0.5 if self._weight is None else self._weight / 2
+        loss = _apply_weighting(F, F.square(label - pred), half, sample_weight)
         return F.mean(loss, axis=self._batch_axis, exclude=True)
 
 

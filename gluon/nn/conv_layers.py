@@ -38,7 +38,7 @@ def weight_shape(layout: str, outer: int, inner: int, kernel: Sequence[int]) -> 
     return tuple({"N": outer, "C": inner}[letter] if letter in "NC" else next(spatial) for letter in layout)
 
 
-def channel_mapping(shape: Sequence[int]) -> str:
+def channel_mapping(shape: Any) -> str:
     """Return "3 -> 8", axes 1 and 0 of a weight's shape, as a layer prints them."""
     return f"{shape[1] if shape[1] else None} -> {shape[0]}"
 

@@ -6,26 +6,31 @@ from typing import Any
 
 import numpy as np
 
-from ..block import HybridBlock
+from ..block import HybridBlock, Parameter
 
 
 class _Norm(HybridBlock):
-    """A normalization of `channels` channels, with the parameters gamma (scale) and beta (center), learned or fixed."""
+    """A normalization with the parameters gamma, learned if `scale`, and beta, learned if `center`, of size `channels`.
+
+    always_differentiable: the parameters may be learned later, by another grad_req, even if they are not now.
+    """
 
     def __init__(self, kwargs: dict[str, Any], channels: int, center: bool, scale: bool, beta_initializer: Any,
-                 gamma_initializer: Any, differentiable: dict[str, bool] | None = None, **names: Any) -> None:
+                 gamma_initializer: Any, always_differentiable: bool = True, **names: Any) -> None:
         super().__init__(**names)
         self._kwargs = kwargs
-        for name, learned, init in (("gamma", scale, gamma_initializer), ("beta", center, beta_initializer)):
-            given = {} if differentiable is None else {"differentiable": differentiable[name]}
-            setattr(self, name, self.params.get(name, grad_req="write" if learned else "null", shape=(channels,), init=init,
-                                                allow_deferred_init=True, **given))
+        self.gamma = self._parameter("gamma", channels, scale, gamma_initializer, always_differentiable)
+        self.beta = self._parameter("beta", channels, center, beta_initializer, always_differentiable)
+
+    def _parameter(self, name: str, channels: int, learned: bool, init: Any, differentiable: bool = False) -> Parameter:
+        return self.params.get(name, grad_req="write" if learned else "null", shape=(channels,), init=init,
+                               allow_deferred_init=True, differentiable=learned or differentiable)
 
     def _settings(self) -> str:
         return ", ".join(f"{key}={value!r}" for key, value in self._kwargs.items())
 
     def __repr__(self) -> str:
-        return f"{type(self).__name__}({self._settings()}, in_channels={self.gamma.shape[0]})"
+        return f"{type(self).__name__}({self._settings()}, in_channels={(self.gamma.shape or (None,))[0]})"
 
 
 class _BatchNorm(_Norm):
@@ -38,13 +43,12 @@ class _BatchNorm(_Norm):
         settings = {"axis": axis, "eps": epsilon, "momentum": momentum, "fix_gamma": not scale,
                     "use_global_stats": use_global_stats}
         super().__init__(settings, in_channels, center, scale, beta_initializer, gamma_initializer,
-                         {"gamma": scale, "beta": center}, **kwargs)
+                         always_differentiable=False, **kwargs)
         self.fuse_relu = fuse_relu
         if in_channels != 0:
             self.in_channels = in_channels
-        for name, init in (("running_mean", running_mean_initializer), ("running_var", running_variance_initializer)):
-            setattr(self, name, self.params.get(name, grad_req="null", shape=(in_channels,), init=init,
-                                                allow_deferred_init=True, differentiable=False))
+        self.running_mean = self._parameter("running_mean", in_channels, False, running_mean_initializer)
+        self.running_var = self._parameter("running_var", in_channels, False, running_variance_initializer)
 
     def cast(self, dtype: Any) -> None:
         """Cast the parameters; they stay float32 for data of float16, as the operator wants."""
@@ -55,7 +59,7 @@ class _BatchNorm(_Norm):
         return F.relu(y) if self.fuse_relu else y
 
     def __repr__(self) -> str:
-        return f"{type(self).__name__}({self._settings()}, in_channels={self.gamma.shape[0] or None})"
+        return f"{type(self).__name__}({self._settings()}, in_channels={(self.gamma.shape or (None,))[0] or None})"
 
 
 class BatchNorm(_BatchNorm):
