@@ -55,7 +55,7 @@ def split_arguments(op: Op, args: Sequence[Any], kwargs: Mapping[str, Any], is_i
     for key, value in kwargs.items():
         if isinstance(value, is_input):
             named[key] = value
-        elif key in params:
+        elif params.get(key) is not None:
             raise ParameterError(f"{op.name}: parameter {key!r} was given twice.")
         elif value is not None or any(d.name == key for d in op.params):
             params[key] = value
@@ -82,6 +82,8 @@ def make_node(op: Op, given: Sequence[Entry | None], named: Mapping[str, Entry],
     parsed, texts = _parse(op, params, len(given) + len(named))
     arguments, states = op.arguments(parsed), op.auxiliaries(parsed)
     names = (*arguments, *states)
+    while len(given) > len(names) and given[-1] is None:
+        given = given[:-1]  # an array that is not given, as in FullyConnected(data, weight, None, no_bias=True)
     if len(given) > len(names):
         raise GraphError(f"{op.name}: {len(given)} inputs were given, it takes {len(names)}: {', '.join(names) or 'none'}.")
     name = NameManager.current().get(name, hint or op.name.lower())

@@ -236,6 +236,8 @@ def _positional(op: Op, rest: Sequence[Any], params: dict[str, Any], skip: str =
         raise DTypeError(f"{op.name}: {rest[len(declared)]!r} is neither an array nor one of its parameters "
                          f"({', '.join(declared) or 'it has none'}).")
     for k, v in zip(declared, rest):
+        if v is None and k in params:
+            continue  # an array that is not given, as in CTCLoss(data, label, None, None, use_data_lengths=False)
         if k in params:
             raise OperatorError(f"{op.name}: parameter {k!r} is given twice.")
         params[k] = v
