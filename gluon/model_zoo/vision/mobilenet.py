@@ -53,7 +53,7 @@ _SEPARABLE = [(32, 64, 1), (64, 128, 2), (128, 128, 1), (128, 256, 2), (256, 256
               (512, 1024, 2), (1024, 1024, 1)]
 
 #: The bottlenecks of MobileNet v2, in groups: output channels, t, stride of the first, how many.
-_BOTTLENECKS = [(16, 1, 1, 1), (24, 6, 2, 2), (32, 6, 2, 3), (64, 6, 1, 4), (96, 6, 1, 3), (160, 6, 2, 3), (320, 6, 1, 1)]
+_BOTTLENECKS = [(16, 1, 1, 1), (24, 6, 2, 2), (32, 6, 2, 3), (64, 6, 2, 4), (96, 6, 1, 3), (160, 6, 2, 3), (320, 6, 1, 1)]
 
 
 class MobileNet(HybridBlock):
