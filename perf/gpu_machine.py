@@ -127,7 +127,8 @@ class Machine:
         peers: {name: function}; "copy" is a copy of as many bytes, timed before. at_least: {peer: ratio that is asked for}.
         """
         try:
-            got, want = work().double(), exact().double()
+            with self.torch.backends.cudnn.flags(enabled=True, benchmark=False, allow_tf32=False):  # it would try all in float64
+                got, want = work().double(), exact().double()
             apart, scale = got - want, want.abs().max().clamp_min(1e-30)
             largest, difference = (apart.abs().max() / scale).item(), (apart.norm() / want.norm().clamp_min(1e-30)).item()
             right = difference < WORST.get(dtype, WORST["float32"])

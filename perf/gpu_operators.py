@@ -10,7 +10,12 @@ from typing import Any
 
 import numpy as np
 from gpu_machine import Dead, Machine
+from tritium.kernels.gpu.compile import build
+from tritium.kernels.gpu.job import CompileJob
+from tritium.kernels.gpu.target import compute_capability
+from tritium.kernels.op import Req
 
+TESTS = Path(__file__).parents[1] / "tests"
 WORST = 1e-3  # of the largest value, in float32: sums in another order, and the GPU's exp and log
 AT_ONCE = 100  # uses a line
 LENGTH = 40_001  # elements of an elementwise operator's arrays
@@ -18,7 +23,7 @@ LENGTH = 40_001  # elements of an elementwise operator's arrays
 
 def check(m: Machine, first: int = 0) -> None:
     """Every operator from the first-th use on: lines of how many were run, the worst difference, and those that are wrong."""
-    sys.path.insert(0, str(Path(__file__).parents[1] / "tests"))
+    sys.path.insert(0, str(TESTS))
     try:
         from support import operator_jobs
         from test_every_operator import data
@@ -27,8 +32,8 @@ def check(m: Machine, first: int = 0) -> None:
         return
     found = [(op, inputs, params) for op in operator_jobs.operators()[:: 12 if m.smoke else 1]
              for inputs, params in operator_jobs.uses(op, 41 if m.smoke else LENGTH)]
-    if not m.smoke and not first:
-        _compile_ahead(m, found, operator_jobs.jobs_of)
+    if not m.smoke and not first:  # all at once, by as many processes as there are processors; what fails is said when it is run
+        m.say("operators' kernels", kernels=sum(1 for _ in build(kernels(compute_capability()), timeout=60)))
     for start in range(first, len(found), AT_ONCE):
         if m.late:
             m.say("operators", left_out=sorted({op.name for op, *_ in found[start:]}))
@@ -73,17 +78,17 @@ def _check(m: Machine, found: list[Any], start: int, specs_of: Any, data: Any) -
         raise dead
 
 
-def _compile_ahead(m: Machine, found: list[Any], jobs_of: Any) -> None:
-    """All kernels at once, by as many processes as there are processors. What fails is said when it is run."""
-    from tritium.kernels.gpu.compile import build
-    from tritium.kernels.gpu.target import compute_capability
-    from tritium.kernels.op import Req
+def kernels(target: int) -> list[CompileJob]:
+    """What the checks launch, for a compute capability times ten."""
+    sys.path.insert(0, str(TESTS))
+    from support import operator_jobs
 
-    jobs, sm = [], compute_capability()
-    for op, inputs, params in found:
-        with contextlib.suppress(Exception):
-            jobs += jobs_of(op, inputs, params, np.dtype("float32"), sm, gradient=Req.WRITE)
-    m.say("operators' kernels", kernels=sum(1 for _ in build(jobs, timeout=60)))
+    jobs = []
+    for op in operator_jobs.operators():
+        for inputs, params in operator_jobs.uses(op, LENGTH):
+            with contextlib.suppress(Exception):
+                jobs += operator_jobs.jobs_of(op, inputs, params, np.dtype("float32"), target, gradient=Req.WRITE)
+    return jobs
 
 
 def _run(mx: Any, name: str, xs: list[np.ndarray], params: dict[str, Any], ctx: Any, specs: Sequence[Any]) -> list[np.ndarray]:

@@ -3,7 +3,8 @@
     python perf/gpu_suite.py [--megabytes 512] [--rounds 5] [--out perf/results/h200.json]     less than eight minutes
     python perf/gpu_suite.py --only training,layers     some sections; --seconds 200: in less time
     python perf/gpu_suite.py --smoke          the same code on tiny arrays in the interpreter, anywhere; no time is taken
-    python perf/gpu_suite.py --record         every template's case built small, its launches counted
+    python perf/gpu_suite.py --compile 90     without a GPU: what it launches is compiled for sm_90 into $TRITIUM_CACHE_DIR, that
+                                              is then taken to the GPU's machine: its minutes are for measuring
     python perf/gpu_suite.py --table perf/results/h200.json
 
 One JSON line per case: what it must move or multiply, median and spread of its time, its ratios to a copy of as many bytes
@@ -33,7 +34,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
-os.environ["TRITIUM_GPU"] = "interpret" if "--smoke" in sys.argv else "cuda"
+os.environ["TRITIUM_GPU"] = "interpret" if {"--smoke", "--compile"} & set(sys.argv) else "cuda"
 if importlib.util.find_spec("tritium") is None:  # this checkout, for this process and those it starts
     _found = tempfile.mkdtemp()
     atexit.register(shutil.rmtree, _found)
@@ -43,11 +44,14 @@ if importlib.util.find_spec("tritium") is None:  # this checkout, for this proce
 
 import common
 import gpu_generated
+import gpu_host
 import gpu_layers
 import gpu_operators
 import gpu_train
 from gpu_layers import Case
 from gpu_machine import Dead, Machine, Report
+from tritium.errors import OperatorError
+from tritium.kernels.gpu.compile import build
 from tritium.kernels.gpu.launch import specialisations
 from tritium.kernels.gpu.record import record
 from tritium.kernels.gpu.target import compute_capability
@@ -68,7 +72,7 @@ def main() -> None:
     parser.add_argument("--seconds", type=float, default=BUDGET, help="after which no case begins")
     parser.add_argument("--only", default="", help=f"sections, by comma: {', '.join(SECTIONS)}")
     parser.add_argument("--smoke", action="store_true", help="tiny arrays in the interpreter: does it all run?")
-    parser.add_argument("--record", action="store_true", help="build every template's case without a GPU, run none")
+    parser.add_argument("--compile", type=int, metavar="TARGET", help="only compile, for a compute capability times ten")
     parser.add_argument("--few", action="store_true", help="a few kernels, once each, for compute-sanitizer")
     parser.add_argument("--out", type=Path, help="also keep the lines in this file")
     parser.add_argument("--table", type=Path, help="show the lines of a file as a table, and do nothing else")
@@ -84,11 +88,11 @@ def main() -> None:
     names = [n.strip() for n in given.only.split(",") if n.strip()] or list(SECTIONS)
     if unknown := [n for n in names if n not in SECTIONS]:
         parser.error(f"--only: {', '.join(unknown)} is not a section. The sections are {', '.join(SECTIONS)}")
-    torch = _torch(given.smoke or given.record)
+    torch = _torch(bool(given.smoke or given.compile))
     if torch is None:
         common.say({"bench": "gpu_suite", "skipped": "no GPU here; nothing was measured"})
-    elif given.record:
-        _record(torch)
+    elif given.compile:
+        _compile(torch, given.compile, given.megabytes << 20)
     elif given.smoke:
         m = Machine(torch, "cpu", 512, smoke=True, rounds=1)
         m.say("gpu_suite", **common.machine())
@@ -219,8 +223,6 @@ def _cases(m: Machine, cases: Callable[[], Iterator[Case]], first: int) -> None:
 
 def _compile_ahead(m: Machine, cases: Callable[[], Iterator[Case]]) -> None:
     """Compile all kernels of the cases at once. Failures are reported when the case runs."""
-    from tritium.kernels.gpu.compile import build  # with a GPU alone
-
     m.recording = True
     with record(compute_capability()) as recorder:
         for case in cases():
@@ -238,13 +240,21 @@ def _elementwise(m: Machine, nbytes: int) -> Iterator[Case]:
         yield from gpu_generated.generated(m, m.size(nbytes) // itemsize, dtype)
 
 
-def _record(torch: Any) -> None:
-    machine = Machine(torch, "cpu", 64)
-    for cases in (gpu_layers.products, gpu_layers.convolutions, gpu_layers.epilogues, gpu_layers.layers):
-        for case in cases(machine):
-            with record(90) as recorder:
+def _compile(torch: Any, target: int, nbytes: int) -> None:
+    """Compile what every section launches, for a target that need not be here. What fails is said."""
+    machine = Machine(torch, "meta")
+    machine.recording = True
+    kernels = gpu_operators.kernels(target)
+    for cases in (_elementwise, *(lambda m, _, cases=cases: cases(m) for cases in TEMPLATES)):
+        with record(target) as recorder:
+            for case in cases(machine, nbytes):
                 case.work()
-            common.say({"bench": case.name, "launches": len(recorder.launches), "kernels": len(recorder.jobs)})
+        kernels += recorder.jobs
+    kernels += gpu_train.kernels(target)
+    done = [outcome for _, outcome in build(kernels)]
+    for failed in (o for o in done if isinstance(o, OperatorError)):
+        common.say({"bench": "compile", "error": str(failed)[:500]})
+    common.say({"bench": "compile", "target": target, "kernels": len({j.digest() for j in kernels})})
 
 
 def _few(m: Machine) -> None:
@@ -277,12 +287,14 @@ def _template(cases: Callable[[Machine], Iterator[Case]]) -> Callable[[Machine, 
     return lambda m, nbytes, first: _cases(m, lambda: cases(m), first)
 
 
+TEMPLATES = (gpu_layers.products, gpu_layers.convolutions, gpu_layers.layers, gpu_layers.epilogues)
 #: name -> function (machine, bytes of the largest array, number of the first case)
 SECTIONS: dict[str, Callable[[Machine, int, int], None]] = {
     "ceilings": _ceilings,
     "operators": lambda m, nbytes, first: gpu_operators.check(m, first),
     "elementwise": lambda m, nbytes, first: _cases(m, lambda: _elementwise(m, nbytes), first),
     "training": lambda m, nbytes, first: gpu_train.steps(m, first),
+    "host": lambda m, nbytes, first: gpu_host.host(m, first),
     "products": _template(gpu_layers.products),
     "convolutions": _template(gpu_layers.convolutions),
     "layers": _template(gpu_layers.layers),

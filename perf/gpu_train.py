@@ -9,13 +9,16 @@ import bench_train
 import common
 import numpy as np
 from gpu_machine import Machine
+from tritium.graph.executor.compiled_program import kernels_of
+from tritium.kernels.gpu.job import CompileJob
 
 GAP = 0.03  # of a step that the GPU may be without work
+NETS = (("lenet", 128), ("resnet20", 128), ("resnet50", 128))  # and the batch size
 
 
 def steps(m: Machine, first: int = 0) -> None:
     """LeNet, ResNet-20 and ResNet-50, from the first-th on: a line each. ratio: torch's time over ours, at least 1."""
-    for at, (net, batch) in list(enumerate((("lenet", 128), ("resnet20", 128), ("resnet50", 128))))[first:]:
+    for at, (net, batch) in list(enumerate(NETS))[first:]:
         if m.late:
             m.say(f"training step {net}", left_out="the time ran out")
             continue
@@ -32,6 +35,25 @@ def steps(m: Machine, first: int = 0) -> None:
             if m.smoke:
                 raise
             m.check_alive(at)
+
+
+def kernels(target: int) -> list[CompileJob]:
+    """What the steps launch, for a compute capability times ten; the nets are bound, and nothing is run."""
+    import tritium as mx
+
+    jobs = []
+    for net, batch in NETS:
+        symbol = resnet50(mx) if net == "resnet50" else bench_train.NETS[net](mx)
+        shape = (224, 224, 3) if net == "resnet50" else bench_train.SHAPES[net]
+        executor = symbol.simple_bind(mx.gpu(), grad_req=_learned(symbol), data=(batch, *shape), softmax_label=(batch,))
+        program = executor._compile(train=True, monitored=False)
+        jobs += kernels_of((*program.forward, *program.backward), target)
+    return jobs
+
+
+def _learned(symbol: Any) -> dict[str, str]:
+    """grad_req as Module asks: the derivatives of data and labels are not wanted."""
+    return {n: "null" if n in ("data", "softmax_label") else "write" for n in symbol.list_arguments()}
 
 
 Step = tuple[Callable[[], Any], Callable[[], Any]]
@@ -109,9 +131,9 @@ def resnet50_step(batch: int, *, tiny: bool = False) -> Step:
     import tritium as mx
 
     size, symbol = (32, resnet50(mx, tiny)) if tiny else (224, resnet50(mx))
-    executor = symbol.simple_bind(mx.gpu(), grad_req="write", data=(batch, size, size, 3), softmax_label=(batch,))
-    rng = np.random.default_rng(0)
     learned = [n for n in symbol.list_arguments() if n not in ("data", "softmax_label")]
+    executor = symbol.simple_bind(mx.gpu(), grad_req=_learned(symbol), data=(batch, size, size, 3), softmax_label=(batch,))
+    rng = np.random.default_rng(0)
     for name in learned:
         a = executor.arg_dict[name]
         a[:] = np.ones(a.shape) if name.endswith("gamma") else rng.normal(0, 0.05, a.shape)
