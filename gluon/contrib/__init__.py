@@ -1,4 +1,6 @@
 """Parts of gluon that MXNet calls experimental."""
 
 from . import cnn as cnn
+from . import data as data
 from . import nn as nn
+from . import rnn as rnn

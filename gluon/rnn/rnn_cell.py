@@ -33,22 +33,26 @@ class _GateCell(HybridRecurrentCell):
 
     hidden_size:  units of the output and of each state.
     input_size:   units of the input; 0: known at the first step.
+    projection_size: units of the first state, if it is projected.
     """
 
     _gates = 1
     _states = 1
 
     def __init__(self, hidden_size: int, i2h_weight_initializer: Any, h2h_weight_initializer: Any, i2h_bias_initializer: Any,
-                 h2h_bias_initializer: Any, input_size: int, prefix: str | None, params: ParameterDict | None):
+                 h2h_bias_initializer: Any, input_size: int, prefix: str | None, params: ParameterDict | None,
+                 projection_size: int | None = None, h2r_weight_initializer: Any = None):
         super().__init__(prefix=prefix, params=params)
-        self._hidden_size, self._input_size = hidden_size, input_size
+        self._hidden_size, self._input_size, self._projection_size = hidden_size, input_size, projection_size
         rows = self._gates * hidden_size
 
         def parameter(name: str, shape: tuple[int, ...], init: Any) -> Any:
             return self.params.get(name, shape=shape, init=init, allow_deferred_init=True)
 
         self.i2h_weight = parameter("i2h_weight", (rows, input_size), i2h_weight_initializer)
-        self.h2h_weight = parameter("h2h_weight", (rows, hidden_size), h2h_weight_initializer)
+        self.h2h_weight = parameter("h2h_weight", (rows, projection_size or hidden_size), h2h_weight_initializer)
+        if projection_size is not None:
+            self.h2r_weight = parameter("h2r_weight", (projection_size, hidden_size), h2r_weight_initializer)
         self.i2h_bias = parameter("i2h_bias", (rows,), i2h_bias_initializer)
         self.h2h_bias = parameter("h2h_bias", (rows,), h2h_bias_initializer)
 
