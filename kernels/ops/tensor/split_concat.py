@@ -85,6 +85,24 @@ class Concat(Variadic):
         return moves
 
 
+@register_operator("_rnn_param_concat")
+class RNNParamConcat(Concat):
+    """Weights and biases of a recurrent layer, flattened, joined to the one vector that RNN takes.
+
+    Inputs of unknown size, the weights of the two directions of the first layer, have equal sizes.
+    """
+
+    dim: int = 0
+
+    def infer_shape(self, in_shape: Shapes, out_shape: Shapes) -> tuple[Shapes, Shapes, Shapes]:
+        y, unknown = out_shape[0], sum(s is not None and s == (-1,) for s in in_shape)
+        if y is not None and is_known(y) and unknown > 1 and all(s is not None for s in in_shape):
+            rest = y[0] - sum(s[0] for s in in_shape if s is not None and s != (-1,))
+            if rest > 0 and rest % unknown == 0:
+                in_shape = [(rest // unknown,) if s == (-1,) else s for s in in_shape]
+        return super().infer_shape(in_shape, out_shape)
+
+
 @register_operator("stack")
 class Stack(Variadic):
     """Inputs of equal shape joined along a new axis."""
