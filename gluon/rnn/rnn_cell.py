@@ -38,6 +38,8 @@ class _GateCell(HybridRecurrentCell):
 
     _gates = 1
     _states = 1
+    _activation: Any = "tanh"
+    _recurrent_activation: Any = "sigmoid"
 
     def __init__(self, hidden_size: int, i2h_weight_initializer: Any, h2h_weight_initializer: Any, i2h_bias_initializer: Any,
                  h2h_bias_initializer: Any, input_size: int, prefix: str | None, params: ParameterDict | None,
@@ -72,6 +74,19 @@ class _GateCell(HybridRecurrentCell):
         rows = self._gates * self._hidden_size
         return (F.FullyConnected(data=inputs, weight=i2h_weight, bias=i2h_bias, num_hidden=rows, name=prefix + "i2h"),
                 F.FullyConnected(data=state, weight=h2h_weight, bias=h2h_bias, num_hidden=rows, name=prefix + "h2h"))
+
+    def _lstm(self, F: Any, gates: Any, c: Any, prefix: str) -> tuple[Any, States]:
+        """Return the output and the states of an LSTM from the sums of its gates i, f, g, o and its state c."""
+        recurrent = self._recurrent_activation
+        i = self._get_activation(F, gates[0], recurrent, name=prefix + "i")
+        f = self._get_activation(F, gates[1], recurrent, name=prefix + "f")
+        g = self._get_activation(F, gates[2], self._activation, name=prefix + "c")
+        o = self._get_activation(F, gates[3], recurrent, name=prefix + "o")
+        next_c = F.elemwise_add(F.elemwise_mul(f, c, name=prefix + "mul0"), F.elemwise_mul(i, g, name=prefix + "mul1"),
+                                name=prefix + "state")
+        next_h = F.elemwise_mul(o, self._get_activation(F, next_c, self._activation, name=prefix + "activation0"),
+                                name=prefix + "out")
+        return next_h, [next_h, next_c]
 
 
 class RNNCell(_GateCell):
@@ -121,19 +136,7 @@ class LSTMCell(_GateCell):
         prefix = f"t{self._counter}_"
         i2h, h2h = self._products(F, inputs, states[0], **weights, prefix=prefix)
         gates = F.SliceChannel(F.elemwise_add(i2h, h2h, name=prefix + "plus0"), num_outputs=4, name=prefix + "slice")
-        return self._next(F, gates, states[1], prefix)
-
-    def _next(self, F: Any, gates: Any, c: Any, prefix: str) -> tuple[Any, States]:
-        recurrent = self._recurrent_activation
-        i = self._get_activation(F, gates[0], recurrent, name=prefix + "i")
-        f = self._get_activation(F, gates[1], recurrent, name=prefix + "f")
-        g = self._get_activation(F, gates[2], self._activation, name=prefix + "c")
-        o = self._get_activation(F, gates[3], recurrent, name=prefix + "o")
-        next_c = F.elemwise_add(F.elemwise_mul(f, c, name=prefix + "mul0"), F.elemwise_mul(i, g, name=prefix + "mul1"),
-                                name=prefix + "state")
-        next_h = F.elemwise_mul(o, self._get_activation(F, next_c, self._activation, name=prefix + "activation0"),
-                                name=prefix + "out")
-        return next_h, [next_h, next_c]
+        return self._lstm(F, gates, states[1], prefix)
 
 
 class GRUCell(_GateCell):

@@ -167,12 +167,15 @@ class _RNNLayer(HybridBlock):
         names = [f"{d}{layer}_{group}_{kind}" for kind, groups in (("weight", weights), ("bias", weights[:2]))
                  for layer, d, group in product(range(self._num_layers), self._directions, groups)]
         params = F._internal._rnn_param_concat(*(kwargs[name].reshape(-1) for name in names), dim=0)
-        lengths = [sequence_length] if self._use_sequence_length else []
-        outputs, *states = F.RNN(
-            inputs, params, *states, *lengths, use_sequence_length=self._use_sequence_length, state_size=self._hidden_size,
-            projection_size=self._projection_size, num_layers=self._num_layers, bidirectional=self._dir == 2, p=self._dropout,
-            state_outputs=True, mode=self._mode, lstm_state_clip_min=self._lstm_state_clip_min,
-            lstm_state_clip_max=self._lstm_state_clip_max, lstm_state_clip_nan=self._lstm_state_clip_nan)
+        common: dict[str, Any] = {
+            "state_size": self._hidden_size, "num_layers": self._num_layers, "bidirectional": self._dir == 2, "p": self._dropout,
+            "lstm_state_clip_min": self._lstm_state_clip_min, "lstm_state_clip_max": self._lstm_state_clip_max}
+        if self._projection_size:
+            outputs, *states = F._internal._rnn_projected(inputs, params, *states, projection_size=self._projection_size, **common)
+        else:
+            lengths = [sequence_length] if self._use_sequence_length else []
+            outputs, *states = F.RNN(inputs, params, *states, *lengths, use_sequence_length=self._use_sequence_length,
+                                     state_outputs=True, mode=self._mode, lstm_state_clip_nan=self._lstm_state_clip_nan, **common)
         return F.swapaxes(outputs, 0, 1) if self._layout == "NTC" else outputs, states
 
 

@@ -42,11 +42,11 @@ def _format_sequence(length: int | None, inputs: Any, layout: str, merge: bool |
     axis, batch_axis, batch_size = layout.find("T"), layout.find("N"), 0
     in_axis = axis if in_layout is None else in_layout.find("T")
     if isinstance(inputs, Symbol):
-        F = symbol
+        F: Any = symbol
         if merge is False:
             if len(inputs.list_outputs()) != 1:
                 raise ParameterError("unroll: inputs is a symbol of several outputs. Give list(inputs), or one with a time axis.")
-            inputs = list(symbol.split(inputs, axis=in_axis, num_outputs=length, squeeze_axis=1))
+            inputs = list(F.split(inputs, axis=in_axis, num_outputs=length, squeeze_axis=True))
     elif isinstance(inputs, NDArray):
         F = ndarray
         batch_size = inputs.shape[batch_axis]
@@ -54,7 +54,7 @@ def _format_sequence(length: int | None, inputs: Any, layout: str, merge: bool |
             steps = inputs.shape[in_axis]
             if length not in (None, steps):
                 raise ShapeError(f"unroll: length={length}, but inputs {inputs.shape} has {steps} steps in layout {layout}.")
-            inputs = _as_list(ndarray.split(inputs, axis=in_axis, num_outputs=steps, squeeze_axis=1))
+            inputs = _as_list(ndarray.split(inputs, axis=in_axis, num_outputs=steps, squeeze_axis=True))
     else:
         if length is not None and len(inputs) != length:
             raise ShapeError(f"unroll: length={length}, but inputs is a list of {len(inputs)} steps.")
@@ -80,7 +80,7 @@ def _reverse_sequences(sequences: Sequence[Any], unroll_step: int, valid_length:
     """Return the steps in reverse order; with valid_length, only that many steps of each row are reversed."""
     if valid_length is None:
         return list(reversed(sequences))
-    F = symbol if isinstance(sequences[0], Symbol) else ndarray
+    F: Any = symbol if isinstance(sequences[0], Symbol) else ndarray
     turned = F.SequenceReverse(F.stack(*sequences, axis=0), sequence_length=valid_length, use_sequence_length=True)
     if unroll_step > 1 or F is symbol:
         return F.split(turned, axis=0, num_outputs=unroll_step, squeeze_axis=True)

@@ -6,7 +6,7 @@ from typing import Any
 
 from ....errors import BlockError
 from ...parameter import ParameterDict, tensor_types
-from ...rnn import BidirectionalCell, LSTMCell, ModifierCell
+from ...rnn import BidirectionalCell, ModifierCell
 from ...rnn.recurrent_cell import StateInfo, States
 from ...rnn.rnn_cell import _GateCell
 from ...rnn.sequences import _as_list, _format_sequence, _get_begin_state, _mask_sequence_variable_length
@@ -22,8 +22,8 @@ class VariationalDropoutCell(ModifierCell):
 
     def __init__(self, base_cell: Any, drop_inputs: float = 0.0, drop_states: float = 0.0, drop_outputs: float = 0.0):
         if drop_states and isinstance(base_cell, BidirectionalCell):
-            raise BlockError("VariationalDropoutCell: drop_states of a BidirectionalCell, which makes no single steps. Modify its "
-                             "two cells.")
+            raise BlockError("VariationalDropoutCell: drop_states of a BidirectionalCell, which makes no single steps. Modify "
+                             "its two cells.")
         super().__init__(base_cell)
         self.drop_inputs, self.drop_states, self.drop_outputs = drop_inputs, drop_states, drop_outputs
         self._forget_masks()
@@ -97,7 +97,6 @@ class LSTMPCell(_GateCell):
                  params: ParameterDict | None = None):
         super().__init__(hidden_size, i2h_weight_initializer, h2h_weight_initializer, i2h_bias_initializer,
                          h2h_bias_initializer, input_size, prefix, params, projection_size, h2r_weight_initializer)
-        self._activation, self._recurrent_activation = "tanh", "sigmoid"
 
     def state_info(self, batch_size: int = 0) -> list[StateInfo]:
         return [{"shape": (batch_size, size), "__layout__": "NC"} for size in (self._projection_size, self._hidden_size)]
@@ -112,7 +111,7 @@ class LSTMPCell(_GateCell):
         prefix = f"t{self._counter}_"
         i2h, h2h = self._products(F, inputs, states[0], **weights, prefix=prefix)
         gates = F.SliceChannel(i2h + h2h, num_outputs=4, name=prefix + "slice")
-        hidden, (_, next_c) = LSTMCell._next(self, F, gates, states[1], prefix)  # type: ignore[arg-type]  # has its activations
+        hidden, (_, next_c) = self._lstm(F, gates, states[1], prefix)
         next_r = F.FullyConnected(data=hidden, weight=h2r_weight, num_hidden=self._projection_size, no_bias=True,
                                   name=prefix + "out")
         return next_r, [next_r, next_c]
@@ -132,8 +131,9 @@ def dynamic_unroll(cell: Any, inputs: Any, begin_state: Any, drop_inputs: float 
     if drop_inputs:
         inputs = F.Dropout(inputs, p=drop_inputs, axes=(axis,))
     states = begin_state
-    step: Any = cell
-    if valid_length is not None:
+    if valid_length is None:
+        outputs, states = F.contrib.foreach(cell, inputs, states)
+    else:
         states = [*_as_list(states), F.zeros_like(valid_length)]  # the last counts steps
 
         def step(inputs: Any, states: Any) -> tuple[Any, States]:
@@ -142,7 +142,7 @@ def dynamic_unroll(cell: Any, inputs: Any, begin_state: Any, drop_inputs: float 
             running = F.broadcast_greater(valid_length, count)
             return output, [*(F.where(running, new, old) for new, old in zip(after, before)), count + 1]
 
-    outputs, states = F.contrib.foreach(step, inputs, states)
+        outputs, states = F.contrib.foreach(step, inputs, states)
     if drop_outputs:
         outputs = F.Dropout(outputs, p=drop_outputs, axes=(axis,))
     if axis != 0:

@@ -58,8 +58,8 @@ class RNN(OperatorProperty):
             raise ParameterError(f"{self.name}: lstm_state_clip_min={self.lstm_state_clip_min} and lstm_state_clip_max="
                                  f"{self.lstm_state_clip_max} must be given together.")
         if self.projection_size is not None:
-            raise ParameterError(f"{self.name}: projection_size={self.projection_size}: projections are not supported (nor by "
-                                 f"MXNet on a CPU). Unroll cells and put a FullyConnected between them.")
+            raise ParameterError(f"{self.name}: projection_size={self.projection_size}: RNN has no projections. Use "
+                                 f"gluon.rnn.LSTM, whose operator is _rnn_projected.")
         if self.use_sequence_length:
             raise ParameterError(f"{self.name}: use_sequence_length is not supported (nor by MXNet on a CPU). Put SequenceMask "
                                  f"and SequenceReverse around it.")

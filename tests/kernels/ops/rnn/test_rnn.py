@@ -199,7 +199,7 @@ def test_inference():
     ({"state_size": 0}, "RNN: state_size=0, num_layers=2 must be at least 1"),
     ({"p": 1.0}, "RNN: p=1.0 must be a probability below 1"),
     ({"lstm_state_clip_min": 1.0}, "lstm_state_clip_min=1.0 and lstm_state_clip_max=None must be given together"),
-    ({"projection_size": 3}, "RNN: projection_size=3: projections are not supported"),
+    ({"projection_size": 3}, "RNN: projection_size=3: RNN has no projections. Use gluon.rnn.LSTM"),
     ({"use_sequence_length": True}, "RNN: use_sequence_length is not supported"),
 ])
 def test_wrong_parameters(wrong, message):
