@@ -9,9 +9,12 @@ from .. import kernels as kernels
 from . import autograd as autograd
 from .core.chunk import Chunk as Chunk
 from .core.chunk import Layout as Layout
+from .core.csr import CSRNDArray as CSRNDArray
 from .core.ndarray import NDArray as NDArray
-from .core.row_sparse import FUNCTIONS as _SPARSE
 from .core.row_sparse import RowSparseNDArray as RowSparseNDArray
+from .core.sparse import BaseSparseNDArray as BaseSparseNDArray
+from .core.sparse_ops import FUNCTIONS as _SPARSE
+from .core.sparse_ops import cast_storage as cast_storage
 from .custom import custom_op as custom_op
 from .dispatch.arguments import call_op as call_op
 from .dispatch.invoke import invoke as invoke
@@ -46,7 +49,7 @@ _internal = _Namespace("nd._internal", ("", "_"))
 contrib = _Namespace("nd.contrib", ("_contrib_",), {
     "foreach": _flow.foreach, "while_loop": _flow.while_loop, "cond": _flow.cond} | _CONTRIB)
 linalg = _Namespace("nd.linalg", ("_linalg_", "linalg_"))
-sparse = _Namespace("nd.sparse", extra=_SPARSE)  # row-sparse arrays; operators on dense ones
+sparse = _Namespace("nd.sparse", extra=_SPARSE)  # csr and row-sparse arrays; their operators are those of mx.nd
 image = _Namespace("nd.image", ("_image_",))
 imdecode: Any  # set by the root's `connect`: decoders live on a higher floor
 

@@ -12,8 +12,11 @@ from .. import kernels as kernels
 from . import autograd as autograd
 from .core.chunk import Chunk as Chunk
 from .core.chunk import Layout as Layout
+from .core.csr import CSRNDArray as CSRNDArray
 from .core.ndarray import NDArray as NDArray
 from .core.row_sparse import RowSparseNDArray as RowSparseNDArray
+from .core.sparse import BaseSparseNDArray as BaseSparseNDArray
+from .core.sparse_ops import cast_storage as cast_storage
 from .custom import custom_op as custom_op
 from .dispatch.arguments import call_op as call_op
 from .dispatch.invoke import invoke as invoke

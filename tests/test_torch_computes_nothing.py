@@ -211,10 +211,13 @@ FUNCTIONS = {
     "while_loop": lambda a: mx.nd.contrib.while_loop(lambda i: i < 3, lambda i: (i, [i + 1]), [of([0.0])], 5),
     "cond": lambda a: mx.nd.contrib.cond(a.sum() > 1, lambda: a * 2, lambda: a),
     "row_sparse": lambda a: mx.nd.sparse.row_sparse_array((VALUES[:2], [0, 2]), shape=(3, 4), ctx=GPU).tostype("default"),
+    "csr": lambda a: mx.nd.dot(mx.nd.sparse.csr_matrix(a), a, transpose_a=True).tostype("default"),
+    "cast_storage": lambda a: mx.nd.cast_storage(mx.nd.cast_storage(a, "csr") * 2, "default"),
     "sparse.zeros": lambda a: mx.nd.sparse.zeros("row_sparse", (3, 4), ctx=GPU),
 }
 #: Files, and what is no function of arrays.
-NOT_OF_ARRAYS = {"load", "load_frombuffer", "load_metadata", "save", "call_op", "invoke", "NDArray", "RowSparseNDArray", "Chunk",
+NOT_OF_ARRAYS = {"load", "load_frombuffer", "load_metadata", "save", "call_op", "invoke", "NDArray", "RowSparseNDArray", "Chunk", "CSRNDArray",
+                 "BaseSparseNDArray", "imdecode",
                  "Layout", "Any"}
 
 

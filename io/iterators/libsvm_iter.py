@@ -11,7 +11,7 @@ import numpy as np
 
 from ...dtype import as_dtype
 from ...errors import ParameterError
-from ...ndarray import NDArray, array
+from ...ndarray import CSRNDArray, array
 from ..text_arguments import accepts_text
 from .text_rows import TextIter, TextRows, numbers
 
@@ -22,8 +22,8 @@ _KINDS = np.zeros(256, np.uint8)
 _KINDS[list(b" \t\r,")], _KINDS[ord(":")], _KINDS[ord("\n")] = _SPACE, _COLON, _LINE_END
 
 
-class SparseRows(NamedTuple):
-    """A sparse matrix in the layout of scipy.sparse.csr_matrix: row i has data[indptr[i]:indptr[i+1]] in the columns
+class _Rows(NamedTuple):
+    """A sparse matrix on the host: row i has data[indptr[i]:indptr[i+1]] in the columns
     indices[indptr[i]:indptr[i+1]].
 
     data float32[n], indices int64[n], indptr int64[rows + 1].
@@ -40,24 +40,18 @@ class SparseRows(NamedTuple):
         dense[np.repeat(np.arange(self.shape[0]), np.diff(self.indptr)), self.indices] = self.data
         return dense
 
-    def tostype(self, stype: str) -> NDArray:
-        """Return the rows as a dense NDArray. The only supported stype is "default"."""
-        if stype != "default":
-            raise ParameterError(f"SparseRows.tostype: stype {stype!r} is not 'default'. Arrays are dense.")
-        return array(self.asnumpy(), dtype=self.data.dtype)
-
 
 @dataclass(frozen=True)
 class _Parsed:
     labels: np.ndarray  # float32[rows, label width]
-    rows: SparseRows
+    rows: _Rows
 
     def __getitem__(self, part: slice) -> _Parsed:
         """Slice labels and rows."""
         start, stop, _ = part.indices(self.rows.shape[0])
         a, b = self.rows.indptr[start], self.rows.indptr[stop]
         return _Parsed(self.labels[start:stop],
-                       SparseRows(self.rows.data[a:b], self.rows.indices[a:b], self.rows.indptr[start : stop + 1] - a,
+                       _Rows(self.rows.data[a:b], self.rows.indices[a:b], self.rows.indptr[start : stop + 1] - a,
                                   (stop - start, self.rows.shape[1])))
 
 
@@ -68,7 +62,7 @@ class LibSVMIter(TextIter):
     data_shape:    (columns,).
     label_libsvm:  a file of the same form whose columns are the label, of label_shape (columns,). It replaces the labels in
         data_libsvm.
-    stype:         "default" gives dense NDArrays; "csr" gives data as SparseRows.
+    stype:         "default" gives dense NDArrays; "csr" gives data as CSRNDArrays.
     Other parameters: CSVIter's. Errors name file and line.
     """
 
@@ -106,14 +100,17 @@ class LibSVMIter(TextIter):
         return data, labels.reshape(-1, *self._label_shape)
 
     def getdata(self) -> list[Any]:
-        return [self._values[0]] if self._stype == "csr" else super().getdata()
+        if self._stype != "csr":
+            return super().getdata()
+        rows: Any = self._values[0]
+        return [CSRNDArray(array(rows.data, dtype=self._dtype), rows.indices, rows.indptr, rows.shape)]
 
 
-def _stack(parts: list[SparseRows]) -> SparseRows:
+def _stack(parts: list[_Rows]) -> _Rows:
     if len(parts) == 1:
         return parts[0]
     widths = np.concatenate([np.diff(p.indptr) for p in parts])
-    return SparseRows(np.concatenate([p.data for p in parts]), np.concatenate([p.indices for p in parts]),
+    return _Rows(np.concatenate([p.data for p in parts]), np.concatenate([p.indices for p in parts]),
                       np.append(0, np.cumsum(widths)), (len(widths), parts[0].shape[1]))
 
 
@@ -145,4 +142,4 @@ def _parse(text: bytes, rows: int, columns: int, labels: int, dtype: np.dtype) -
     with np.errstate(over="ignore"):  # 1e300 is infinite in float32
         values = values.astype(dtype)
     return _Parsed(values[place < 0].reshape(rows, labels),
-                   SparseRows(values[(place > 0) & ~is_index], index.astype(np.int64), indptr, (rows, columns)))
+                   _Rows(values[(place > 0) & ~is_index], index.astype(np.int64), indptr, (rows, columns)))

@@ -28,6 +28,7 @@ from ..dispatch.plan import CACHE, plan_of
 from ..functions.namespace import function_of
 from .array_core import ArrayCore
 from .chunk import Chunk, layout_of
+from .sparse_core import SparseCore
 
 if TYPE_CHECKING:
     from .ndarray import NDArray
@@ -249,7 +250,7 @@ class Arithmetic(ArrayCore):
 
 
 def _compared(result: Any, other: Any) -> Any:
-    if result is NotImplemented:
+    if result is NotImplemented and not isinstance(other, SparseCore):
         raise DTypeError(f"==: an NDArray cannot be compared with a {type(other).__name__}. "
                          f"Compare with an array or a number; `is None` tests for None.")
     return result

@@ -28,6 +28,7 @@ from .chunk import layout_of
 from .indexing import Indexing, copy_over, copy_recorded
 from .methods import OperatorMethods
 from .repr_html import to_html
+from .sparse_core import storage_type
 
 
 class NDArray(Arithmetic, Indexing, OperatorMethods):
@@ -124,11 +125,9 @@ class NDArray(Arithmetic, Indexing, OperatorMethods):
         """Return self."""
         return self
 
-    def tostype(self, stype: str) -> NDArray:
-        """Return self; "default" (dense) is the only storage type."""
-        if stype != "default":
-            raise ShapeError(f"tostype: storage type {stype!r} does not exist: arrays are dense.")
-        return self
+    def tostype(self, stype: str) -> Any:
+        """Return self for "default", else a copy as "row_sparse" or "csr", which waits for the values."""
+        return self if stype == "default" else storage_type("tostype", stype).convert(self)
 
     # ---- gradient ----
     @property

@@ -1,25 +1,27 @@
 """Row-sparse arrays: some rows of an array that is 0 elsewhere, such as the gradient of an embedding. `mx.nd.sparse`.
 
-Stores and optimizers use them to read and write only those rows. Operators take dense arrays: see `tostype`.
+Stores and optimizers use them to read and write only those rows.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any, Literal, overload
+from typing import Any
 
 import numpy as np
 from numpy.typing import ArrayLike, DTypeLike
 
 from ...context import Context, current_context
-from ...errors import ParameterError, ShapeError
+from ...errors import NotAvailableError, ParameterError, ShapeError
 from ..functions.creation import array, zeros
 from .ndarray import NDArray
+from .sparse import BaseSparseNDArray
+from .sparse_core import STORAGE_TYPES, StorageType
 
 _NAME = "row_sparse_array"
 
 
-class RowSparseNDArray:
+class RowSparseNDArray(BaseSparseNDArray):
     """Rows `rows` of an array of `shape`, one after another in `data`.
 
     rows:   [n] int64, ascending, each once; on the host.
@@ -28,67 +30,41 @@ class RowSparseNDArray:
 
     stype = "row_sparse"
 
-    def __init__(self, rows: np.ndarray, data: NDArray, shape: tuple[int, ...]):
-        self.rows, self.data, self.shape = rows, data, shape
-        self.context = self.ctx = data.context
+    def __init__(self, rows: np.ndarray, data: NDArray, shape: Sequence[int]):
+        super().__init__(data, shape)
+        self.rows = rows
 
     @property
     def indices(self) -> NDArray:
         """The indices of the rows, as an int64 array."""
         return array(self.rows, ctx=self.context, dtype="int64")
 
-    @property
-    def dtype(self) -> type[np.generic]:
-        """The element type as NumPy's class."""
-        return self.data.dtype
+    def with_data(self, data: NDArray) -> RowSparseNDArray:
+        return RowSparseNDArray(self.rows, data, self.shape)
 
-    @property
-    def size(self) -> int:
-        """The number of elements of the dense array."""
-        return int(np.prod(self.shape))
+    def assign(self, other: RowSparseNDArray) -> None:
+        self.rows, self.data = other.rows, other.data
 
-    @overload
-    def tostype(self, stype: Literal["default"]) -> NDArray: ...
-    @overload
-    def tostype(self, stype: str) -> NDArray | RowSparseNDArray: ...
-    def tostype(self, stype: str) -> NDArray | RowSparseNDArray:
-        """Return a dense array ("default"), or self ("row_sparse")."""
-        if stype == "row_sparse":
-            return self
-        if stype != "default":
-            raise ParameterError(f"tostype: {stype!r} is not 'default' or 'row_sparse'.")
+    def _dense(self) -> NDArray:
         dense = zeros(self.shape, ctx=self.context, dtype=self.dtype)
         if len(self.rows):
             dense[self.rows] = self.data
         return dense
 
-    def asnumpy(self) -> np.ndarray:
-        """Return the dense array as a NumPy array."""
-        return self.tostype("default").asnumpy()
-
-    def as_in_context(self, context: Context) -> RowSparseNDArray:
-        """Return self if it is on context, else a copy there."""
-        return self if context == self.context else RowSparseNDArray(self.rows, self.data.as_in_context(context), self.shape)
-
-    def copy(self) -> RowSparseNDArray:
-        """Return a copy."""
-        return RowSparseNDArray(self.rows.copy(), self.data.copy(), self.shape)
-
     def retain(self, indices: NDArray | ArrayLike) -> RowSparseNDArray:
         """Return an array of those rows whose indices are among `indices`, which must ascend."""
-        wanted = _rows(indices, self.shape)
-        kept = np.flatnonzero(np.isin(self.rows, wanted))
+        kept = np.flatnonzero(np.isin(self.rows, _rows(indices, self.shape)))
         return RowSparseNDArray(self.rows[kept], self.data[kept], self.shape)
 
-    def wait_to_read(self) -> None:
-        """Block until all writes pushed so far are done."""
-        self.data.wait_to_read()
+    def __getitem__(self, key: Any) -> RowSparseNDArray:
+        """Return self for a[:]; other parts are not available, as in MXNet."""
+        if isinstance(key, slice) and key == slice(None):
+            return self
+        raise NotAvailableError(f"row_sparse: a[{key!r}]: only a[:] is available. Use retain(indices) for rows, or "
+                                f"tostype('default')[...].")
 
-    def __len__(self) -> int:
-        return self.shape[0]
-
-    def __repr__(self) -> str:
-        return f"<RowSparseNDArray {'x'.join(map(str, self.shape))} with {len(self.rows)} rows @{self.context}>"
+    def __reduce__(self) -> Any:
+        return RowSparseNDArray, (self.rows, self.data, self.shape)
 
 
 def row_sparse_array(arg1: Any,
@@ -115,17 +91,8 @@ def row_sparse_array(arg1: Any,
         return RowSparseNDArray(rows, data.as_in_context(ctx or data.context), full)
     dense = array(arg1, ctx=ctx or (arg1.context if isinstance(arg1, NDArray) else current_context()), dtype=dtype)
     rows = np.flatnonzero(dense.asnumpy().reshape(dense.shape[0], -1).any(axis=1)).astype(np.int64)
-    return RowSparseNDArray(rows, dense[rows], tuple(dense.shape))
-
-
-def sparse_zeros(stype: str, shape: Sequence[int], ctx: Context | None = None, dtype: DTypeLike | None = None
-                 ) -> NDArray | RowSparseNDArray:
-    """Return an array of zeros: dense for "default", without rows for "row_sparse"."""
-    if stype == "row_sparse":
-        return row_sparse_array(tuple(shape), ctx=ctx, dtype=dtype)
-    if stype == "default":
-        return zeros(shape, ctx=ctx, dtype=dtype)
-    raise ParameterError(f"sparse.zeros: stype={stype!r} is not 'row_sparse' or 'default'.")
+    data = dense[rows] if len(rows) else zeros((0, *dense.shape[1:]), dense.context, dense.dtype)
+    return RowSparseNDArray(rows, data, dense.shape)
 
 
 def _rows(indices: NDArray | ArrayLike, shape: Sequence[int] | None) -> np.ndarray:
@@ -137,4 +104,6 @@ def _rows(indices: NDArray | ArrayLike, shape: Sequence[int] | None) -> np.ndarr
     return rows
 
 
-FUNCTIONS = {"RowSparseNDArray": RowSparseNDArray, "row_sparse_array": row_sparse_array, "zeros": sparse_zeros}
+STORAGE_TYPES["row_sparse"] = StorageType(
+    lambda source, ctx=None, dtype=None: row_sparse_array(source, None, ctx, dtype),
+    lambda shape, ctx=None, dtype=None: row_sparse_array(tuple(shape), None, ctx, dtype))

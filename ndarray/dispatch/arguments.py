@@ -16,6 +16,7 @@ from ...kernels.op import Op, Req
 from ...kernels.params import REQUIRED, Param, Params
 from ..autograd.tape import Seen, state
 from ..core.array_core import ArrayCore
+from ..core.sparse_core import find_sparse
 from .invoke import invoke, overwritten, record, run_new, run_plan
 from .plan import CACHE, plan_of
 
@@ -124,6 +125,8 @@ def call_op(op: Op, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Any:
             return run_new(plan, arrays, p)
         outputs = run_plan(plan, arrays, p, out)
         return out if out is not None else outputs[0] if len(outputs) == 1 else outputs
+    if key is None and (sparse := find_sparse(args, kwargs)) is not None:
+        return sparse.call_sparse(op, args, kwargs)
     params = dict(kwargs)
     out = params.pop("out", None)
     params.pop("name", None)

@@ -10,6 +10,7 @@ from ...errors import DTypeError
 from ...kernels.op import builtin
 from ..core.arithmetic import array_op, broadcasting
 from ..core.array_core import ArrayCore
+from ..core.sparse_core import SparseCore, find_sparse
 from ..dispatch.arguments import call_op
 
 if TYPE_CHECKING:
@@ -32,6 +33,8 @@ def _symmetric(name: str, numbers: Callable[[Any, Any], Any]) -> Callable[[Any, 
     def compute(lhs: Any, rhs: Any) -> Any:
         if isinstance(lhs, (int, float)) and isinstance(rhs, (int, float)):
             return numbers(lhs, rhs)
+        if find_sparse((lhs, rhs), {}) is not None:
+            lhs, rhs = (a.tostype("default") if isinstance(a, SparseCore) else a for a in (lhs, rhs))
         result = NotImplemented
         if isinstance(lhs, ArrayCore):
             result = of_arrays(lhs, rhs)

@@ -19,6 +19,7 @@ from ..core.array_core import ArrayCore, allocate
 from ..core.chunk import ShapeLike, layout_of
 from ..core.indexing import copy_recorded
 from ..core.ndarray import NDArray
+from ..core.sparse_core import STORAGE_TYPES, SparseCore, storage_type
 from ..dispatch.arguments import call_op, context_of
 from ..dispatch.copy import fill, store_host
 from ..interop import dlpack
@@ -30,6 +31,10 @@ def array(source_array: NDArray | ArrayLike, ctx: Context | str | None = None, d
 
     dtype:  default: that of an NDArray; float32 for everything else, as in MXNet.
     """
+    if isinstance(source_array, SparseCore):
+        return STORAGE_TYPES[source_array.stype].convert(source_array, ctx, dtype)
+    if hasattr(source_array, "tocsr"):  # a matrix of SciPy
+        return STORAGE_TYPES["csr"].convert(source_array, ctx, dtype)
     if isinstance(source_array, ArrayCore):
         wanted = source_array.layout.dtype if dtype is None else as_dtype(dtype)
         keeps = source_array.layout.mask and wanted == source_array.layout.dtype
@@ -89,7 +94,9 @@ def to_dlpack_for_write(data: NDArray) -> dlpack.CapsuleType:
 
 def empty(shape: ShapeLike, ctx: Context | str | None = None, dtype: DTypeLike | None = None, stype: str | None = None
           ) -> NDArray:
-    """Return an array with undefined values."""
+    """Return an array with undefined values. stype: "default", or a sparse one, whose array is zeros."""
+    if stype not in (None, "default"):
+        return storage_type("empty", stype).zeros(shape, ctx, dtype)
     return allocate(layout_of(_shape("empty", shape), as_dtype(dtype), context_of(ctx)))
 
 
@@ -106,7 +113,9 @@ def full(shape: ShapeLike, val: float | NDArray, ctx: Context | str | None = Non
 
 def zeros(shape: ShapeLike, ctx: Context | str | None = None, dtype: DTypeLike | None = None, stype: str | None = None,
           out: NDArray | None = None, **kwargs: Any) -> NDArray:
-    """Return an array of zeros."""
+    """Return an array of zeros. stype: "default", "row_sparse" or "csr"."""
+    if stype not in (None, "default"):
+        return storage_type("zeros", stype).zeros(shape, ctx, dtype)
     return full(shape, 0, ctx, dtype, out)
 
 

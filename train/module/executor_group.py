@@ -12,7 +12,7 @@ from ... import io
 from ... import ndarray as nd
 from ...context import Context, cpu
 from ...errors import ParameterError, ShapeError
-from ...ndarray import NDArray, array
+from ...ndarray import BaseSparseNDArray, NDArray, array
 
 _CACHE_SIZE = 8  # sets of executors cached by batch shapes, such as that of the last batch of an epoch
 
@@ -204,7 +204,7 @@ class ExecutorGroup:
             raise ParameterError(f"Module.forward: the batch has {len(arrays)} arrays for {len(described)} inputs: "
                                  f"{', '.join(d.name for d in described)}.")
         for desc, source in zip(described, arrays):
-            source = source if isinstance(source, NDArray) else array(source)
+            source = source if isinstance(source, (NDArray, BaseSparseNDArray)) else array(source)
             axis = batch_axis(desc)
             for e, part in zip(self.execs, self.slices):
                 if desc.name in e.arg_dict:

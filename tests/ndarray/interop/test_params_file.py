@@ -56,6 +56,18 @@ def test_trailing_bytes_and_duplicate_names_warn():
         assert nd.load(GOLDEN / "corrupt" / "duplicate_names.nd")["a"].tolist() == [0, 1, 2, 3]
 
 
+def _shape(shape):
+    return struct.pack(f"<i{len(shape)}q", len(shape), *shape)
+
+
+def _sparse(stype, stored, shape, *places):
+    """A record of float32 ones."""
+    places = [np.array(p, np.int64).reshape(-1) for p in places]
+    return (struct.pack("<Ii", 0xF993FAC9, stype) + _shape(stored) + _shape(shape) + struct.pack("<iii", 1, 0, 0)
+            + b"".join(struct.pack("<i", 6) + _shape(p.shape) for p in places)
+            + np.ones(stored, "f").tobytes() + b"".join(p.tobytes() for p in places))
+
+
 def _record(shape, flag, data, magic=0xF993FAC9):
     return struct.pack(f"<Iii{len(shape)}qiii", magic, 0, len(shape), *shape, 2, 3, flag) + data
 
@@ -79,7 +91,11 @@ def test_gpu_arrays_load_on_the_current_context():
     (_file(_record((1 << 62, 0), 0, b"")), "larger than memory"),
     (struct.pack("<QQQ", 0x112, 0, 1 << 60), "do not fit"),
     (struct.pack("<QQQII", 0x112, 0, 1, 0x7FFFFFFF, 0) + bytes(40), "neither a record magic"),
-    (_file(struct.pack("<Iii", 0xF993FAC9, 1, 1) + bytes(60)), "row_sparse"),
+    (_file(struct.pack("<Ii", 0xF993FAC9, 3) + bytes(60)), r"storage type unknown \(3\)"),
+    (_file(struct.pack("<Iii", 0xF993FAC9, 1, -1) + bytes(60)), "shape of the elements: -1 axes"),
+    (_file(_sparse(2, (1,), (1, 3), [0, 1], [3])), "array 0: csr_matrix: indices from 3 to 3 in a matrix of 3 columns"),
+    (_file(_sparse(1, (1, 2), (3, 2), [3])), "array 0: row_sparse_array: row indices from 3 to 3 do not fit"),
+    (_file(_sparse(1, (2, 2), (3, 2), [1])), r"array 0: row_sparse_array: data \(2, 2\) is not 1 rows"),
 ])
 def test_a_damaged_record_is_refused_with_its_reason(data, reason):
     with pytest.raises(FileError, match=reason):
