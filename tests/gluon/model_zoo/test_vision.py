@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 import tritium as mx
 from golden.gluon.cases import OUTPUTS, fill, noise, parameters, zoo
-from tritium.gluon.model_zoo import model_store, vision
+from tritium.gluon.model_zoo import vision
 from tritium.graph.symbol.naming import NameManager
 
 GOLDEN = Path(__file__).parents[2] / "golden" / "gluon"

@@ -177,7 +177,8 @@ def losses(mx):
         "poisson_not_logits": (lambda: loss.PoissonNLLLoss(from_logits=False, weight=2), [p, counts, weights]),
         "poisson_full": (lambda: loss.PoissonNLLLoss(compute_full=True), [x, counts + 1]),
         "cosine": (lambda: loss.CosineEmbeddingLoss(), [x, y, np.array([1, -1, -1], "float32")]),
-        "cosine_margin": (lambda: loss.CosineEmbeddingLoss(margin=0.2, weight=2), [x, y, np.array([-1, 1, -1], "float32"), weights]),
+        "cosine_margin": (lambda: loss.CosineEmbeddingLoss(margin=0.2, weight=2),
+                          [x, y, np.array([-1, 1, -1], "float32"), weights]),
         "sdml": (lambda: loss.SDMLLoss(), [x, y]),
         "sdml_smoothing": (lambda: loss.SDMLLoss(smoothing_parameter=0.1), [x, y]),
     }

@@ -59,7 +59,8 @@ def main():
     for name, (make, arrays) in losses(mx).items():
         loss = make()
         text[f"loss.{name}"] = {"before": repr(loss)}
-        stored.update({f"{name}.{k}": v for k, v in run(mx, loss, arrays, parameters=False, backward=name not in FORWARD_ALONE).items()})
+        found = run(mx, loss, arrays, parameters=False, backward=name not in FORWARD_ALONE)
+        stored.update({f"{name}.{k}": v for k, v in found.items()})
     write(HERE / "losses.npz", stored)
     (HERE / "text.json").write_text(json.dumps(text, separators=(",", ":")) + "\n")
 
