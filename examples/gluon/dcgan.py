@@ -43,7 +43,8 @@ def main():
         latent = mx.nd.array(noise((batch, 8, 1, 1), 100 + step))
         with autograd.record():
             fake = make(latent)
-            judge_loss = loss_of(judge(real).reshape((-1,)), real_label) + loss_of(judge(fake.detach()).reshape((-1,)), fake_label)
+            judge_loss = (loss_of(judge(real).reshape((-1,)), real_label)
+                          + loss_of(judge(fake.detach()).reshape((-1,)), fake_label))
         judge_loss.backward()
         judge_trainer.step(batch)
         with autograd.record():

@@ -19,8 +19,8 @@ def mlp():
 def cnn():
     net = nn.HybridSequential()
     with net.name_scope():
-        net.add(nn.Conv2D(8, kernel_size=3, activation="relu"), nn.MaxPool2D(2, 2), nn.Conv2D(16, kernel_size=3, activation="relu"),
-                nn.Flatten(), nn.Dense(32, activation="relu"), nn.Dense(4))
+        net.add(nn.Conv2D(8, kernel_size=3, activation="relu"), nn.MaxPool2D(2, 2),
+                nn.Conv2D(16, kernel_size=3, activation="relu"), nn.Flatten(), nn.Dense(32, activation="relu"), nn.Dense(4))
     net.hybridize()
     return net
 

@@ -42,7 +42,8 @@ def main():
     module.forward(mx.io.DataBatch([x]), is_train=False)
     show("Module", module.get_outputs()[0])
     inner = symbol.get_internals()
-    features = gluon.SymbolBlock(inner[next(n for n in inner.list_outputs() if n.endswith("tanh_fwd_output"))], mx.sym.var("data"))
+    last = next(n for n in inner.list_outputs() if n.endswith("tanh_fwd_output"))
+    features = gluon.SymbolBlock(inner[last], mx.sym.var("data"))
     for name, p in features.collect_params().items():
         p._load_init({**arg_params, **aux_params}[name], mx.cpu())
     show("features", features(x))

@@ -1,4 +1,4 @@
-"""Every program of examples/gluon prints what it prints under MXNet 1.9.1 (tests/golden/gluon/examples.json), to its last digits."""
+"""Every program of examples/gluon prints what MXNet 1.9.1 prints (tests/golden/gluon/examples.json), but for last digits."""
 
 import json
 import re

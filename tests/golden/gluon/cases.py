@@ -156,7 +156,7 @@ def losses(mx):
         "softmax_ce_weighted": (lambda: loss.SoftmaxCrossEntropyLoss(weight=0.3), [x, classes, weights]),
         "softmax_ce_dense": (lambda: loss.SoftmaxCELoss(sparse_label=False), [x, probabilities]),
         "softmax_ce_logits": (lambda: loss.SoftmaxCELoss(from_logits=True), [np.log(probabilities), classes]),
-        "softmax_ce_axis": (lambda: loss.SoftmaxCELoss(axis=1), [noise((2, 4, 3), 9), np.array([[0, 3, 1], [2, 2, 0]], "float32")]),
+        "softmax_ce_axis": (lambda: loss.SoftmaxCELoss(axis=1), [noise((2, 4, 3), 9), np.array([[0, 3, 1], [2, 2, 0]], "f4")]),
         "kldiv": (lambda: loss.KLDivLoss(), [np.log(p), probabilities]),
         "kldiv_not_logits": (lambda: loss.KLDivLoss(from_logits=False, weight=2), [x, probabilities, weights]),
         "kldiv_axis": (lambda: loss.KLDivLoss(from_logits=False, axis=1), [noise((2, 4, 3), 9), np.abs(noise((2, 4, 3), 10))]),
