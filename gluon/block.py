@@ -10,3 +10,4 @@ from .core.nested import _regroup as _regroup
 from .core.parameter import Parameter as Parameter
 from .core.parameter_dict import ParameterDict as ParameterDict
 from .core.scope import _BlockScope as _BlockScope
+from .core.symbol_block import SymbolBlock as SymbolBlock

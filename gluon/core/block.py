@@ -15,6 +15,7 @@ from ... import ndarray
 from ...errors import BlockError
 from ...ndarray import NDArray
 from .hooks import HookHandle
+from .model_file import read_model, write_model
 from .nested import _brief_print_list, _indent
 from .parameter import Contexts, Parameter
 from .parameter_dict import ParameterDict, _named
@@ -172,6 +173,14 @@ class Block:
         """Read parameters. Use load_parameters instead."""
         warnings.warn("load_params is deprecated. Please use load_parameters.", stacklevel=2)
         self.load_parameters(filename, ctx, allow_missing, ignore_extra)
+
+    def save(self, prefix: str) -> None:
+        """Write the tree of blocks to `PREFIX-model.json` and all parameters to `PREFIX-model.params`."""
+        write_model(self, prefix)
+
+    def load(self, prefix: str) -> None:
+        """Read what `save` of a model built in the same way wrote."""
+        read_model(self, prefix)
 
     def _load(self, loaded: Mapping[str, NDArray], source: str, ctx: Contexts, allow_missing: bool, ignore_extra: bool,
               cast_dtype: bool, dtype_source: str) -> None:

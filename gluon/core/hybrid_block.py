@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import warnings
+from collections.abc import Callable
 from typing import Any
 
 from numpy.typing import DTypeLike
@@ -16,7 +17,6 @@ from ...graph.symbol.symbol import Group, Symbol
 from ...ndarray import NDArray
 from .block import Block
 from .nested import Format, _flatten, _regroup
-from .parameter import Parameter
 from .parameter_dict import ParameterDict
 
 
@@ -35,7 +35,10 @@ class HybridBlock(Block):
         super().__init__(prefix=prefix, params=params)
         self._cached_graph: Any = ()
         self._cached_op: CachedOp | None = None
-        self._cached_op_args: list[int | Parameter] = []  # by input of the graph: the number of an argument, or a parameter
+        # by input of the graph: (True, the number of an argument) or (False, a parameter)
+        self._cached_op_args: list[tuple[bool, Any]] = []
+        self._callback: Callable[..., Any] | None = None
+        self._monitor_all = False
         self._in_format: Format | None = None
         self._out_format: Format | None = None
         self._active = False
@@ -54,17 +57,30 @@ class HybridBlock(Block):
         super().register_child(block, name)
         self._clear_cached_op()
 
-    def hybridize(self, active: bool = True, **kwargs: Any) -> None:
+    def hybridize(self, active: bool = True, backend: str | None = None, clear: bool = True, static_alloc: bool = False,
+                  static_shape: bool = False, inline_limit: int = 2, forward_bulk_size: int | None = None,
+                  backward_bulk_size: int | None = None, **kwargs: Any) -> None:
         """Run as a compiled graph from the next call on; or no longer, if active is False.
 
-        kwargs: `static_alloc`, `static_shape` and MXNet's other flags. Graphs are planned statically with or without them.
+        clear: forget the graphs compiled so far. The other settings are MXNet's and change nothing: plans are always static.
         """
-        self._active, self._flags = active, list(kwargs.items())
-        self._clear_cached_op()
+        self._active = active
+        self._flags = [("static_alloc", static_alloc), ("static_shape", static_shape), ("inline_limit", inline_limit)]
+        if clear:
+            self._clear_cached_op()
         if active and (self._forward_hooks or self._forward_pre_hooks):
             warnings.warn(f'"{self.name}" is being hybridized while still having forward hook/pre-hook. If "{self.name}" is a '
                           f"child of HybridBlock, the hooks will not take effect.", stacklevel=2)
-        super().hybridize(active, **kwargs)
+        super().hybridize(active, static_alloc=static_alloc, static_shape=static_shape, inline_limit=inline_limit,
+                          forward_bulk_size=forward_bulk_size, backward_bulk_size=backward_bulk_size)
+
+    def optimize_for(self, x: Any, *args: Any, backend: str | None = None, clear: bool = False, **kwargs: Any) -> None:
+        """Compile the graph for inputs like these, without running it. backend: a name; Tritium has one compiler."""
+        if not backend:
+            raise BlockError('Must specify "backend" to optimize_for.')
+        self.hybridize(True, backend, clear)
+        with _gather([x, *args])[0].context:
+            self._build_cache(x, *args)
 
     def cast(self, dtype: DTypeLike) -> None:
         """Convert all parameters to another element type."""
@@ -72,7 +88,33 @@ class HybridBlock(Block):
         super().cast(dtype)
 
     def _clear_cached_op(self) -> None:
-        self._cached_graph, self._cached_op = (), None
+        self._cached_graph, self._cached_op, self._cached_op_args = (), None, []
+
+    def register_op_hook(self, callback: Callable[..., Any], monitor_all: bool = False) -> None:
+        """Call callback(name, operator, array) for each operator's outputs, and with monitor_all its inputs, when hybridized."""
+        for block in (self, *self._children.values()):
+            block._callback, block._monitor_all = callback, monitor_all  # type: ignore[attr-defined]
+            if isinstance(block, HybridBlock) and block._cached_op is not None:
+                block._cached_op._register_op_hook(callback, monitor_all)
+
+    def export(self, path: str, epoch: int = 0, remove_amp_cast: bool = True) -> None:
+        """Write the graph to `PATH-symbol.json` and the parameters to `PATH-EPOCH.params`, for SymbolBlock.imports and Module.
+
+        Raises BlockError before the first call after hybridize.
+        """
+        if not self._cached_graph:
+            raise BlockError("Please first call block.hybridize() and then run forward with this block at least once before "
+                             "calling export.")
+        out = self._cached_graph[1]
+        out.save(f"{path}-symbol.json", remove_amp_cast=remove_amp_cast)
+        arguments, states = set(out.list_arguments()), set(out.list_auxiliary_states())
+        arrays = {}
+        for name, param in self.collect_params().items():
+            if name in arguments or name in states:
+                arrays[f"{'arg' if name in arguments else 'aux'}:{name}"] = param._reduce()
+            else:
+                warnings.warn(f'Parameter "{name}" is not found in the graph.', stacklevel=2)
+        ndarray.save(f"{path}-{epoch:04d}.params", arrays)
 
     # ---- the graph --------------------------------------------------------------------------------------------------
     def _get_graph(self, *args: Any) -> tuple[list[Symbol], Symbol]:
@@ -158,15 +200,17 @@ class HybridBlock(Block):
         for name in names:
             if name not in at and name not in params:
                 raise BlockError(f"Unknown input to HybridBlock: {name}. Every variable of the graph is an input or a parameter.")
-        self._cached_op_args = [at[n] if n in at else params[n] for n in names]
-        used = [p for p in self._cached_op_args if isinstance(p, Parameter)]
+        self._cached_op_args = [(True, at[n]) if n in at else (False, params[n]) for n in names]
+        used = [p for is_arg, p in self._cached_op_args if not is_arg]
         if any(p._deferred_init for p in used):
             self._deferred_infer_shape(*args)
             for param in used:
                 param._finish_deferred_init()
-        flags = [("data_indices", [i for i, p in enumerate(self._cached_op_args) if isinstance(p, int)]),
-                 ("param_indices", [i for i, p in enumerate(self._cached_op_args) if isinstance(p, Parameter)])]
+        flags = [("data_indices", [i for i, (is_arg, _) in enumerate(self._cached_op_args) if is_arg]),
+                 ("param_indices", [i for i, (is_arg, _) in enumerate(self._cached_op_args) if not is_arg])]
         self._cached_op = CachedOp(out, [*flags, *self._flags])
+        if self._callback is not None:
+            self._cached_op._register_op_hook(self._callback, self._monitor_all)
 
     def _call_cached_op(self, *args: Any) -> Any:
         if self._cached_op is None:
@@ -178,8 +222,7 @@ class HybridBlock(Block):
                              f"{self._in_format}, input format = {form}.")
         arrays = [a for a in flat if a is not None]
         ctx = arrays[0].context
-        out = self._cached_op(*[arrays[p] if isinstance(p, int) else p._check_and_get(p._data, ctx)
-                                for p in self._cached_op_args])
+        out = self._cached_op(*[arrays[p] if is_arg else p._check_and_get(p._data, ctx) for is_arg, p in self._cached_op_args])
         return _regroup([out] if isinstance(out, NDArray) else out, self._out_format)
 
     def hybrid_forward(self, F: Any, x: Any, *args: Any, **kwargs: Any) -> Any:
