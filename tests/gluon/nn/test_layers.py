@@ -164,3 +164,14 @@ def test_syncbatchnorm_warns_without_num_devices():
 def test_errors(make, message):
     with pytest.raises(mx.MXNetError, match=message):
         make(mx.gluon.nn)
+
+
+def test_an_array_that_is_not_given_may_be_none_by_position():
+    x, w = mx.nd.ones((2, 3)), mx.nd.ones((4, 3))
+    np.testing.assert_array_equal(mx.nd.FullyConnected(x, w, None, no_bias=True, num_hidden=4).asnumpy(), np.full((2, 4), 3))
+    y = mx.sym.FullyConnected(mx.sym.var("x"), mx.sym.var("w"), None, no_bias=True, num_hidden=4)
+    assert y.list_arguments() == ["x", "w"]
+    data, label = mx.sym.var("data", shape=(4, 2, 3)), mx.sym.var("label", shape=(2, 2))
+    loss = mx.sym.CTCLoss(data, label, None, None, use_data_lengths=False, use_label_lengths=False)
+    assert loss.infer_shape()[1] == [(2,)]
+    assert mx.nd.CTCLoss(mx.nd.ones((4, 2, 3)), mx.nd.ones((2, 2)), None, None, use_data_lengths=False).shape == (2,)
