@@ -29,7 +29,7 @@ _NATIVE = {d: d for d in DTYPES.values()}
 
 
 def as_dtype(spelling: Any) -> np.dtype:
-    """Return the numpy dtype for a user's spelling: "float32", np.float32, np.dtype(...), "bfloat16", float, int.
+    """Return the numpy dtype for a user's spelling: "float32", np.float32, np.dtype(...), "bfloat16", "half", float, int.
 
     None gives float32. Raises DTypeError for a dtype that arrays cannot have (object, complex, strings).
     """
@@ -38,12 +38,12 @@ def as_dtype(spelling: Any) -> np.dtype:
     if isinstance(spelling, np.dtype):
         dtype = _NATIVE.get(spelling)  # the name of a dtype is made anew each time
         dtype = DTYPES.get(spelling.name) if dtype is None else dtype
-    elif isinstance(spelling, str):
-        dtype = DTYPES.get(spelling)
+    elif isinstance(spelling, str) and spelling in DTYPES:
+        dtype = DTYPES[spelling]
     else:
         try:
             dtype = DTYPES.get(np.dtype(spelling).name)
-        except TypeError:
+        except (TypeError, ValueError, SyntaxError):  # NumPy raises any of these for text that is no dtype
             dtype = None
     if dtype is None:
         raise DTypeError(f"dtype: {spelling!r} is not an element type of arrays. Known: {', '.join(sorted(DTYPES))}.")

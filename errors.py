@@ -8,7 +8,8 @@ from __future__ import annotations
 
 import difflib
 import multiprocessing
-from collections.abc import Iterable
+import warnings
+from collections.abc import Iterable, Sequence
 from typing import Any
 
 
@@ -121,6 +122,13 @@ def check_choice(name: str, parameter: str, value: Any, choices: Iterable[Any]) 
     choices = list(choices)
     if value not in choices:
         raise ParameterError(f"{name}: {parameter}={value!r} is not one of {', '.join(map(repr, choices))}.")
+
+
+def warn_ignored(name: str, ignored: Sequence[str], known: Iterable[str], stacklevel: int = 3) -> None:
+    """Warn that keywords of a call are no parameters and are ignored, which MXNet does silently. known: the parameters."""
+    known = list(known)
+    warnings.warn(f"{name}: {', '.join(map(repr, ignored))} {'is' if len(ignored) == 1 else 'are'} ignored: no such parameter."
+                  f"{nearest(ignored[0], known)} Parameters: {', '.join(known) or 'none'}.", stacklevel=stacklevel)
 
 
 def nearest(word: str, known: Any) -> str:

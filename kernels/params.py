@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 
 from ..dtype import as_dtype
-from ..errors import MXNetError, OperatorError, ParameterError, nearest
+from ..errors import MXNetError, OperatorError, ParameterError, nearest, warn_ignored
 
 REQUIRED: Any = type("Required", (), {"__repr__": lambda self: "required"})()
 
@@ -188,13 +188,16 @@ class Params(Mapping[str, Any]):
 def parse_params(op: str, declared: Sequence[Param], given: Mapping[str, object]) -> Params:
     """Check the given values against the declared parameters and parse them.
 
+    An operator without parameters ignores what is given, with a warning, as in MXNet.
     Raises ParameterError for an unknown name, a missing value or a wrong type.
     """
     known = {d.name for d in declared}
-    for name in given:
-        if name not in known and name not in IGNORED and not (name.startswith("__") and name.endswith("__")):
-            listed = ", ".join(d.name for d in declared) or "none"
-            raise ParameterError(f"{op}: unknown parameter {name!r}.{nearest(name, known)} Parameters: {listed}.")
+    unknown = [n for n in given if n not in known and n not in IGNORED and not (n.startswith("__") and n.endswith("__"))]
+    if unknown and not declared:
+        warn_ignored(op, unknown, known, stacklevel=7)
+    elif unknown:
+        listed = ", ".join(d.name for d in declared)
+        raise ParameterError(f"{op}: unknown parameter {unknown[0]!r}.{nearest(unknown[0], known)} Parameters: {listed}.")
     values: dict[str, Any] = {}
     for d in declared:
         if d.name not in given:

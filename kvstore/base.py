@@ -30,6 +30,9 @@ class KVStore:
     Operations on one key run in program order; operations on different keys may overlap, higher `priority` first.
     """
 
+    OPTIMIZER = "optimizer"  # the name of the capability
+    kv_registry = REGISTERED
+
     def __init__(self, kind: str = ""):
         self._kind = kind or type(self).__name__.lower()
 

@@ -163,7 +163,7 @@ def test_write_requests_of_a_bound_graph(track, ctx, rng, request_of):
     assert net.list_arguments() == ["x", "t_scale"] and net.list_auxiliary_states() == ["t_moving_mean"]
     bound = net.simple_bind(ctx, x=a.shape, grad_req={"x": request_of, "t_scale": "add"})
     bound.arg_dict["x"][:], bound.arg_dict["t_scale"][:], bound.aux_dict["t_moving_mean"][:] = a, 3, 1
-    for grad in bound.grad_dict.values():
+    for grad in bound._grads.values():
         if grad is not None:
             grad[:] = 10
     out = bound.forward(is_train=True)[0]

@@ -13,6 +13,7 @@ file, the table and `dropped()`.
 
 from __future__ import annotations
 
+import atexit
 import contextlib
 import json
 import threading
@@ -64,6 +65,12 @@ class _Profiler:
     def wants(self, part: str) -> bool:
         return bool(self.config["profile_all"] or self.config[f"profile_{part}"])
 
+    def write(self) -> None:
+        """Write the recording to the configured file."""
+        operations = timeline.operations(self.recorder)
+        document = chrome_trace.document(self.recorder, operations, self.began, self.wants("api"))
+        write_atomic(self.config["filename"], json.dumps(document))
+
     def clear(self) -> None:
         self.recorder = Recorder(self.config["limit"])
         self.began = time.perf_counter_ns()
@@ -81,22 +88,22 @@ def set_config(**settings: Any) -> None:
     aggregate_stats:  accepted without effect: `dumps` always works.
     continuous_dump:  write the file every dump_period seconds while running.
     limit:            the most operations, waits and memory changes, each, that are kept.
-    Raises:           EngineError for a setting that does not exist, or while the profiler runs.
+    Raises:           EngineError for a setting that does not exist.
     """
     p = _profiler
     for k in settings:
         if k not in _DEFAULTS:
             raise EngineError(f"profiler.set_config: unknown option {k!r}. Known: {', '.join(_DEFAULTS)}.{nearest(k, _DEFAULTS)}")
     with p.lock:
-        if p.running:
-            raise EngineError('profiler.set_config: the profiler is running. Call set_state("stop") first.')
         p.config.update(settings)
-        if not p.recorder.ran:
+        if p.running:
+            p.connect()
+        elif not p.recorder.ran:
             p.clear()
 
 
 def set_state(state: str | int = "stop", profile_process: str = "worker", *, engine: Engine | None = None) -> None:
-    """Set the state to "run" or "stop". Running again adds to the recording, until `dump` has written it.
+    """Set the state to "run" or "stop", which writes the file. Running again adds to the recording, until `dump` has written it.
 
     engine: the engine to observe; None for the one that arrays use.
     """
@@ -108,6 +115,8 @@ def set_state(state: str | int = "stop", profile_process: str = "worker", *, eng
             (p.engine or current_engine.current()).set_profiler(None)
         if engine is not None:
             p.engine = engine
+        if p.running and not _STATES[state]:
+            p.write()
         p.running, p.paused = _STATES[state], False
         if p.running and not p.recorder.ran:
             p.clear()
@@ -149,9 +158,7 @@ def dump(finished: bool = True, profile_process: str = "worker") -> None:
     """
     p = _profiler
     with p.lock:
-        operations = timeline.operations(p.recorder)
-        document = chrome_trace.document(p.recorder, operations, p.began, p.wants("api"))
-        write_atomic(p.config["filename"], json.dumps(document))
+        p.write()
         if finished:
             if p.running:
                 set_state("stop")
@@ -202,6 +209,13 @@ def scope(name: str = "<unk>:", append_mode: bool = True) -> Iterator[None]:
         yield
     finally:
         _scope_of.reset(token)
+
+
+@atexit.register
+def _write_at_exit() -> None:
+    """Write the file of a recording that still runs when the process ends."""
+    if _profiler.running:
+        set_state("stop")
 
 
 #: MXNet's names before version 1.2.

@@ -105,6 +105,7 @@ def while_loop(cond: Callable[..., Symbol], func: Callable[..., tuple[Any, Any]]
 def cond(pred: Symbol, then_func: Callable[[], Any], else_func: Callable[[], Any], name: str = "cond") -> Any:
     """Return then_func() if pred is not zero, else else_func(). Both give the same number of symbols, of the same shapes.
 
+    The result is grouped as that of then_func.
     pred: a symbol of one element. name: the name of the subgraphs.
     """
     traces = [_Trace(f"{name}_{part}") for part in ("pred", "then", "else")]
@@ -114,9 +115,8 @@ def cond(pred: Symbol, then_func: Callable[[], Any], else_func: Callable[[], Any
             flat, form = flatten(call(), f"{name}: what a branch returns")
         branches.append(flat)
         forms.append(form)
-    if forms[1] != forms[2]:
-        raise GraphError(f"cond: then_func gives {len(branches[1])} symbols and else_func {len(branches[2])}, "
-                         f"or grouped otherwise.")
+    if len(branches[1]) != len(branches[2]):
+        raise GraphError(f"cond: then_func gives {len(branches[1])} symbols and else_func {len(branches[2])}. Give as many.")
     if len(branches[0]) != 1:
         raise GraphError(f"cond: pred has {len(branches[0])} outputs. Give one symbol of one element.")
     inputs: list[Entry] = []

@@ -14,7 +14,8 @@ import numpy as np
 
 from ...dtype import FLAG_TO_DTYPE, as_dtype
 from ...errors import DTypeError, GraphError, MXNetError, ShapeError
-from ...kernels.op import Op, Shape, merge_shapes
+from ...kernels.op import Op, Shape, is_known, merge_shapes
+from ...np_shape import state as np_shape
 from ..symbol.node import Node
 
 Shapes = list[list[Shape | None]]  # [node][output]
@@ -24,11 +25,14 @@ DTypes = list[list[np.dtype | None]]
 def infer_shapes(order: Sequence[Node], known: Mapping[str, Shape | None]) -> Shapes:
     """Infer the shapes of each node's outputs, as far as they follow.
 
-    known:  shapes of variables by name; a variable's `__shape__` counts too.
+    known:  shapes of variables by name. A variable's `__shape__` counts where known does not have the whole shape.
     Raises: ShapeError that names the node, its operator, its inputs with shapes, and the rule.
     """
-    start: Shapes = [[merge_shapes(node.name, "the variable's shape", _declared_shape(node), known.get(node.name))]
-                     if node.op is None else [None] * node.n_outputs() for node in order]
+    def of_variable(node: Node) -> Shape | None:
+        given = known.get(node.name)
+        return given if is_known(given) else merge_shapes(node.name, "the variable's shape", _declared_shape(node), given)
+
+    start: Shapes = [[of_variable(node)] if node.op is None else [None] * node.n_outputs() for node in order]
     _fixed_point(order, start, lambda op: op.infer_shape, merge_shapes, ShapeError)
     return start
 
@@ -170,12 +174,14 @@ def _declared_dtype(node: Node) -> np.dtype | None:
 
 
 def from_user(shape: Sequence[int] | None) -> Shape | None:
-    """Convert a shape of the Symbol API (0 and () are unknown) to one of inference (-1 and None)."""
-    if shape is None or len(shape) == 0:
+    """Convert a shape of the Symbol API (0 and () are unknown; with np_shape -1 and None) to one of inference (-1 and None)."""
+    if shape is None or (len(shape) == 0 and not np_shape.active):
         return None
-    return tuple(-1 if d <= 0 else int(d) for d in shape)
+    return tuple(-1 if d < 0 or (d == 0 and not np_shape.active) else int(d) for d in shape)
 
 
-def to_user(shape: Shape | None) -> Shape:
+def to_user(shape: Shape | None) -> Shape | None:
     """The reverse of from_user."""
+    if np_shape.active:
+        return shape
     return () if shape is None else tuple(0 if d < 0 else d for d in shape)

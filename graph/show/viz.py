@@ -3,38 +3,79 @@
 from __future__ import annotations
 
 import math
+import os
+import shutil
+import subprocess
+import webbrowser
 from collections.abc import Mapping, Sequence
+from pathlib import Path
 from typing import Any
 
 from numpy.typing import DTypeLike
 
 from ...atomic_file import write_atomic
-from ...errors import GraphError
+from ...errors import GraphError, MissingLibraryError
 from ...kernels.op import Shape, is_known
-from ..passes.infer import from_user, infer_shapes, to_user
+from ..passes.infer import from_user, infer_shapes
 from ..symbol.node import Node, split_variables
 from ..symbol.symbol import Symbol
+from .dot import dot_text
 from .svg import draw_graph
 
 
 class Drawing:
-    """An SVG picture. Notebooks show it, save writes it; render is MXNet's name for that."""
+    """A drawing of a network, with the names of the Digraph that MXNet returns. Notebooks show it.
 
-    def __init__(self, svg: str, title: str):
-        self.svg, self.title = svg, title
+    svg:     the picture, made without other programs.
+    source:  the network in Graphviz's language DOT, as MXNet writes it.
+    format:  "svg"; or what Graphviz's program `dot` writes, such as "pdf" and "png".
+    """
+
+    def __init__(self, svg: str, title: str, source: str, format: str = "pdf"):
+        self.svg, self.title, self.source, self.format = svg, title, source, format
 
     def _repr_svg_(self) -> str:
         return self.svg
 
-    def save(self, fname: str) -> None:
-        """Write the SVG text to a file."""
-        write_atomic(fname, self.svg)
+    def save(self, filename: str | None = None, directory: str | None = None) -> str:
+        """Write the SVG text if filename ends in `.svg`, else the source (to `TITLE.gv` by default). Returns the path."""
+        path = os.path.join(directory or "", filename or f"{self.title}.gv")
+        write_atomic(path, self.svg if path.endswith(".svg") else self.source)
+        return path
 
-    def render(self, filename: str | None = None, **_: Any) -> str:
-        """Write `filename` (the title, if none is given) with `.svg` appended; returns the name."""
-        name = f"{filename or self.title}.svg"
-        self.save(name)
-        return name
+    def render(self, filename: str | None = None, directory: str | None = None, view: bool = False, cleanup: bool = False) -> str:
+        """Write the source to filename and the picture beside it, with its format appended; return the picture's path.
+
+        cleanup:  delete the source afterwards. view: open the picture.
+        Raises:   MissingLibraryError for a format other than "svg" where Graphviz is not installed.
+        """
+        source = self.save(filename, directory)
+        path = f"{source}.{self.format}"
+        if self.format == "svg":
+            write_atomic(path, self.svg)
+        else:
+            write_atomic(path, self.pipe())
+        if cleanup:
+            os.remove(source)
+        if view:
+            webbrowser.open(Path(path).resolve().as_uri())
+        return path
+
+    def view(self, filename: str | None = None, directory: str | None = None, cleanup: bool = False) -> str:
+        """Render the picture and open it. Returns its path."""
+        return self.render(filename, directory, True, cleanup)
+
+    def pipe(self, format: str | None = None) -> bytes:
+        """Return the picture in a format that Graphviz writes. Raises MissingLibraryError where it is not installed."""
+        program = shutil.which("dot")
+        if program is None:
+            raise MissingLibraryError(f"plot_network: {format or self.format} is drawn by Graphviz, and its program `dot` is not "
+                                      f"installed. Install Graphviz, or use save_format='svg' or save('{self.title}.svg').")
+        done = subprocess.run([program, f"-T{format or self.format}"], input=self.source.encode(), capture_output=True,
+                              check=False)
+        if done.returncode:
+            raise GraphError(f"plot_network: dot failed: {done.stderr.decode(errors='replace').strip()[:200]}")
+        return done.stdout
 
 
 def print_summary(symbol: Symbol, shape: Mapping[str, Sequence[int]] | None = None, line_length: int = 120,
@@ -91,15 +132,16 @@ def print_summary(symbol: Symbol, shape: Mapping[str, Sequence[int]] | None = No
     print("_" * line_length)
 
 
-def plot_network(symbol: Symbol, title: str = "plot", save_format: str = "svg", shape: Mapping[str, Sequence[int]] | None = None,
+def plot_network(symbol: Symbol, title: str = "plot", save_format: str = "pdf", shape: Mapping[str, Sequence[int]] | None = None,
                  dtype: DTypeLike = None, node_attrs: Mapping[str, str] | None = None, hide_weights: bool = True) -> Drawing:
     """Draw the network, with shapes at its edges if `shape` is given.
 
-    hide_weights:             leave out variables that are parameters or states.
-    save_format, node_attrs:  accepted as in MXNet, and ignored: the drawing is SVG and has its own style.
+    save_format:   of `render` and `view`; all but "svg" need Graphviz.
+    node_attrs:    Graphviz's attributes of the nodes, for these formats.
+    hide_weights:  leave out variables that are parameters or states.
+    dtype:         accepted for MXNet's sake, without effect.
     """
     _check(symbol, "plot_network")
-    del save_format, dtype, node_attrs
     order = symbol._order()
     edge: dict[tuple[int, int], str] = {}
     if shape is not None:
@@ -107,7 +149,8 @@ def plot_network(symbol: Symbol, title: str = "plot", save_format: str = "svg", 
         edge = {(id(n), k): _spelled(s) for n, shapes in zip(order, found) for k, s in enumerate(shapes) if s is not None}
     if hide_weights:
         order = [n for n in order if n.op is not None or not _is_weight(n)]
-    return Drawing(draw_graph(order, {id(n): _label(n) for n in order}, edge, title), title)
+    svg = draw_graph(order, {id(n): _label(n) for n in order}, edge, title)
+    return Drawing(svg, title, dot_text(order, edge, title, node_attrs or {}), save_format)
 
 
 def _is_weight(node: Node) -> bool:
@@ -125,7 +168,7 @@ def _label(node: Node) -> str:
 
 def _spelled(shape: Shape | None) -> str:
     """Spell a shape without the batch: 64x28x28."""
-    return "?" if shape is None else "x".join(str(d) for d in to_user(shape)[1:])
+    return "?" if shape is None else "x".join(str(max(d, 0)) for d in shape[1:])
 
 
 def _check(symbol: Any, what: str) -> None:

@@ -53,14 +53,17 @@ def imdecode(buf: Any, flag: int = 1, to_rgb: bool = True, out: NDArray | None =
     return out
 
 
-def imresize(src: NDArray, w: int, h: int, interp: int = 1) -> NDArray:
-    """Resize src to width w and height h. interp: 0 nearest, 1 bilinear, 2 cubic, 3 area, 4 Lanczos, 9 by size, 10 random."""
+def imresize(src: NDArray, w: int, h: int, interp: int = 1, out: NDArray | None = None) -> NDArray:
+    """Resize src to width w and height h. interp: 0 nearest, 1 bilinear, 2 cubic, 3 area, 4 Lanczos, 9 by size, 10 random.
+
+    out: the array to write to and to return, instead of a new one.
+    """
     pixels = _pixels(src, "imresize")
     if w < 1 or h < 1:
         raise ParameterError(f"imresize: w={w}, h={h} must be at least 1 each.")
     method = interpolation(interp, (*pixels.shape[:2], h, w))
     resized = opencv("imresize").resize(pixels, (int(w), int(h)), interpolation=method)
-    return array(resized.reshape(h, w, pixels.shape[2]), src.context, src.dtype)
+    return _placed(resized.reshape(h, w, pixels.shape[2]), src, out)
 
 
 def interpolation(interp: int, sizes: Sequence[int] = ()) -> int:
@@ -79,12 +82,22 @@ def interpolation_by_size(old_h: int, old_w: int, new_h: int, new_w: int) -> int
 
 
 def copyMakeBorder(src: NDArray, top: int, bot: int, left: int, right: int, type: int = 0, value: float = 0.0,
-                   values: Sequence[float] = ()) -> NDArray:
-    """Add a border to src. type: OpenCV's; 0 fills with value, or with `values`, one per channel."""
+                   values: Sequence[float] = (), out: NDArray | None = None) -> NDArray:
+    """Add a border to src. type: OpenCV's; 0 fills with value, or with `values`, one per channel. out: as in imresize."""
     pixels = _pixels(src, "copyMakeBorder")
     fill = [float(v) for v in values] or [float(value)] * 4
     padded = opencv("copyMakeBorder").copyMakeBorder(pixels, top, bot, left, right, type, value=fill)
-    return array(padded.reshape(*padded.shape[:2], pixels.shape[2]), src.context, src.dtype)
+    return _placed(padded.reshape(*padded.shape[:2], pixels.shape[2]), src, out)
+
+
+def _placed(pixels: np.ndarray, like: NDArray, out: NDArray | None) -> NDArray:
+    """Return pixels as an array of the context and dtype of `like`, or in out."""
+    if out is None:
+        return array(pixels, like.context, like.dtype)
+    if out.shape != pixels.shape:
+        raise ShapeError(f"mx.image: out is {describe(out)}, the result has the shape {pixels.shape}.")
+    out[:] = pixels
+    return out
 
 
 def scale_down(src_size: Size, size: Size) -> tuple[int, int]:

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 
 from ...dtype import as_dtype
-from ...errors import FileError, ParameterError, nearest
+from ...errors import FileError, ParameterError, warn_ignored
 from ..image.codec import decode
 from ..image.image_list import read_image_list
 from ..image.mean_image import mean_image
@@ -142,11 +142,11 @@ class ImageRecordInt8Iter(ImageRecordIter):
 
 
 def augmenter_parameters(name: str, more: Mapping[str, Any], augmenter: set[str]) -> dict[str, Any]:
-    """Return the arguments in more that are the augmenter's. Raises ParameterError for an unknown one."""
+    """Return the arguments in more that are the augmenter's. An unknown one is ignored with a warning."""
     known = augmenter | _IGNORED | _NORMALIZE
     unknown = sorted(set(more) - known)
     if unknown:
-        raise ParameterError(f"{name}: unknown parameter {', '.join(map(repr, unknown))}.{nearest(unknown[0], known)}")
+        warn_ignored(name, unknown, sorted(known), stacklevel=5)
     return {k: v for k, v in more.items() if k in augmenter}
 
 

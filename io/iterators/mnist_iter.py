@@ -58,7 +58,7 @@ class MNISTIter(RowIter):
     shuffle:       a new order every epoch, which depends on seed and epoch alone. (MXNet shuffles once.)
     flat:          data of shape (batch_size, rows * columns) instead of (batch_size, 1, rows, columns).
     num_parts, part_index:  read one part of the images.
-    silent, prefetch_buffer, ctx:  accepted for MXNet's sake, without effect.
+    silent, prefetch_buffer, ctx, data_shape, input_shape:  accepted for MXNet's sake, without effect.
     An incomplete last batch is skipped, as in MXNet; with shuffle it holds other images every epoch. A part smaller than a
     batch gives one batch with padding. (MXNet refuses it.)
     """
@@ -68,7 +68,7 @@ class MNISTIter(RowIter):
                  label: str | os.PathLike = "./train-labels-idx1-ubyte", batch_size: int = 128, shuffle: bool = True,
                  flat: bool = False, seed: int = 0, silent: bool = False, num_parts: int = 1, part_index: int = 0,
                  dtype: Any = None, data_name: str = "data", label_name: str = "softmax_label", prefetch_buffer: int = 4,
-                 ctx: Any = None):
+                 ctx: Any = None, data_shape: Any = None, input_shape: Any = None):
         images, labels = read_idx(image), read_idx(label)
         if images.ndim != 3 or labels.ndim != 1 or len(images) != len(labels):
             raise FileError(f"MNISTIter: {os.fspath(image)} holds uint8{list(images.shape)} and {os.fspath(label)} "

@@ -18,6 +18,7 @@ from ...errors import ShapeError, describe
 from ...kernels.declare.operator_property import gpu_module
 from ...kernels.gpu import copy as copies
 from ...kernels.ir.strided import layout as strided
+from ...np_shape import no_axes
 from ..autograd.tape import record_call
 from ..dispatch.copy import allocate_like_host, copy_to, host, push, store_host
 from .arithmetic import is_mask, is_number
@@ -168,7 +169,7 @@ class _OnDevice:
 
 
 def _taken(a: Any, spots: _OnHost | _OnDevice) -> NDArray:
-    out = allocate(a.layout.of(spots.shape or (1,)))
+    out = allocate(a.layout.of(spots.shape or no_axes()))
     push("take", a.ctx, lambda rc: spots.gather(rc, a, out), (a, *spots.reads), out)
     layout = a.layout
 

@@ -1,7 +1,8 @@
 """a[key] and a[key] = value. A contiguous part is a view on the same memory; any other part is a copy.
 
 Basic keys are integers, slices, None and ...; indexing with them is asynchronous. Advanced keys contain arrays of indices
-or a boolean mask; indexing with them waits for their values. An index that leaves no axis gives shape (1,), as in MXNet.
+or a boolean mask; indexing with them waits for their values. An index that leaves no axis gives shape (1,), as in MXNet;
+with `np_shape` it gives ().
 """
 
 from __future__ import annotations
@@ -17,6 +18,7 @@ from ...dtype import cast_copy
 from ...errors import MXNetError, ShapeError, describe
 from ...kernels.op import builtin
 from ...kernels.ops.tensor.reshape import reshape_codes
+from ...np_shape import no_axes
 from ..autograd.tape import CallNode, is_taped, record_call, state, written
 from ..dispatch.arguments import call_op
 from ..dispatch.copy import as_element, assign, copy_to, filled, pick
@@ -55,7 +57,7 @@ class Indexing(ArrayCore):
                 raise IndexError(f"index {key} is out of bounds for axis 0 with size {n}")
             inner = shape[1:]
             step = self.layout.nbytes // n
-            return _view(self, (key + n if key < 0 else key) * step, inner or (1,), key)
+            return _view(self, (key + n if key < 0 else key) * step, inner or no_axes(), key)
         if type(key) is slice and key.step in (None, 1) and shape:
             start, stop, _ = key.indices(shape[0])
             count = max(stop - start, 0)
@@ -66,7 +68,7 @@ class Indexing(ArrayCore):
             return advanced.take(self, key)
         key = _expand(full, len(shape))
         part = _part(self, key)
-        layout = self.layout.of(part.shape or (1,))
+        layout = self.layout.of(part.shape or no_axes())
         if part.flags.c_contiguous:
             return _view(self, _distance(part) if part.size else 0, layout.shape, key)
         out = allocate(layout)

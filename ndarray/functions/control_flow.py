@@ -17,19 +17,17 @@ Nested = ArrayCore | Sequence["Nested"]  # an array, or lists of arrays, which m
 def foreach(body: Callable[[Any, Any], tuple[Any, Any]], data: Nested, init_states: Nested) -> tuple[Any, Any]:
     """Run body(rows, states) -> (results, new states) for every row of data. Return (stacked results, the last states).
 
-    data, init_states: an array, or a list of them (lists may nest); body sees the same structure, one row of data at a time.
+    data, init_states: an array, or a list of them (lists may nest); body sees the same structure, one row of data at a time,
+    and the states that it returned for the row before.
     Raises: ShapeError where the data have different numbers of rows, or none.
     """
     arrays, states = flatten(data, "foreach: data"), init_states
     lengths = {a.shape[0] for a in arrays}
     if len(lengths) != 1 or not min(lengths):
         raise ShapeError(f"foreach: data must have one number of rows, at least 1: {', '.join(map(describe, arrays)) or 'none'}.")
-    form = nesting(init_states)
     collected: list[Any] = []
     for t in range(arrays[0].shape[0]):
         results, states = body(mapped(data, lambda a, t=t: a[t]), states)
-        if nesting(states) != form:
-            raise OperatorError(f"foreach: body was given states {form} and returned {nesting(states)}. Return as many.")
         collected.append(results)
     return _stacked(collected, "foreach"), states
 
@@ -38,6 +36,7 @@ def while_loop(cond: Callable[..., Any], func: Callable[..., tuple[Any, Any]], l
                max_iterations: int | None = None) -> tuple[Any, Any]:
     """Run func(*variables) -> (results, new variables) while cond(*variables) is not zero. Return (stacked results, variables).
 
+    A list of one variable and a bare variable are the same for func; the last variables come as loop_vars came.
     Results have max_iterations rows, zero beyond the last iteration; [] if there was no iteration.
     """
     if max_iterations is None or int(max_iterations) != max_iterations or max_iterations < 0:
@@ -48,6 +47,10 @@ def while_loop(cond: Callable[..., Any], func: Callable[..., tuple[Any, Any]], l
     collected: list[Any] = []
     while len(collected) < max_iterations and _holds(_call(cond, variables), "while_loop: what cond returns"):
         results, variables = _call(func, variables)
+        if form == "_" and nesting(variables) == "[_]":
+            variables, = variables
+        elif form == "[_]" and nesting(variables) == "_":
+            variables = [variables]
         if nesting(variables) != form:
             raise OperatorError(f"while_loop: func was given variables {form} and returned {nesting(variables)}. Return as many.")
         collected.append([] if results is None else results)

@@ -25,11 +25,11 @@ def run(symbol, args, reqs, group2ctx=None, **how):
         ex = symbol.simple_bind(mx.cpu(), grad_req=reqs, group2ctx=group2ctx, **shapes)
     for name, a in args.items():
         ex.arg_dict[name][:] = a
-    for a in ex.grad_dict.values():
+    for a in ex._grads.values():
         a[:] = START
     outs = [o.asnumpy() for o in ex.forward(is_train=True)]
     ex.backward([mx.nd.array(h, o.context) for h, o in zip(heads_for(outs), ex.outputs)])
-    return outs, {n: a.asnumpy() for n, a in ex.grad_dict.items()}
+    return outs, {n: a.asnumpy() for n, a in ex._grads.items()}
 
 
 def slopes(symbol, args, direction):

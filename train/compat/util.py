@@ -1,4 +1,4 @@
-"""`mx.util`: GPUs, environment variables, and the NumPy switches, which are always off in Tritium.
+"""`mx.util`: GPUs, environment variables, and the NumPy switches, of which Tritium has np_shape.
 
 Of MXNet's environment variables, MXNET_ENGINE_TYPE, MXNET_CPU_WORKER_NTHREADS, MXNET_EXEC_BULK_EXEC_*, MXNET_KVSTORE_*,
 MXNET_UPDATE_ON_KVSTORE and MXNET_OPTIMIZER_AGGREGATION_SIZE have the same meaning here. All others (MXNET_CUDNN_*,
@@ -8,6 +8,7 @@ MXNET_MKLDNN_*, MXNET_SUBGRAPH_BACKEND, ...) concern parts of MXNet that do not 
 from __future__ import annotations
 
 import contextlib
+import functools
 import os
 from collections.abc import Callable, Iterator
 from typing import Any
@@ -15,6 +16,7 @@ from typing import Any
 from ... import engine
 from ...context import Context, missing_gpu
 from ...errors import MXNetError
+from ...np_shape import state
 
 
 def makedirs(d: str) -> None:
@@ -62,15 +64,14 @@ def is_np_array() -> bool:
 
 
 def is_np_shape() -> bool:
-    """Return False: in partial shapes for inference, 0 means unknown."""
-    return False
+    """Return True in a thread in which 0 in a shape is a size and -1 is unknown; by default 0 is unknown."""
+    return state.active
 
 
 def set_np_shape(active: bool) -> bool:
-    """Accept False. Returns the previous value, False. Raises MXNetError for True."""
-    if active:
-        raise MXNetError("set_np_shape: NumPy semantics are not available. Scalars and empty arrays work without them.")
-    return False
+    """Set is_np_shape() for this thread, and return the value before."""
+    before, state.active = state.active, bool(active)
+    return before
 
 
 def set_np(shape: bool = True, array: bool = True, dtype: bool = False) -> None:
@@ -79,14 +80,34 @@ def set_np(shape: bool = True, array: bool = True, dtype: bool = False) -> None:
 
 
 def reset_np() -> None:
-    """Do nothing: the switches are always off."""
+    """Switch np_shape off."""
+    set_np_shape(False)
 
 
 @contextlib.contextmanager
 def np_shape(active: bool = True) -> Iterator[None]:
-    """Accept False. Raises MXNetError for True."""
-    set_np_shape(active)
-    yield
+    """Set is_np_shape() in a `with` block."""
+    before = set_np_shape(active)
+    try:
+        yield
+    finally:
+        set_np_shape(before)
+
+
+def use_np_shape(func: Any) -> Any:
+    """Return a function that runs with is_np_shape(); of a class, wrap each of its methods so. A decorator."""
+    if isinstance(func, type):
+        for name, method in list(vars(func).items()):
+            if callable(method) and not isinstance(method, type):
+                setattr(func, name, use_np_shape(method))
+        return func
+
+    @functools.wraps(func)
+    def wrapped(*args: Any, **kwargs: Any) -> Any:
+        with np_shape():
+            return func(*args, **kwargs)
+
+    return wrapped
 
 
 @contextlib.contextmanager
@@ -103,7 +124,7 @@ def use_np(func: Callable[..., Any]) -> Callable[..., Any]:
     return func
 
 
-use_np_array = use_np_shape = use_np
+use_np_array = use_np
 
 
 def get_cuda_compute_capability(ctx: Context) -> int:

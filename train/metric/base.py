@@ -7,6 +7,7 @@ their own: `update` returns at once, and reading the value waits for them.
 
 from __future__ import annotations
 
+import json
 import math
 from collections.abc import Callable, Sequence
 from typing import Any
@@ -22,7 +23,7 @@ from ...ndarray.dispatch.copy import host
 from ..registry import Registry
 
 registry = Registry("metric")
-register = registry.register
+register, alias = registry.register, registry.alias
 Names = Sequence[str] | None
 
 
@@ -358,7 +359,7 @@ def from_function(numpy_feval: Callable, name: str | None = None, allow_extra_ou
 
 
 def create(metric: Any, *args: Any, **kwargs: Any) -> EvalMetric:
-    """Return a metric from its name ("acc", "ce", ...), a function, a config, a metric, or a list of these.
+    """Return a metric from its name ("acc", "ce", ...), a function, a config, its JSON, a metric, or a list of these.
 
     Raises ParameterError for an unknown name.
     """
@@ -368,11 +369,24 @@ def create(metric: Any, *args: Any, **kwargs: Any) -> EvalMetric:
         return CompositeEvalMetric([create(m, *args, **kwargs) for m in metric])
     if isinstance(metric, dict):
         return registry.create(metric["metric"], **{k: v for k, v in metric.items() if k != "metric"})
+    if isinstance(metric, str) and metric[:1] in ("[", "{"):  # MXNet's JSON: ["accuracy", {"axis": 1}]
+        return _from_json(metric)
     if isinstance(metric, str):
         return registry.create(metric, *args, **kwargs)
     if callable(metric):
         return CustomMetric(metric, *args, **kwargs)
     raise ParameterError(f"metric.create: {metric!r} is neither a name, a function, a list nor a metric.")
+
+
+def _from_json(text: str) -> EvalMetric:
+    """Return the metric of a JSON text, `["NAME", {PARAMETERS}]` or `{"metric": "NAME", ...}`. Raises ParameterError."""
+    try:
+        config = json.loads(text)
+        name, options = config if isinstance(config, list) else (config.pop("metric"), config)
+        return registry.create(name, **options)
+    except (ValueError, KeyError, TypeError, AttributeError):
+        raise ParameterError(f"metric.create: {text!r} is not the JSON of a metric, such as "
+                             '["accuracy", {"axis": 1}].') from None
 
 
 def _host(x: Any) -> np.ndarray:

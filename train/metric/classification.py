@@ -85,7 +85,7 @@ class F1(BinaryMetric):
 
     def score(self, statistics: np.ndarray) -> float:
         tp, fp, _, fn = statistics
-        return 2 * tp / (2 * tp + fp + fn) if tp else 0.0
+        return float(2 * tp / (2 * tp + fp + fn)) if tp else 0.0
 
 
 @register
@@ -97,12 +97,14 @@ class MCC(BinaryMetric):
     def score(self, statistics: np.ndarray) -> float:
         tp, fp, tn, fn = statistics
         below = math.prod(t for t in (tp + fp, tp + fn, tn + fp, tn + fn) if t)
-        return (tp * tn - fp * fn) / math.sqrt(below)
+        return float(tp * tn - fp * fn) / math.sqrt(below)
 
 
 @register
 class PCC(PooledMetric):
     """Matthews' correlation for any number of classes, from the confusion matrix of all samples since the reset.
+
+    Predictions are scores [n, classes], or class indices.
 
     Source: Gorodkin 2004, doi:10.1016/j.compbiolchem.2004.09.006.
     """
@@ -113,9 +115,9 @@ class PCC(PooledMetric):
         return np.zeros((0, 0))
 
     def count_pair(self, label: np.ndarray, pred: np.ndarray) -> None:
-        truth = _classes(label)
-        _same_count(self, truth, pred)
-        self._local, self._all = (_add_to_confusion(m, pred.argmax(axis=1), truth) for m in (self._local, self._all))
+        truth, predicted = _classes(label), _classes(pred if pred.shape == label.shape else pred.argmax(axis=1))
+        _same_count(self, truth, predicted)
+        self._local, self._all = (_add_to_confusion(m, predicted, truth) for m in (self._local, self._all))
         self.add(0.0, len(truth))
 
     def score(self, statistics: np.ndarray) -> float:
@@ -149,7 +151,7 @@ class NegativeLogLikelihood(CrossEntropy):
 
 @register
 class Perplexity(EvalMetric):
-    """exp of the mean of -log p[label], over all labels except `ignore_label`.
+    """exp of the mean of -log p[label], over all labels except `ignore_label`. Labels out of range count as the nearest class.
 
     axis:  the axis of the classes in a prediction. Labels have the other axes.
     """
@@ -167,6 +169,7 @@ class Perplexity(EvalMetric):
         if self.ignore_label is not None:
             kept = truth != self.ignore_label
             truth, rows = truth[kept], rows[kept]
+        truth = truth.clip(0, rows.shape[1] - 1)  # as MXNet's operator pick does
         self.add(float(-np.log(np.maximum(_pick_rows(self, rows, truth), 1e-10)).sum()), len(truth))
 
     def value(self, total: float, count: int) -> float:

@@ -2,6 +2,7 @@
 
 import json
 import threading
+from pathlib import Path
 
 import pytest
 from support.trace_format import check
@@ -117,8 +118,18 @@ def test_pause_resume_and_states(engine):
     assert set(table["Time"]["operator"]) == {"before", "after"}
     with pytest.raises(EngineError, match=r'profiler\.set_state: state is \'on\'\. Give "run" or "stop"'):
         api.set_state("on")
-    with pytest.raises(EngineError, match=r"profiler\.set_config: the profiler is running"):
-        api.set_config(profile_api=True)
+    api.set_config(profile_api=True)  # MXNet allows it while the profiler runs
+    assert api.state() == "run"
+
+
+def test_stop_writes_the_file_and_keeps_the_recording(engine):
+    engine.push_sync(nothing, cpu(), [], [engine.new_variable()], name="one")
+    engine.wait_for_all()
+    path = Path(api._profiler.config["filename"])
+    assert not path.exists()
+    api.set_state("stop")
+    assert "one" in {e["name"] for e in json.loads(path.read_text())["traceEvents"]}
+    assert "one" in api.dumps()
 
 
 def test_the_table_adds_up(engine):

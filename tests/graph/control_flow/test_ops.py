@@ -30,7 +30,7 @@ def run(symbol, args, ctx=None, train=True, reqs="write", **how):
         outs = ex.forward(is_train=train)
         if train:
             ex.backward([mx.nd.array(np.cos(np.arange(o.size)).reshape(o.shape), ctx) for o in outs])
-        found += [o.asnumpy() for o in outs] + [ex.grad_dict[n].asnumpy() for n in sorted(ex.grad_dict)]
+        found += [o.asnumpy() for o in outs] + [ex.grad_dict[n].asnumpy() for n in sorted(ex._grads)]
     return found + [ex.aux_dict[n].asnumpy() for n in sorted(ex.aux_dict)]
 
 

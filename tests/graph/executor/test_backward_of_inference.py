@@ -90,7 +90,7 @@ def check(symbol, rng, ctx, seed):
     inferred(ex, seed)
     for _ in range(2):  # backward may be called again
         ex.backward([mx.nd.array(h, dtype="float64", ctx=ctx) for h in heads])
-        got = sum((directions[n] * g.asnumpy()).sum() for n, g in ex.grad_dict.items())
+        got = sum((directions[n] * g.asnumpy()).sum() for n, g in ex._grads.items())
         assert_close(got, want, dtype="float32")  # want is a finite difference in float64
     for a, b in zip(ex.outputs, outputs):
         np.testing.assert_array_equal(a.asnumpy(), b)

@@ -150,7 +150,7 @@ def test_layers_that_draw_or_hold_tables(net):
         for _ in range(3):
             out = executor.forward(is_train=True)[0]
             executor.backward(mx.nd.ones(out.shape, mx.gpu(0)))
-            seen += [out.asnumpy(), *(g.asnumpy() for g in executor.grad_dict.values())]
+            seen += [out.asnumpy(), *(g.asnumpy() for g in executor._grads.values())]
         assert any(type(p) is CapturedSegment and p.is_captured for p in parts(executor)) == capture
     half = len(seen) // 2
     assert all(np.array_equal(a, b) for a, b in zip(seen[:half], seen[half:], strict=True))
@@ -196,6 +196,6 @@ def test_random_graphs_replay_to_the_bit(network):
                 array[:] = rng.normal(size=array.shape).astype("float32")
             outs = executor.forward(is_train=True)
             executor.backward([mx.nd.ones(o.shape, mx.gpu(0)) * (step + 1) for o in outs])
-            seen.append([a.asnumpy() for a in (*outs, *executor.grad_dict.values())])
+            seen.append([a.asnumpy() for a in (*outs, *executor._grads.values())])
     for a, b in zip(seen[:3], seen[3:], strict=True):
         assert all(np.array_equal(x, y, equal_nan=True) for x, y in zip(a, b, strict=True))

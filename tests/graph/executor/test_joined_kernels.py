@@ -34,7 +34,7 @@ def run(executor, train, times=3):
         made += [o.copy() for o in executor.forward(is_train=train)]
         if train:
             executor.backward(mx.nd.ones(executor.outputs[0].shape))
-            made += [g.copy() for g in executor.grad_dict.values()]
+            made += [g.copy() for g in executor._grads.values()]
         for a in executor.arg_dict.values():
             a *= 0.9
     return [a.asnumpy() for a in made]

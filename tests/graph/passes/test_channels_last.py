@@ -41,7 +41,7 @@ def run(symbol, ctx, heads=True, layout=True, **shapes):
         array[:] = 1 if name.endswith("label") else rng.normal(size=array.shape, scale=0.5).astype("float32")
     outs = [o.asnumpy() for o in executor.forward(is_train=True)]
     executor.backward([mx.nd.array(rng.normal(size=o.shape).astype("float32"), ctx) for o in outs] if heads else None)
-    return executor, outs + [a.asnumpy() for a in (*executor.grad_dict.values(), *executor.aux_dict.values())]
+    return executor, outs + [a.asnumpy() for a in (*executor._grads.values(), *executor.aux_dict.values())]
 
 
 def turned(executor):
@@ -107,7 +107,7 @@ def test_only_the_gpus_part_has_channels_last():
             array[:] = rng.normal(size=array.shape).astype("float32")
         out = executor.forward(is_train=True)[0]
         executor.backward(mx.nd.ones(out.shape, out.context))
-        results.append([out.asnumpy(), *(g.asnumpy() for g in executor.grad_dict.values())])
+        results.append([out.asnumpy(), *(g.asnumpy() for g in executor._grads.values())])
         ctx_of = {c: i for i, c in enumerate(executor._contexts)}
         assert {s.ctx for s in executor._main().program.steps if "transpose" in s.op.name} <= {ctx_of.get(mx.gpu(0), -1)}
     agree(results[0], results[2])

@@ -30,7 +30,7 @@ def run(symbol, ctx, reqs, **how):
         array[:] = rng.normal(size=array.shape).astype("float32")
     out = executor.forward(is_train=True)[0].asnumpy()
     executor.backward(mx.nd.ones_like(executor.outputs[0]))
-    return executor, out, {n: g.asnumpy() for n, g in executor.grad_dict.items()}
+    return executor, out, {n: g.asnumpy() for n, g in executor._grads.items()}
 
 
 @pytest.mark.parametrize("ctx", [mx.cpu(), mx.gpu()], ids=str)

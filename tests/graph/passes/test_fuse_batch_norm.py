@@ -28,7 +28,7 @@ def run(symbol, train=True, dtype="float32", ctx=None, grad_req="write", steps=2
     with options(**how):
         executor = symbol.simple_bind(ctx or mx.gpu(0), grad_req, type_dict=dict.fromkeys(inputs, dtype), **inputs)
     rng = np.random.default_rng(0)
-    for array in (*executor.arg_dict.values(), *executor.grad_dict.values(), *executor.aux_dict.values()):
+    for array in (*executor.arg_dict.values(), *executor._grads.values(), *executor.aux_dict.values()):
         array[:] = rng.uniform(0.5, 2, size=array.shape)
     for name in inputs:
         executor.arg_dict[name][:] = rng.normal(size=SHAPE)
@@ -36,7 +36,7 @@ def run(symbol, train=True, dtype="float32", ctx=None, grad_req="write", steps=2
         outs = executor.forward(is_train=train)
         if train:
             executor.backward([mx.nd.array(rng.normal(size=o.shape), o.context, o.dtype) for o in outs])
-    return executor, {n: a.asnumpy() for d in (executor.output_dict, executor.grad_dict, executor.aux_dict) for n, a in d.items()}
+    return executor, {n: a.asnumpy() for d in (executor.output_dict, executor._grads, executor.aux_dict) for n, a in d.items()}
 
 
 def operators(executor):

@@ -23,7 +23,7 @@ def run(symbol, **how):
         array[:] = rng.normal(size=array.shape).astype("float32")
     out = executor.forward(is_train=True)[0]
     executor.backward(mx.nd.ones(out.shape, mx.gpu(0)))
-    return executor, out.asnumpy(), {n: g.asnumpy() for n, g in executor.grad_dict.items()}
+    return executor, out.asnumpy(), {n: g.asnumpy() for n, g in executor._grads.items()}
 
 
 def names(executor):
@@ -70,7 +70,7 @@ def both(net, shape, dtype="float32", train=False, **how):
         outs = [o.asnumpy() for o in executor.forward(is_train=train)]
         if train:
             executor.backward(mx.nd.ones(executor.outputs[0].shape, mx.gpu(0), dtype))
-            outs += [g.asnumpy() for g in executor.grad_dict.values()]
+            outs += [g.asnumpy() for g in executor._grads.values()]
         found.append(([s.op.name for s in executor._compile(train).program.steps], outs))
     (steps, fused), (_, apart) = found
     return steps, fused, apart

@@ -89,9 +89,13 @@ def test_labels_that_are_not_objects_are_named(tmp_path, records):
 @pytest.mark.parametrize("wrong, message", [
     ({"label_pad_width": 3}, "label_pad_width=3 is less than the 17 labels of a record"),
     ({"resize_mode": "crop"}, "resize_mode='crop' is not one of 'force', 'shrink', 'fit'"),
-    ({"rand_mirror": True}, r"unknown parameter 'rand_mirror'\. Did you mean 'rand_mirror_prob'"),
     ({"num_crop_sampler": 3, "min_crop_scales": (0.1, 0.2)}, "min_crop_scales has 2 numbers for 3 samplers"),
 ])
 def test_wrong_parameters_are_named(records, wrong, message):
     with pytest.raises(ParameterError, match=f"^ImageDetRecordIter: {message}"):
         iterator(records, **wrong)
+
+
+def test_unknown_parameters_are_ignored_with_a_warning(records):
+    with pytest.warns(UserWarning, match=r"^ImageDetRecordIter: 'rand_mirror' is ignored: .* Did you mean 'rand_mirror_prob'"):
+        iterator(records, rand_mirror=True)

@@ -364,7 +364,6 @@ def test_reset_in_the_middle_begins_the_next_epoch_and_a_second_reset_changes_no
 
 @pytest.mark.parametrize("wrong, message", [
     ({"data_shape": (2, 8, 8)}, r"data_shape=\(2, 8, 8\) is not \(channels, height, width\)"),
-    ({"colour": 1}, "unknown parameter 'colour'"),
     ({"on_error": "ignore"}, "on_error='ignore' is not one of 'raise', 'skip'"),
     ({"inter_method": 7}, "inter_method=7 is not one of"), ({"std_r": 0}, "a standard deviation is 0.0"),
     ({"batch_size": 0}, "batch_size=0 is less than 1"),
@@ -375,6 +374,11 @@ def test_reset_in_the_middle_begins_the_next_epoch_and_a_second_reset_changes_no
 def test_wrong_parameters_are_named(exact, wrong, message):
     with pytest.raises(ParameterError, match=f"^ImageRecordIter: .*{message}"):
         iterator(exact, **wrong)
+
+
+def test_unknown_parameters_are_ignored_with_a_warning(exact):
+    with pytest.warns(UserWarning, match="^ImageRecordIter: 'colour' is ignored: no such parameter"):
+        assert next(iterator(exact, colour=1)).data
 
 
 def test_int8_and_uint8_iterators(exact):

@@ -174,7 +174,8 @@ def test_tiny_arithmetic_is_recorded(threaded):
     assert a.grad.asnumpy().tolist() == [12.0, 16.0]
 
 
-def test_tiny_arithmetic_is_profiled(threaded):
+def test_tiny_arithmetic_is_profiled(threaded, tmp_path):
+    profiler.set_config(filename=str(tmp_path / "profile.json"))
     a, b = nd.ones((2, 2)), nd.ones((2, 2))
     _ = a + b
     profiler.set_state("run", engine=threaded)

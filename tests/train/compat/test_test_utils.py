@@ -193,6 +193,13 @@ def test_functions_of_base_util_runtime_and_context():
     free, total = mx.context.gpu_memory_info(0)
     assert 0 < free <= total
     assert not mx.util.is_np_array() and not mx.util.set_np_shape(False)
+    with mx.util.np_shape():  # the answers are MXNet's
+        assert mx.util.is_np_shape() and mx.nd.ones((3,))[0].shape == ()
+        fc = mx.sym.FullyConnected(mx.sym.var("x"), num_hidden=3)
+        assert fc.infer_shape_partial() == ([None, None, None], [None], [])
+        assert fc.infer_shape_partial(x=(-1, 4)) == ([(-1, 4), (3, 4), (3,)], [(-1, 3)], [])
+        assert fc.infer_shape(x=(0, 4)) == ([(0, 4), (3, 4), (3,)], [(0, 3)], [])
+    assert mx.util.use_np_shape(mx.util.is_np_shape)() and not mx.util.is_np_shape()
     assert mx.executor_manager._split_input_slice(6, [1, 2]) == [slice(0, 2), slice(2, 6)]
 
 
@@ -202,7 +209,6 @@ def test_functions_of_base_util_runtime_and_context():
     (lambda: mx.runtime.Features().is_enabled("X"), ParameterError, "no feature is called 'X'"),
     (lambda: mx.context.gpu_memory_info(99), ContextError, r"gpu\(99\)"),
     (lambda: mx.util.set_np(), MXNetError, "set_np: mx.np is not available"),
-    (lambda: mx.util.set_np_shape(True), MXNetError, "set_np_shape: NumPy semantics are not available"),
 ])
 def test_errors(call, error, text):
     with pytest.raises(error, match=text):
