@@ -26,6 +26,8 @@ class Trainer:
     update_on_kvstore:   True if the store runs the optimizer; None lets the store decide.
     """
 
+    _kvstore: Any
+
     def __init__(self, params: Any, optimizer: Any, optimizer_params: Mapping[str, Any] | None = None,
                  kvstore: Any = "device", compression_params: Mapping[str, Any] | None = None,
                  update_on_kvstore: bool | None = None):
@@ -49,7 +51,7 @@ class Trainer:
         self._contexts = self._check_contexts()
         self._init_optimizer(optimizer, settings)
         self._kvstore_params = {"kvstore": kvstore, "update_on_kvstore": update_on_kvstore}
-        self._kvstore: Any = None
+        self._kvstore = None
         self._reset_kvstore()
 
     # ---- set-up -----------------------------------------------------------------------------------------------------
@@ -121,6 +123,7 @@ class Trainer:
         waiting = []
         store = self._kvstore
         for param in () if store is None else self._params_to_init:
+            assert store is not None
             if param._deferred_init:
                 waiting.append(param)
                 continue
@@ -271,7 +274,7 @@ class Trainer:
         """Read states that save_states, or MXNet's, wrote. Raises FileError if the file cannot be read."""
         self._prepare()
         if self._update_on_kvstore:
-            store: Any = self._kvstore
+            store = self._kvstore
             store.load_optimizer_states(fname)
             self._optimizer = getattr(getattr(store, "_updater", None), "optimizer", self._optimizer)
         else:

@@ -40,6 +40,8 @@ class Block:
     params:  the parameters of another block, to share them.
     """
 
+    _in_summary = True  # False: only its children have lines in a summary
+
     def __init__(self, prefix: str | None = None, params: ParameterDict | None = None):
         self._empty_prefix = prefix == ""
         self._prefix, self._params = _BlockScope.create(prefix, params, self._alias())

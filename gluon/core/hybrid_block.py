@@ -44,6 +44,10 @@ class HybridBlock(Block):
         self._active = False
         self._flags: list[tuple[str, Any]] = []
 
+    def __getstate__(self) -> dict[str, Any]:
+        """Everything but the compiled graph, which a copy makes again."""
+        return {**self.__dict__, "_cached_graph": (), "_cached_op": None, "_cached_op_args": []}
+
     def __setattr__(self, name: str, value: Any) -> None:
         super().__setattr__(name, value)
         if isinstance(value, HybridBlock):

@@ -63,6 +63,14 @@ class Parameter:
     def __repr__(self) -> str:
         return f"{type(self).__name__} {self.name} (shape={self.shape}, dtype={self.dtype})"
 
+    def __getstate__(self) -> dict[str, Any]:
+        """Everything but what is made again in a copy: the variable, the gradients, the trainer."""
+        return {**self.__dict__, "_var": None, "_grad": None, "_trainer": None}
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        self.__dict__.update(state)
+        self._init_grad()
+
     # ---- properties -----------------------------------------------------------------------------------------------
     @property
     def grad_req(self) -> str:
@@ -355,7 +363,7 @@ class Parameter:
         """Return the variable that stands for this parameter in symbols, the same one each time."""
         if self._var is None:
             self._var = Variable(self.name, shape=self.shape, dtype=self.dtype, lr_mult=self.lr_mult, wd_mult=self.wd_mult,
-                                 init=self._symbol_init())
+                                 init=self._symbol_init(), stype=0)
         return self._var
 
     def _symbol_init(self) -> Any:

@@ -39,7 +39,8 @@ def summarize(block: Block, inputs: Sequence[Any]) -> None:
 
         if getattr(child, "_active", False):
             raise BlockError(f'"{child.name}" must not be hybridized to print summary.')
-        handles.append(child.register_forward_hook(hook))
+        if child._in_summary:
+            handles.append(child.register_forward_hook(hook))
         for key, below in child._children.items():
             register(below, f"{name}.{key}")
 

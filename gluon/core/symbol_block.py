@@ -92,6 +92,10 @@ class SymbolBlock(HybridBlock):
         super()._clear_cached_op()
         self._cached_graph = graph
 
+    def __getstate__(self) -> dict[str, Any]:
+        """The graph is not traced but given, so it is kept."""
+        return {**super().__getstate__(), "_cached_graph": self._cached_graph}
+
     def cast(self, dtype: DTypeLike) -> None:
         """Convert all parameters to another element type; BatchNorm's stay float32 for float16."""
         super().cast(dtype)

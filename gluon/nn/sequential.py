@@ -14,6 +14,7 @@ class _Stack:
 
     _children: dict[str, Any]
     _prefix: str
+    _in_summary = False
 
     def add(self, *blocks: Any) -> None:
         """Append blocks; each is called by its index, as in "0.weight" of a saved file."""
