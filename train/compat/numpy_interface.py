@@ -19,6 +19,13 @@ class ndarray:
         raise _error("ndarray")
 
 
+class symbol:
+    """A class without instances, likewise, for symbols."""
+
+    def __new__(cls, *args: Any, **kwargs: Any) -> symbol:
+        raise _error("symbol")
+
+
 def __getattr__(name: str) -> Any:
     if name.startswith("_"):
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

@@ -12,15 +12,32 @@ import numpy as np
 
 from ... import ndarray as nd
 from ...context import Context, current_context
-from ...errors import ParameterError, check_choice
+from ...errors import check_choice
 from ...ndarray import NDArray, arange, array
 from .. import optimizer as opt
 from ..optimizer.states import leaves
 
-__all__ = ["assign_each", "assign_each2", "check_speed", "compare_optimizer", "create_2d_tensor", "create_vector", "np_reduce",
-           "random_sample", "random_uniform_arrays", "same_symbol_structure"]
+__all__ = ["assign_each", "assign_each2", "check_speed", "compare_optimizer", "create_2d_tensor", "create_vector",
+           "default_context", "default_dtype", "np_reduce", "random_sample", "random_uniform_arrays", "same_symbol_structure",
+           "set_default_context"]
 
 _STEPS = 3  # of compare_optimizer
+_default: list[Context | None] = [None]
+
+
+def default_context() -> Context:
+    """Return the context of tests: that of set_default_context, by default the current context."""
+    return _default[0] or current_context()
+
+
+def set_default_context(ctx: Context) -> None:
+    """Set the context of tests."""
+    _default[0] = ctx
+
+
+def default_dtype() -> type:
+    """Return float32."""
+    return np.float32
 
 
 def random_sample(population: Sequence[Any], k: int) -> list[Any]:
@@ -100,18 +117,24 @@ def check_speed(sym: Any, location: Mapping[str, Any] | None = None, ctx: Contex
 def compare_optimizer(opt1: opt.Optimizer, opt2: opt.Optimizer, shape: Any, dtype: Any, w_stype: str = "default",
                       g_stype: str = "default", rtol: float = 1e-4, atol: float = 1e-5, compare_states: bool = True,
                       ntensors: int = 1) -> None:
-    """Raise AssertionError unless both optimizers give the same weights, and states, for the same gradients."""
-    if w_stype != "default" or g_stype != "default":
-        raise ParameterError(f"compare_optimizer: w_stype={w_stype!r}, g_stype={g_stype!r}: only 'default' is supported.")
+    """Raise AssertionError unless both optimizers give the same weights, and states, for the same gradients.
+
+    w_stype:  "default" or "row_sparse"; weights are dense in both cases.
+    g_stype:  the storage type of gradients. In row-sparse ones about half of the rows are stored.
+    """
+    check_choice("compare_optimizer", "w_stype", w_stype, ("default", "row_sparse"))
+    check_choice("compare_optimizer", "g_stype", g_stype, ("default", "row_sparse"))
     shapes = [tuple(s) for s in shape] if isinstance(shape, list) else [tuple(shape)] * ntensors
     start = [np.random.uniform(-1, 1, s) for s in shapes]
     grads = [[np.random.uniform(-1, 1, s) for s in shapes] for _ in range(_STEPS)]
+    if g_stype == "row_sparse":
+        grads = [[g * (np.random.rand(len(g), *[1] * (g.ndim - 1)) < 0.5) for g in step] for step in grads]
     ends = []
     for one in (opt1, opt2):
         weights = [array(w, dtype=dtype) for w in start]
         updater = opt.get_updater(one)
         for step in grads:
-            updater(list(range(len(weights))), [array(g, dtype=dtype) for g in step], weights)
+            updater(list(range(len(weights))), [array(g, dtype=dtype).tostype(g_stype) for g in step], weights)
         states = [a for s in updater.states.values() for a in leaves(s)] if compare_states else []
         ends.append([a.asnumpy() for a in (*weights, *states)])
     for x, y in zip(*ends, strict=True):

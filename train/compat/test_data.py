@@ -5,17 +5,21 @@ Tritium never uses the network: `download` only finds existing files.
 
 from __future__ import annotations
 
+import bz2
 import os
-from collections.abc import Sequence
+import shutil
+import zipfile
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
 
-from ...errors import MXNetError
+from ...errors import MXNetError, NotAvailableError
 from ...io import DataBatch, DataIter, NDArrayIter
 from ...io.iterators.mnist_iter import read_idx
 
-__all__ = ["DummyIter", "download", "get_mnist", "get_mnist_iterator"]
+__all__ = ["DummyIter", "download", "download_model", "get_bz2_data", "get_cifar10", "get_im2rec_path", "get_mnist",
+           "get_mnist_iterator", "get_mnist_pkl", "get_mnist_ubyte", "get_zip_data"]
 
 _FILES = {"train_data": "train-images-idx3-ubyte", "train_label": "train-labels-idx1-ubyte",
           "test_data": "t10k-images-idx3-ubyte", "test_label": "t10k-labels-idx1-ubyte"}
@@ -30,6 +34,61 @@ def download(url: str, fname: str | None = None, dirname: str | None = None, ove
         return name
     raise MXNetError(f"test_utils.download: {name} does not exist, and Tritium does not use the network. "
                      f"Download {url} to that path.")
+
+
+def _need(caller: str, files: Sequence[str], source: str) -> None:
+    """Raise MXNetError unless all files exist."""
+    missing = [f for f in files if not os.path.exists(f)]
+    if missing:
+        raise MXNetError(f"test_utils.{caller}: {', '.join(missing)} {'does' if len(missing) == 1 else 'do'} not exist, and "
+                         f"Tritium does not use the network. Get {source}.")
+
+
+def get_mnist_pkl() -> None:
+    """Raise MXNetError unless data/mnist.pkl.gz exists. It is a pickle: read it with care."""
+    _need("get_mnist_pkl", ["data/mnist.pkl.gz"], "http://deeplearning.net/data/mnist/mnist.pkl.gz")
+
+
+def get_mnist_ubyte() -> None:
+    """Raise MXNetError unless the four files of MNIST exist in the folder data."""
+    _need("get_mnist_ubyte", [os.path.join("data", f) for f in _FILES.values()], "http://data.mxnet.io/mxnet/data/mnist.zip")
+
+
+def get_cifar10() -> None:
+    """Raise MXNetError unless the record files and lists of CIFAR-10 exist in the folder data/cifar."""
+    _need("get_cifar10", [f"data/cifar/{part}.{end}" for part in ("train", "test") for end in ("rec", "lst")],
+          "http://data.mxnet.io/mxnet/data/cifar10.zip")
+
+
+def get_zip_data(data_dir: str, url: str, data_origin_name: str) -> None:
+    """Unpack data_dir/data_origin_name, a .zip archive, into data_dir. Raises MXNetError if it does not exist."""
+    path = os.path.join(data_dir, data_origin_name)
+    _need("get_zip_data", [path], url)
+    with zipfile.ZipFile(path) as archive:
+        archive.extractall(data_dir)
+
+
+def get_bz2_data(data_dir: str, data_name: str, url: str, data_origin_name: str) -> None:
+    """Unpack data_dir/data_origin_name, a .bz2 file, to data_dir/data_name, unless that exists. Raises MXNetError without it."""
+    packed, path = os.path.join(data_dir, data_origin_name), os.path.join(data_dir, data_name)
+    if os.path.exists(path):
+        return
+    _need("get_bz2_data", [packed], url)
+    with bz2.open(packed) as source, open(path, "wb") as target:
+        shutil.copyfileobj(source, target)
+
+
+def download_model(model_name: str, dst_dir: str = "./", meta_info: Mapping[str, Any] | None = None) -> tuple[str, int]:
+    """Return the prefix and the epoch, 0, of a model in dst_dir. Raises MXNetError if its files do not exist."""
+    prefix = os.path.join(dst_dir, model_name)
+    _need("download_model", [f"{prefix}-symbol.json", f"{prefix}-0000.params"], "them from MXNet's model gallery")
+    return prefix, 0
+
+
+def get_im2rec_path(home_env: str = "MXNET_HOME") -> str:
+    """Raise NotAvailableError: im2rec is a command here, not a script."""
+    raise NotAvailableError("test_utils.get_im2rec_path: there is no script im2rec.py. Run the command `tritium im2rec` with the "
+                            "same arguments.")
 
 
 def get_mnist(path: str = "data") -> dict[str, np.ndarray]:
