@@ -51,7 +51,7 @@ class PendingResult:
         """
         end = None if timeout is None else time.monotonic() + timeout
         while self._body is None:
-            self._pool._receive(self._worker, end, timeout)
+            self._pool._receive(self._worker, end)
         error, answer, text = loads(self._body)
         if error is not None:
             raise error from MXNetError(f"in a worker process:\n{text}")
@@ -93,7 +93,7 @@ class WorkerPool:
             # a spawned process does not inherit pipes
             inherited = [*self._pipes, pipe] if start.get_start_method() == "fork" else []
             process = start.Process(target=_serve, daemon=True, name=f"DataLoader-{number}",
-                                    args=(worker_end, inherited, number, initializer, initargs))
+                                    args=(worker_end, inherited, _seeds(number), initializer, initargs))
             before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})  # until the worker ignores it
             try:
                 process.start()
@@ -139,16 +139,16 @@ class WorkerPool:
                 sent.append((result, len(task)))
             queued.popleft()
 
-    def _receive(self, worker: int, end: float | None, timeout: float | None) -> None:
+    def _receive(self, worker: int, end: float | None) -> None:
         """Take one answer of a worker."""
         if self.closed:
             raise MXNetError("DataLoader: its worker processes have ended. Iterate over the loader again to start new ones.")
         pipe = self._pipes[worker]
-        if not wait([pipe], None if end is None else max(0.0, end - time.monotonic())):
-            if not self._processes[worker].is_alive():  # a process that it started holds its pipe open
-                raise self._death(worker)
-            raise multiprocessing.TimeoutError
         try:
+            if not wait([pipe], None if end is None else max(0.0, end - time.monotonic())):
+                if not self._processes[worker].is_alive():  # a process that it started holds its pipe open
+                    raise EOFError
+                raise multiprocessing.TimeoutError
             keys: list[Key] = loads(pipe.recv_bytes())
             fds: list[int] = []
             if keys:
@@ -159,7 +159,7 @@ class WorkerPool:
             body = pipe.recv_bytes()
         except (EOFError, OSError):
             raise self._death(worker) from None
-        except BaseException:  # after Ctrl-C the rest of this answer would be read as the next one
+        except BaseException:  # after Ctrl-C or too long a wait, the rest of this answer would be read as the next one
             self.terminate()
             raise
         result = self._sent[worker].popleft()[0]()
@@ -180,7 +180,7 @@ class WorkerPool:
 
 
 # ---- in a worker process ------------------------------------------------------------------------------------------------
-def _serve(pipe: Connection, inherited: Sequence[Connection], number: int, initializer: Callable[..., None] | None,
+def _serve(pipe: Connection, inherited: Sequence[Connection], seeds: Sequence[int], initializer: Callable[..., None] | None,
            initargs: Sequence[Any]) -> None:
     """Answer tasks until the pipe closes."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # the owner handles Ctrl-C
@@ -189,7 +189,8 @@ def _serve(pipe: Connection, inherited: Sequence[Connection], number: int, initi
     for other in inherited:  # the owner's ends: while a copy is open, the other workers do not see that the owner has ended
         other.close()
     set_current(NaiveEngine())  # the processes share the cores, so each computes in one thread
-    _reseed(number)
+    for seed, value in zip((np.random.seed, random.seed, nd_random.seed), seeds):
+        seed(value)
     if initializer is not None:
         initializer(*initargs)
     with socket.fromfd(pipe.fileno(), socket.AF_UNIX, socket.SOCK_STREAM) as channel:
@@ -221,14 +222,13 @@ def _run(task: bytes) -> Any:
             return dumps((MXNetError(f"{type(e).__name__}: {e}.{notes}"), None, text))
 
 
-def _reseed(number: int) -> None:
-    """Give this worker random numbers of its own, which follow from the owner's generators at the fork."""
+def _seeds(number: int) -> tuple[int, int, int]:
+    """Return seeds for worker `number` that follow from this process's generators, without drawing from them."""
     state: Any = np.random.get_state()
-    entropy = [number, int(state[2]), *map(int, state[1][:4]), hash(random.getstate()) & 0xffffffff]
+    own = random.getstate()[1]  # 624 numbers of the generator, then its place among them
+    entropy = [number, int(state[2]), *map(int, state[1][:4]), *own[:4], own[-1]]
     a, b, c = np.random.SeedSequence(entropy).generate_state(3)
-    np.random.seed(int(a))
-    random.seed(int(b))
-    nd_random.seed(int(c & 0x7fffffff))
+    return int(a), int(b), int(c & 0x7fffffff)
 
 
 def _end(pipes: list[Connection], processes: list[BaseProcess], owner: int) -> None:

@@ -171,7 +171,8 @@ class _RNNLayer(HybridBlock):
             "state_size": self._hidden_size, "num_layers": self._num_layers, "bidirectional": self._dir == 2, "p": self._dropout,
             "lstm_state_clip_min": self._lstm_state_clip_min, "lstm_state_clip_max": self._lstm_state_clip_max}
         if self._projection_size:
-            outputs, *states = F._internal._rnn_projected(inputs, params, *states, projection_size=self._projection_size, **common)
+            project = F._internal._rnn_projected
+            outputs, *states = project(inputs, params, *states, projection_size=self._projection_size, **common)
         else:
             lengths = [sequence_length] if self._use_sequence_length else []
             outputs, *states = F.RNN(inputs, params, *states, *lengths, use_sequence_length=self._use_sequence_length,

@@ -54,12 +54,12 @@ def rnn_projected(data: TracedValue, parameters: TracedValue, state: TracedValue
 
     data:        [steps, batch, inputs].
     parameters:  one vector. For every layer and direction: the weights of its input [4h, inputs], of its previous output [4h, r]
-                 and of the projection [r, h]; then in the same order the biases [4h] of the first two. Order of gates: i, f, c, o.
+                 and of the projection [r, h]; then in the same order the biases [4h] of the first two. Gates: i, f, c, o.
     state:       [layers · directions, batch, r].   state_cell: [layers · directions, batch, h].
     p:           dropout probability of the outputs of every layer but the last, in training.
     Returns:     [steps, batch, directions · r], and the two states after the last step.
     """
-    t, n, width = data.shape
+    t, _, width = data.shape
     h, r, directions = state_size, projection_size, 1 + bidirectional
     vector, layers = _Vector(parameters), []
     for _ in range(num_layers):
