@@ -27,7 +27,7 @@ def main():
     weights = np.where(labels == 0, 2.0, 1.0).reshape(-1, 1)
     net = nn.HybridSequential()
     with net.name_scope():
-        net.add(nn.Dense(16), nn.PReLU(), nn.Dense(3))
+        net.add(nn.Dense(16), nn.ELU(), nn.Dense(3))
     net.initialize()
     net(mx.nd.array(x))
     fill(net, mx.nd.array, scale=1.4)

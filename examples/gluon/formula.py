@@ -13,13 +13,15 @@ def noise(shape, seed=0):
 
 
 def fill(net, array, scale=1.0):
-    """Set all weights of an initialized network whose shapes are known; array makes an NDArray. Others keep their values.
+    """Set all weights, and all beta, of an initialized network whose shapes are known; array makes an NDArray.
 
     scale: of the weights, next to the square root of 3 over their number of inputs.
     """
     for seed, (name, p) in enumerate(net.collect_params().items()):
         if name.endswith("weight"):
             p.set_data(array(noise(p.shape, seed) * np.float32(scale * np.sqrt(3 / np.prod(p.shape[1:])))))
+        elif name.endswith("beta"):  # not 0, where the derivative of a rectifier jumps
+            p.set_data(array(noise(p.shape, seed) * np.float32(0.3)))
 
 
 def classes_of(x, count, seed=100):

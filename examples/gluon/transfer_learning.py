@@ -41,7 +41,7 @@ def main():
         if step == 3:
             for name, p in net.features.collect_params().items():
                 p.grad_req = "null" if "running" in name else "write"
-            trainer = gluon.Trainer(net.collect_params(), "sgd", {"learning_rate": 0.002})
+            trainer = gluon.Trainer(net.collect_params(), "sgd", {"learning_rate": 0.0002})
         with autograd.record():
             loss = loss_of(net(mx.nd.array(images)), mx.nd.array(labels))
         loss.backward()

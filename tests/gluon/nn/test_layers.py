@@ -174,4 +174,4 @@ def test_an_array_that_is_not_given_may_be_none_by_position():
     data, label = mx.sym.var("data", shape=(4, 2, 3)), mx.sym.var("label", shape=(2, 2))
     loss = mx.sym.CTCLoss(data, label, None, None, use_data_lengths=False, use_label_lengths=False)
     assert loss.infer_shape()[1] == [(2,)]
-    assert mx.nd.CTCLoss(mx.nd.ones((4, 2, 3)), mx.nd.ones((2, 2)), None, None, use_data_lengths=False).shape == (2,)
+    assert mx.nd.CTCLoss(mx.nd.ones((4, 2, 3)), mx.nd.ones((2, 2)), None, None, use_data_lengths=False, use_label_lengths=False).shape == (2,)
