@@ -18,7 +18,7 @@ from ..kernels.gpu.row import LONGEST_BLOCK, LOOP_BLOCK
 from ..kernels.ops.linalg.gemm import cut
 from ..kernels.ops.nn.conv_geometry import ConvolutionGeometry
 from ..kernels.ops.nn.convolution_cpu import row_pieces
-from ..kernels.ops.nn.triton_conv_nhwc import WEIGHT_BK, WEIGHT_BN, splits_of
+from ..kernels.ops.nn.triton_conv_nhwc import splits_of
 from .tasks import TuningTask, cache_bytes, math_itemsize
 
 KEEP = 40  # configurations per task that are compiled, by the model's ranking
@@ -97,10 +97,6 @@ def product_reason(k: Key, c: Config, limits: Limits) -> tuple[str, str] | None:
     for name, block, whole in (("BM", bm, m), ("BN", bn, n), ("BK", bk, inner)):
         if block > 16 and block >= 2 * max(16, next_power_of_2(whole)):
             return "same as another", f"{name}={block} for {whole}: more than half of every tile is empty"
-    if k.template == WEIGHT:
-        most = max(16, min(next_power_of_2(n // size["taps"]), WEIGHT_BN))
-        if bn > most or bk > WEIGHT_BK:
-            return "same as another", f"BN={bn} BK={bk}: the weight gradient takes {most} and {WEIGHT_BK} at most"
     if bk * item < 32:
         return "alignment", f"rows of {bk * item} bytes in a tile, 32 make a full access"
     if stages > 3 and k.align < 16:

@@ -48,7 +48,6 @@ def test_kept_configurations_of_a_weight_gradient_are_used():
     (key("gpu gemm", "float16", "nn", 16, batch=1, m=512, n=512, k=4096), {}, "waves", "16 tiles for 132"),
     (LARGE, {"template": 2}, "same as another", "specialised warps come in fours"),
     (key("gpu gemm", "float16", "nn", 4, batch=1, m=4096, n=4096, k=4096), {"template": 1}, "alignment", "TMA needs rows"),
-    (WEIGHT, {"BK": 128, "num_stages": 2}, "same as another", "BN=128 BK=128: .* takes 128 and 64 at most"),
     (LARGE, {"splits": 2}, "waves", "1024 tiles fill 132"),
     (key("gpu gemm", "float16", "nn", 16, batch=1, m=256, n=256, k=512), {"splits": 4, "num_stages": 2}, "waves",
      "4 parts of 2 iterations"),

@@ -146,7 +146,7 @@ def gemm_sum_splits(parts, c, bias, M, N, ldc: tl.int64, batches: tl.int64, c_b:
     within = i % size
     n = (within % N).to(tl.int32)
     total = tl.zeros((BLOCK,), WIDE)
-    for s in range(splits):
+    for s in tl.range(splits, loop_unroll_factor=8):  # so many loads are on their way at once
         total += tl.load(parts + (batch * splits + s) * size + within, mask=keep, other=0)
     if BIAS:
         total += tl.load(bias + n, mask=keep, other=0).to(WIDE)

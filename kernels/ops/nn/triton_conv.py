@@ -5,20 +5,20 @@ One and two dimensions are treated as three, with sizes of one. Every tensor is 
 
 from __future__ import annotations
 
+import functools
 import math
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import Any
 
-import numpy as np
-
-from ....dtype import bfloat16
 from ....integers import cdiv
-from ...gpu.copy import turn
+from ...gpu.copy import PlannedCopy, fill, plan
 from ...gpu.epilogue import Epilogue, epilogue, with_epilogue
-from ...gpu.launch import launch
+from ...gpu.launch import dtype_of, launch
 from ...gpu.source import tl, triton
 from ...gpu.sums import sum_into
-from ...gpu.target import interpreting, tile_size
+from ...gpu.target import CodegenTarget, codegen_target, interpreting, tile_size
+from ...ir.strided import Strided
 from ...kernel import DeviceArray, Run
 from ...op import Req, Reqs
 from . import triton_conv_nhwc as inside
@@ -149,45 +149,76 @@ def _sizes(g: ConvolutionGeometry, *, back: bool = False) -> tuple[Any, ...]:
     return c, f, x, y, k, (*x_steps, *w_steps, *y_steps, *three(g.stride, 1), *three(g.dilate, 1), *three(g.pad, 0))
 
 
-_SEVERAL = 8  # from this many channels per group on, arrays are transposed to channels last
+_SEVERAL = 8  # channels are padded with zeros to at least so many, where the arrays are not depthwise or grouped
 
 
 def _inside(g: ConvolutionGeometry) -> inside.Sizes | None:
-    """Return the sizes if the channels-last kernels support this convolution, directly or by transposing arrays."""
-    s = inside.sizes(g)
-    if s is None or interpreting():
-        return s if g.channels_last else None
-    return s if s.depthwise or min(s.c, s.f) >= _SEVERAL else None
+    """Return the sizes if the channels-last kernels compute this convolution; None for three dimensions.
+
+    The interpreter, which pays for every program, does not transpose for them.
+    """
+    return inside.sizes(g) if g.channels_last or not interpreting() else None
 
 
-def _last(run: Run, array: DeviceArray, n: int, c: int, positions: int, *, fill: bool = True) -> Any:
-    """Copy [n, c, positions] to [n, positions, c]; fill=False: only allocate."""
-    turned = run.workspace((n * positions * c,), bfloat16 if "bfloat16" in str(array.dtype) else np.dtype(str(array.dtype)[6:]))
-    if fill:
-        turn(run, array, turned, n, c, positions)
-    return turned
+class _ChannelsLast:
+    """The arrays of a convolution as the channels-last kernels take them: transposed and padded copies where need be."""
+
+    def __init__(self, run: Run, g: ConvolutionGeometry, s: inside.Sizes):
+        self.run, self.last = run, g.channels_last
+        width = s.c if s.groups > 1 else max(s.c, _SEVERAL)
+        self.sizes = replace(s, c=width)
+        #: (outer size, positions, channels, channels of the copy)
+        self.data = g.n, math.prod(s.x), g.c, width * s.groups
+        self.weight = g.f, s.taps, s.c, width
+        self.out = g.n, math.prod(s.y), g.f, g.f
+
+    def taken(self, array: DeviceArray, kind: tuple[int, int, int, int]) -> DeviceArray:
+        """The values of an array of a kind."""
+        made = self.made(array, kind)
+        if made is not array:
+            if kind[2] < kind[3]:
+                fill(self.run, made, 0)
+            _moving(*kind, self.last, False, False, codegen_target())(self.run, array, made)
+        return made
+
+    def made(self, array: DeviceArray, kind: tuple[int, int, int, int]) -> DeviceArray:
+        """The array, or memory for its copy."""
+        outer, positions, channels, width = kind
+        return array if self.last and channels == width else self.run.workspace((outer * positions * width,), dtype_of(array))
+
+    def put(self, made: DeviceArray, array: DeviceArray, kind: tuple[int, int, int, int], add: bool) -> None:
+        """Write, or add, what the kernels made to the array, if that is another."""
+        if made is not array:
+            _moving(*kind, self.last, True, add, codegen_target())(self.run, made, array)
+
+
+@functools.lru_cache(1024)
+def _moving(outer: int, positions: int, channels: int, width: int, last: bool, back: bool, add: bool, codegen: CodegenTarget
+            ) -> PlannedCopy:
+    """Return the planned copy from an array as it lies to [outer, positions, width], or back."""
+    shape, n = (outer, positions, channels), positions * channels
+    given = Strided(0, shape, (n, channels, 1) if last else (n, 1, positions))
+    wanted = Strided(0, shape, (positions * width, width, 1))
+    return plan(wanted, given, add) if back else plan(given, wanted)
 
 
 def forward(run: Run, g: ConvolutionGeometry, x: DeviceArray, weight: DeviceArray, bias: DeviceArray | None, y: DeviceArray, *,
             add: bool, turned: bool | None = None, epilogue: Epilogue | None = None, others: Sequence[DeviceArray] = ()) -> None:
     """y = (or +=) convolution of x with weight, plus bias (or None).
 
-    turned: transpose arrays whose channels are not last; None: choose by size.
+    turned: use the channels-last kernels, and copies of what they do not take as it is; None: choose.
     epilogue: applied to the sum before it is stored; others: its arrays, one element per filter.
     """
     more: dict[str, Any] = {"epilogue": epilogue, "others": others}
     s = inside.sizes(g) if turned else _inside(g)
-    if s is not None and g.channels_last:
-        inside.forward(run, s, x, weight, bias, y, add=add, **more)
+    if s is None:
+        _windows(run, g, x, weight, bias, y, add=add, **more)
         return
-    if s is not None:
-        px, py = math.prod(s.x), math.prod(s.y)
-        result = _last(run, y, g.n, g.f, py, fill=False)
-        inside.forward(run, s, _last(run, x, g.n, g.c, px), _last(run, weight, g.f, s.c, s.taps), bias, result, add=False,
-                       **more)
-        turn(run, result, y, g.n, py, g.f, add=add)
-        return
-    _windows(run, g, x, weight, bias, y, add=add, **more)
+    arrays = _ChannelsLast(run, g, s)
+    result = arrays.made(y, arrays.out)
+    inside.forward(run, arrays.sizes, arrays.taken(x, arrays.data), arrays.taken(weight, arrays.weight), bias, result,
+                   add=add and result is y, **more)
+    arrays.put(result, y, arrays.out, add)
 
 
 def _windows(run: Run, g: ConvolutionGeometry, x: DeviceArray, weight: DeviceArray, bias: DeviceArray | None, y: DeviceArray, *,
@@ -208,22 +239,18 @@ def backward(run: Run, g: ConvolutionGeometry, dy: DeviceArray, x: DeviceArray, 
     s = inside.sizes(g) if turned else _inside(g)
     if s is None:
         _general_backward(run, g, dy, x, weight, grads, reqs)
-    elif g.channels_last:
-        if reqs[0] != Req.NULL:
-            inside.data_gradient(run, s, dy, weight, grads[0], add=reqs[0] == Req.ADD)
-        if reqs[1] != Req.NULL:
-            inside.weight_gradient(run, s, dy, x, grads[1], add=reqs[1] == Req.ADD)
     else:
-        px, py = math.prod(s.x), math.prod(s.y)
-        dy_last = _last(run, dy, g.n, g.f, py)
+        arrays = _ChannelsLast(run, g, s)
+        dy_last = arrays.taken(dy, arrays.out) if set(reqs[:2]) != {Req.NULL} else dy
         if reqs[0] != Req.NULL:
-            result = _last(run, grads[0], g.n, g.c, px, fill=False)
-            inside.data_gradient(run, s, dy_last, _last(run, weight, g.f, s.c, s.taps), result, add=False)
-            turn(run, result, grads[0], g.n, px, g.c, add=reqs[0] == Req.ADD)
+            made, add = arrays.made(grads[0], arrays.data), reqs[0] == Req.ADD
+            inside.data_gradient(run, arrays.sizes, dy_last, arrays.taken(weight, arrays.weight), made,
+                                 add=add and made is grads[0])
+            arrays.put(made, grads[0], arrays.data, add)
         if reqs[1] != Req.NULL:
-            result = _last(run, grads[1], g.f, s.c, s.taps, fill=False)
-            inside.weight_gradient(run, s, dy_last, _last(run, x, g.n, g.c, px), result, add=False)
-            turn(run, result, grads[1], g.f, s.taps, s.c, add=reqs[1] == Req.ADD)
+            made, add = arrays.made(grads[1], arrays.weight), reqs[1] == Req.ADD
+            inside.weight_gradient(run, arrays.sizes, dy_last, arrays.taken(x, arrays.data), made, add=add and made is grads[1])
+            arrays.put(made, grads[1], arrays.weight, add)
     if len(reqs) > 2 and reqs[2] != Req.NULL:
         positions = math.prod(g.out)
         shape, kept = ((g.n * positions, g.f), (1, g.f)) if g.channels_last else ((g.n, g.f, positions), (1, g.f, 1))

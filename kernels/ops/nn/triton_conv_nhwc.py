@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, dataclass
 from typing import Any
 
 import numpy as np
@@ -20,7 +20,7 @@ from ...configs import active as active_configs
 from ...configs.key import alignment, key
 from ...gpu.epilogue import Epilogue, epilogue, with_epilogue
 from ...gpu.launch import launch, wide_float
-from ...gpu.source import tl, triton
+from ...gpu.source import Name, tl, triton
 from ...gpu.target import block_for, interpreting, multiprocessors, tile_size
 from ...kernel import DeviceArray, Run
 from ..linalg import triton_gemm_kernels as products
@@ -29,55 +29,93 @@ from .conv_geometry import ConvolutionGeometry
 
 
 @triton.jit
-def conv_gather(x, w, bias, y, N, H, W, C, P, Q, F, OH, OW, rows: tl.int64, row_c: tl.int64, row_f: tl.int64,
+def conv_gather(x, w, bias, y, H, W, C, P, Q, F, OH, OW, rows: tl.int64, row_c: tl.int64, row_f: tl.int64,
                 off_h, off_w, tap_0, step_h, step_w, taps_w, tap_h, tap_w, taps_all, out_h, out_w,
                 UNIT_C: tl.constexpr, UNIT_F: tl.constexpr, MUL_H: tl.constexpr, MUL_W: tl.constexpr,
-                OUT_H: tl.constexpr, OUT_W: tl.constexpr, TAPS: tl.constexpr, TURN: tl.constexpr, ADD: tl.constexpr,
-                BIAS: tl.constexpr, WIDE: tl.constexpr, CAST: tl.constexpr, PRECISION: tl.constexpr, BM: tl.constexpr,
-                BN: tl.constexpr, BK: tl.constexpr):
-    # reads x [N, H, W, .] at (p * MUL_H + off_h + i * step_h, ...), for P x Q positions of each image and TAPS taps;
-    # writes y [N, OH, OW, .] at (p * OUT_H + out_h, ...). TURN: w is [inner, tap, column], else [column, tap, inner]
+                OUT_H: tl.constexpr, OUT_W: tl.constexpr, TAPS: tl.constexpr, RUN: tl.constexpr, BITS: tl.constexpr,
+                WHOLE: tl.constexpr, TURN: tl.constexpr, ADD: tl.constexpr, BIAS: tl.constexpr, OFFSET: tl.constexpr, WIDE: tl.constexpr, CAST: tl.constexpr,
+                PRECISION: tl.constexpr, BM: tl.constexpr, BN: tl.constexpr, BK: tl.constexpr):
+    # reads x [., H, W, .] at (p * MUL_H + off_h + i * step_h, ...), for P x Q positions of each image and TAPS taps;
+    # writes y [., OH, OW, .] at (p * OUT_H + out_h, ...). TURN: w is [inner, tap, column], else [column, tap, inner].
+    # RUN: so many taps along the width are neighbours in x and in w, and their channels one long row; WHOLE: of whole blocks
     C = C * UNIT_C
     F = F * UNIT_F
     row_c = row_c * UNIT_C
     row_f = row_f * UNIT_F
     tiles_f = tl.cdiv(F, BN)
     group = tl.program_id(1)
-    m = (tl.program_id(0) // tiles_f).to(tl.int64) * BM + tl.arange(0, BM)
+    first = (tl.program_id(0) // tiles_f).to(tl.int64) * BM
     f = (tl.program_id(0) % tiles_f) * BN + tl.arange(0, BN)
-    q = (m % Q).to(tl.int32)
-    p = (m // Q % P).to(tl.int32)
-    n = m // Q // P
+    image = first // P // Q  # offsets count from the program's first image on, in OFFSET's width
+    m = (first - image * P * Q).to(tl.int32) + tl.arange(0, BM)
+    exists = m < rows - image * P * Q
+    q = m % Q
+    p = m // Q % P
+    n = (m // Q // P).to(OFFSET)
     h0 = p * MUL_H + off_h
     w0 = q * MUL_W + off_w
-    from_x = x + ((n * H + h0) * W + w0) * row_c + group * C
-    blocks = tl.cdiv(C, BK)
+    line = (W * row_c).to(OFFSET)
+    from_x = x + image * H * line + group * C
+    to_x = (n * H + h0) * line + w0 * row_c.to(OFFSET)
+    from_w = w + group * C.to(tl.int64) * taps_all * F if TURN else w + group * F.to(tl.int64) * taps_all * C
+    to_w = f.to(OFFSET) if TURN else f.to(OFFSET) * (taps_all * C)
+    length = RUN * C
+    start = 0  # of the block in the run
+    i = 0  # the tap, down and across
+    j = 0
+    tap = 0
+    if BITS:  # which taps of each position lie inside, a bit each
+        bits = tl.zeros((BM,), tl.int32)
+        for t in range(TAPS):
+            h = h0 + i * step_h
+            v = w0 + j * step_w
+            bits |= (exists & (h >= 0) & (h < H) & (v >= 0) & (v < W)).to(tl.int32) << t
+            j += 1
+            after = j >= taps_w
+            j = tl.where(after, 0, j)
+            i += after
+        i = 0
     total = tl.zeros((BM, BN), WIDE)
-    for turn in range(TAPS * blocks):
-        tap = turn // blocks
-        c = (turn % blocks) * BK + tl.arange(0, BK)
-        dh = tap // taps_w * step_h
-        dw = tap % taps_w * step_w
-        h = h0 + dh
-        v = w0 + dw
-        inside = (m < rows) & (h >= 0) & (h < H) & (v >= 0) & (v < W)
-        a = tl.load(from_x[:, None] + ((dh * W + dw) * row_c + c)[None, :], mask=inside[:, None] & (c < C)[None, :], other=0)
-        at = tap_0 + tap // taps_w * tap_h + tap % taps_w * tap_w
-        if TURN:
-            b = tl.load(w + (((group * C + c).to(tl.int64) * taps_all + at) * F)[:, None] + f[None, :],
-                        mask=(c < C)[:, None] & (f < F)[None, :], other=0)
+    for _ in range(TAPS // RUN * tl.cdiv(length, BK)):
+        k = start + tl.arange(0, BK)
+        if BITS:
+            keep = ((bits >> tap) & 1 != 0)[:, None]
         else:
-            b = tl.load(w + (((group * F + f).to(tl.int64) * taps_all + at) * C)[None, :] + c[:, None],
-                        mask=(c < C)[:, None] & (f < F)[None, :], other=0)
+            h = h0 + i * step_h
+            column = ((w0 + j * step_w) * C)[:, None] + (k if RUN > 1 else k * 0)[None, :]
+            keep = (exists & (h >= 0) & (h < H))[:, None] & (column >= 0) & (column < W * C)
+        some = f < F
+        if WHOLE:
+            keep = tl.broadcast_to(keep, (BM, BK))
+            some = tl.broadcast_to(some[None, :], (BK, BN))
+        else:
+            keep = keep & (k < length)[None, :]
+            some = some[None, :] & (k < length)[:, None]
+        away = i * step_h * line + j * step_w * row_c.to(OFFSET)
+        a = tl.load(from_x + (to_x[:, None] + (away + k)[None, :]), mask=keep, other=0)
+        at = tap_0 + i * tap_h + j * tap_w
+        if TURN:
+            b = tl.load(from_w + ((k.to(OFFSET) * taps_all + at) * F)[:, None] + to_w[None, :], mask=some, other=0)
+        else:
+            b = tl.load(from_w + (at * C + k)[:, None] + to_w[None, :], mask=some, other=0)
         if CAST:
             a = a.to(WIDE)
             b = b.to(WIDE)
         total = tl.dot(a, b, total, input_precision=PRECISION, out_dtype=WIDE)
+        start += BK
+        after = start >= length
+        start = tl.where(after, 0, start)
+        tap += after
+        j += RUN * after
+        after = j >= taps_w
+        j = tl.where(after, 0, j)
+        i += after
     if BIAS:
         total += tl.load(bias + group * F + f, mask=f < F, other=0).to(WIDE)[None, :]
     total = epilogue(total, group * F + f, f < F)
-    to = y + (((n * OH + p * OUT_H + out_h) * OW + q * OUT_W + out_w) * row_f + group * F)[:, None] + f[None, :]
-    keep = (m < rows)[:, None] & (f < F)[None, :]
+    to = y + image * OH * OW * row_f + group * F
+    to += (((n * OH + p * OUT_H + out_h) * OW + q * OUT_W + out_w) * row_f.to(OFFSET))[:, None] + f[None, :]
+    keep = exists[:, None] & (f < F)[None, :]
     if ADD:
         total += tl.load(to, mask=keep, other=0).to(WIDE)
     tl.store(to, total.to(y.dtype.element_ty), mask=keep)
@@ -87,42 +125,65 @@ def conv_gather(x, w, bias, y, N, H, W, C, P, Q, F, OH, OW, rows: tl.int64, row_
 def conv_weight(dy, x, parts, H, W, C, P, Q, F, rows: tl.int64, row_c: tl.int64, row_f: tl.int64, per_split: tl.int64,
                 groups, UNIT_C: tl.constexpr, UNIT_F: tl.constexpr, KH: tl.constexpr, KW: tl.constexpr,
                 SH: tl.constexpr, SW: tl.constexpr, DH: tl.constexpr, DW: tl.constexpr, PH: tl.constexpr,
-                PW: tl.constexpr, WIDE: tl.constexpr, CAST: tl.constexpr, PRECISION: tl.constexpr, BM: tl.constexpr,
-                BN: tl.constexpr, BK: tl.constexpr):
-    # rows: filters of a group; columns: channels at one tap; inner: a part of the positions. parts [split, filter, tap, c]
+                PW: tl.constexpr, RUN: tl.constexpr, OFFSET: tl.constexpr, WIDE: tl.constexpr, CAST: tl.constexpr,
+                PRECISION: tl.constexpr, BM: tl.constexpr, BN: tl.constexpr, BK: tl.constexpr):
+    # rows: filters of a group; columns: channels of RUN taps that are neighbours in x; inner: a part of the positions.
+    # parts [split, filter, tap, c]
     C = C * UNIT_C
     F = F * UNIT_F
     row_c = row_c * UNIT_C
     row_f = row_f * UNIT_F
-    tiles_c = tl.cdiv(C, BN)
+    columns = RUN * C
+    tiles_c = tl.cdiv(columns, BN)
     tiles_f = tl.cdiv(F, BM)
     i = tl.program_id(0)
-    tap = i % (KH * KW)
-    i = i // (KH * KW)
+    tap = i % (KH * KW // RUN) * RUN
+    i = i // (KH * KW // RUN)
     c = (i % tiles_c) * BN + tl.arange(0, BN)
     f = (i // tiles_c % tiles_f) * BM + tl.arange(0, BM)
     split = i // tiles_c // tiles_f
     group = tl.program_id(1)
     first = split * per_split
-    last = tl.minimum(first + per_split, rows)
+    count = (tl.minimum(first + per_split, rows) - first).to(tl.int32)
+    image = first // P // Q  # offsets count from the part's first image on, in OFFSET's width
+    m = tl.arange(0, BK)
+    k = (first - image * P * Q).to(tl.int32) + m
+    q = k % Q
+    p = k // Q % P
+    n = k // Q // P
+    line = (W * row_c).to(OFFSET)
+    from_dy = dy + first * row_f + group * F
+    to_dy = (m * row_f.to(OFFSET))[:, None] + f[None, :]
+    from_x = x + image * H * line + group * C
+    left = tap % KW * DW - PW
     total = tl.zeros((BM, BN), WIDE)
-    for start in range(first, last, BK):
-        m = start + tl.arange(0, BK).to(tl.int64)
-        q = (m % Q).to(tl.int32)
-        p = (m // Q % P).to(tl.int32)
+    for start in range(0, count, BK):
+        exists = start + m < count
+        g = tl.load(from_dy + to_dy, mask=exists[:, None] & (f < F)[None, :], other=0)
         h = p * SH - PH + tap // KW * DH
-        v = q * SW - PW + tap % KW * DW
-        inside = (m < last) & (h >= 0) & (h < H) & (v >= 0) & (v < W)
-        g = tl.load(dy + (m * row_f + group * F)[:, None] + f[None, :], mask=(m < last)[:, None] & (f < F)[None, :], other=0)
-        b = tl.load(x + (((m // Q // P * H + h) * W + v) * row_c + group * C)[:, None] + c[None, :],
-                    mask=inside[:, None] & (c < C)[None, :], other=0)
+        v = q * SW + left
+        keep = exists & (h >= 0) & (h < H)
+        if RUN > 1:
+            column = (v * C)[:, None] + c[None, :]
+            keep = keep[:, None] & (column >= 0) & (column < W * C) & (c < columns)[None, :]
+        else:
+            keep = (keep & (v >= 0) & (v < W))[:, None] & (c < columns)[None, :]
+        b = tl.load(from_x + ((n.to(OFFSET) * H + h) * line + v * row_c.to(OFFSET))[:, None] + c[None, :], mask=keep, other=0)
         if CAST:
             g = g.to(WIDE)
             b = b.to(WIDE)
         total = tl.dot(g.T, b, total, input_precision=PRECISION, out_dtype=WIDE)
+        from_dy += BK * row_f  # BK positions on: the sums carry, and nothing is divided
+        q += BK % Q
+        carry = q >= Q
+        q = tl.where(carry, q - Q, q)
+        p += BK // Q % P + carry
+        carry = p >= P
+        p = tl.where(carry, p - P, p)
+        n += BK // Q // P + carry
     filter = (split * groups + group).to(tl.int64) * F + f
     to = parts + ((filter * (KH * KW) + tap) * C)[:, None] + c[None, :]
-    tl.store(to, total, mask=(f < F)[:, None] & (c < C)[None, :])
+    tl.store(to, total, mask=(f < F)[:, None] & (c < columns)[None, :])
 
 
 @triton.jit
@@ -261,28 +322,42 @@ def phases(size: int, kernel: int, stride: int, dilate: int, pad: int) -> list[P
 
 
 def choose(m: int, n: int, k: int, itemsize: int, tensor_cores: bool, sms: int) -> Blocks:
-    """Choose blocks for the product of m positions, n filters and k channels per tap, by sizes alone."""
+    """Choose blocks for the product of m positions, n filters and k channels per run of taps, by sizes alone."""
     bn = max(16, min(128, next_power_of_2(n)))
-    bk = max(16, min(32 if tensor_cores and itemsize == 2 else 16, k))
-    if tensor_cores and itemsize == 2 and k % 64 == 0:
-        bk = 64
+    bk = max(16, min(128 // itemsize if tensor_cores else 16, next_power_of_2(k)))
     if cdiv(m, 128) * cdiv(n, bn) >= sms and itemsize < 8:
         return Blocks(0, 128, bn, bk, 8)
     return Blocks(0, 64, min(64, bn), bk if itemsize < 8 else 16)
+
+
+def choose_weight(f: int, columns: int, itemsize: int, tensor_cores: bool) -> Blocks:
+    """Choose blocks for a weight gradient: f filters by the channels of neighbouring taps, by sizes alone.
+
+    Both operands are read once per tile of the other, so tiles are wide, but not where a third of one would be empty.
+    """
+    if not tensor_cores or itemsize > 2:
+        return Blocks(0, 64, max(16, min(64, next_power_of_2(columns))), 16, 4)
+    bn = max(16, min(256, next_power_of_2(columns)))
+    if cdiv(columns, bn) * bn > 1.34 * columns:
+        bn = 128
+    return Blocks(0, 128 if f > 64 else 64, bn, 64, 8 if bn > 64 else 4)
 
 
 def _unit(*values: int) -> int:
     return 1 if math.gcd(*values) % 8 else 8
 
 
-def _blocks(run: Run, what: str, s: Sizes, array: DeviceArray, m: int, n: int, k: int, tap_k: int) -> Blocks:
+def _blocks(run: Run, what: str, s: Sizes, array: DeviceArray, m: int, n: int, k: int, run_k: int) -> Blocks:
+    """run_k: the channels of the taps that are neighbours: of the inner sum, in a weight gradient of the columns."""
     name = str(array.dtype).removeprefix("torch.")
     itemsize = {"float64": 8, "float32": 4}.get(name, 2)
+    if interpreting() and what == "weight":
+        return Blocks(0, tile_size(m, 0, 256), tile_size(run_k, 0), tile_size(k, 0, 512))
     if interpreting():
-        rows, inner = (256, 512) if what == "weight" else (1024, 64)
-        return Blocks(0, tile_size(m, 0, rows), tile_size(n, 0), tile_size(tap_k, 0, inner))
-    default = choose(m, n, tap_k, itemsize, itemsize == 2 or (itemsize == 4 and precision() != "ieee"),
-                     multiprocessors(getattr(run.stream, "device_index", 0)))
+        return Blocks(0, tile_size(m, 0, 1024), tile_size(n, 0), tile_size(run_k, 0, 64))
+    cores = itemsize == 2 or (itemsize == 4 and precision() != "ieee")
+    default = choose_weight(m, run_k, itemsize, cores) if what == "weight" else choose(
+        m, n, run_k, itemsize, cores, multiprocessors(getattr(run.stream, "device_index", 0)))
     if not active_configs.active():
         return default
     asked = key(f"gpu conv {what}", name, "last", alignment(s.c * itemsize, s.f * itemsize), m=m, n=n, k=k, taps=s.taps,
@@ -340,25 +415,33 @@ def _gather(run: Run, what: str, s: Sizes, x: DeviceArray, weight: DeviceArray, 
             horizontal: Phase, mul: tuple[int, int], out: tuple[int, int], *, turn: bool, add: bool,
             epilogue: Epilogue | None = None, others: Sequence[DeviceArray] = ()) -> None:
     rows, taps = s.n * math.prod(walked), vertical.taps * horizontal.taps
-    b = _blocks(run, what, s, y, rows, columns, inner * taps, inner)
+    neighbours = horizontal.taps if s.groups == 1 and horizontal.step == 1 and not turn else 1
+    b = _blocks(run, what, s, y, rows, columns, inner * taps, inner * neighbours)
+    if inner % b.BK == 0:
+        neighbours = 1  # no block would hold two of them
     uc, uf = _unit(inner), _unit(columns)
+    images = cdiv(b.BM, math.prod(walked)) + 1
     launch(with_epilogue(conv_gather, epilogue), (cdiv(rows, b.BM) * cdiv(columns, b.BN), s.groups), x, weight,
-           y if bias is None else bias, *others, y, s.n,
+           y if bias is None else bias, *others, y,
            *read, inner // uc, *walked, columns // uf, *written, rows, inner * s.groups // uc, columns * s.groups // uf,
            vertical.offset, horizontal.offset, vertical.tap * s.kernel[1] + horizontal.tap, vertical.step,
            horizontal.step, max(1, horizontal.taps), vertical.tap_step * s.kernel[1], horizontal.tap_step, s.taps,
            vertical.first, horizontal.first, UNIT_C=uc, UNIT_F=uf, MUL_H=mul[0], MUL_W=mul[1], OUT_H=out[0],
-           OUT_W=out[1], TAPS=taps, TURN=turn, ADD=add, BIAS=bias is not None, **numbers(y), BM=b.BM, BN=b.BN, BK=b.BK,
+           OUT_W=out[1], TAPS=taps, RUN=neighbours, BITS=neighbours == 1 and taps <= 32,
+           WHOLE=inner * neighbours % b.BK == 0, TURN=turn, ADD=add, BIAS=bias is not None,
+           OFFSET=_offset(images * s.groups * max(math.prod(read) * inner, math.prod(written) * columns),
+                          s.f * s.c * s.groups * s.taps), **numbers(y), BM=b.BM, BN=b.BN, BK=b.BK,
            num_warps=b.num_warps, num_stages=b.num_stages, stream=run.stream)
 
 
-#: Upper bounds of the blocks of a weight gradient along channels and positions.
-WEIGHT_BN, WEIGHT_BK = 128, 64
+def _offset(*elements: int) -> Name:
+    """The integers that count so many elements, with those of a block that lie outside."""
+    return tl.int32 if max(elements) < 2**30 else tl.int64
 
 
 def splits_of(rows: int, tiles: int, step: int, sms: int) -> tuple[int, int]:
     """Return the number of parts of a sum over rows, and the rows per part, by sizes and GPU alone."""
-    n = max(1, min(cdiv(2 * sms, tiles), rows // (4 * step), 128))
+    n = max(1, min(cdiv(2 * sms, tiles), rows // (4 * step), 256))
     per = cdiv(cdiv(rows, n), step) * step
     return cdiv(rows, per), per
 
@@ -383,20 +466,25 @@ def weight_gradient(run: Run, s: Sizes, dy: DeviceArray, x: DeviceArray, dw: Dev
                **geometry, WIDE=wide_float(dy), BM=bm, BN=bn, stream=run.stream)
         _sum(run, parts, dw, splits, c * s.taps, add)
         return
-    b = _blocks(run, "weight", s, dy, s.f, s.c * s.taps, m, m)
-    b = replace(b, BN=min(b.BN, tile_size(s.c, WEIGHT_BN)), BK=b.BK if interpreting() else min(b.BK, WEIGHT_BK))
+    neighbours = s.kernel[1] if s.groups == 1 and s.dilate[1] == 1 else 1
+    b = _blocks(run, "weight", s, dy, s.f, s.c * s.taps, m, s.c * neighbours)
+    if s.c % b.BN == 0:
+        neighbours = 1  # no tile would hold two of them
     uc, uf = _unit(s.c), _unit(s.f)
-    tiles = s.taps * cdiv(s.c, b.BN) * cdiv(s.f, b.BM)
+    tiles = s.taps // neighbours * cdiv(s.c * neighbours, b.BN) * cdiv(s.f, b.BM)
     splits, per = splits_of(m, tiles * s.groups, b.BK, sms)
+    images = cdiv(per, math.prod(s.y)) + 1
     parts = run.workspace((splits, s.f * s.groups, s.taps, s.c), scratch)
     launch(conv_weight, (tiles * splits, s.groups), dy, x, parts, *s.x, s.c // uc, *s.y, s.f // uf, m, s.c * s.groups // uc,
-           s.f * s.groups // uf, per, s.groups, UNIT_C=uc, UNIT_F=uf, **geometry, **numbers(dy), BM=b.BM, BN=b.BN, BK=b.BK,
-           num_warps=b.num_warps, num_stages=b.num_stages, stream=run.stream)
+           s.f * s.groups // uf, per, s.groups, UNIT_C=uc, UNIT_F=uf, **geometry, RUN=neighbours,
+           OFFSET=_offset(images * s.groups * s.c * math.prod(s.x), b.BK * s.f * s.groups, s.taps * s.c), **numbers(dy), BM=b.BM,
+           BN=b.BN, BK=b.BK, num_warps=b.num_warps, num_stages=b.num_stages, stream=run.stream)
     _sum(run, parts, dw, splits, s.f * s.groups * s.taps * s.c, add)
 
 
 def _sum(run: Run, parts: DeviceArray, out: DeviceArray, splits: int, size: int, add: bool) -> None:
-    unit, block = _unit(size), block_for(size)
+    unit = _unit(size)
+    block = block_for(size, max(128, min(1024, next_power_of_2(size // 512))))  # few sums of many parts: many small programs
     launch(products.gemm_sum_splits, (cdiv(size, block),), parts, out, out, 1, size // unit, size // unit, 1, 0, splits,
            UNIT=unit, DENSE=True, ADD=add, BIAS=False, WIDE=wide_float(parts), BLOCK=block, stream=run.stream)
 
