@@ -2,5 +2,6 @@
 
 from . import cnn as cnn
 from . import data as data
+from . import estimator as estimator
 from . import nn as nn
 from . import rnn as rnn

@@ -1,7 +1,7 @@
 """Samplers, datasets, batches and image transforms on data that follow from formulas.
 
-`python data_cases.py` with MXNet 1.9.1 installed records data_cases.json and .npz, which tests/gluon/data/test_golden.py reads. The functions take
-the package as mx, so that the same code runs with both.
+`python data_cases.py` with MXNet 1.9.1 installed records data_cases.json and .npz, which tests/gluon/data/test_golden.py reads.
+The functions take the package as mx, so that the same code runs with both.
 """
 
 import json
