@@ -149,11 +149,14 @@ class PixelShuffle3D(HybridBlock):
         self._factors = _factors(self, factor, 3)
 
     def hybrid_forward(self, F: Any, x: Any) -> Any:
-        f1, f2, f3 = self._factors
-        x = F.reshape(x, (0, -4, -1, f1 * f2 * f3, 0, 0, 0))
-        x = F.reshape(x, (0, 0, -4, f1, f2 * f3, 0, 0, 0))
-        x = F.reshape(x, (0, 0, 0, -4, f2, f3, 0, 0, 0))  # [batch, channels, f1, f2, f3, depth, height, width]
-        return F.reshape(F.transpose(x, (0, 1, 5, 2, 6, 3, 7, 4)), (0, 0, -3, -3, -3))
+        rest = self._factors[0] * self._factors[1] * self._factors[2]
+        x = F.reshape(x, (0, -4, -1, rest, 0, 0, 0))  # [batch, channels, f1 · f2 · f3, depth, height, width]
+        for axis, factor in enumerate(self._factors, 2):  # never more than 7 axes, and MXNet transposes at most 6
+            rest //= factor
+            x = F.swapaxes(x, axis, axis + 1)  # [..., size, factor · rest, ...]
+            x = F.reshape(x, (0,) * (axis + 1) + (-4, factor, rest) + (0,) * (4 - axis))
+            x = F.reshape(x, (0,) * axis + (-3,) + (0,) * (5 - axis))
+        return F.reshape(x, (0, 0, 0, 0, -3))
 
     def __repr__(self) -> str:
         return f"{type(self).__name__}({self._factors})"

@@ -184,6 +184,19 @@ def losses(mx):
     }
 
 
+def in_files(mx):
+    """A small network whose files MXNet wrote, net.params, net-symbol.json and net-0000.params, and its input."""
+    nn = mx.gluon.nn
+    net = nn.HybridSequential(prefix="net_")
+    with net.name_scope():
+        net.add(nn.Conv2D(3, 3, activation="relu"), nn.BatchNorm(), nn.PReLU(), nn.Dense(4, use_bias=False), nn.LayerNorm())
+    x = mx.nd.array(noise((2, 2, 5, 4), 3))
+    net.initialize()
+    net(x)
+    fill(mx, net)
+    return net, x
+
+
 #: Whose backward MXNet has for GPUs alone, or not at all.
 FORWARD_ALONE = ("modulated", "poisson_full")
 

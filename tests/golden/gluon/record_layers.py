@@ -1,7 +1,7 @@
 """Record what MXNet 1.9.1 computes for every case of cases.py: `python record_layers.py` with MXNet's Python, in this folder.
 
 Writes layers.npz, losses.npz (arrays), text.json (repr and names of parameters), zoo.json.gz (parameters of all networks) and
-outputs.json (outputs of some).
+outputs.json (outputs of some), net* (the files of a small network).
 """
 
 import gzip
@@ -10,7 +10,8 @@ import sys
 from pathlib import Path
 
 import mxnet as mx
-from cases import FORWARD_ALONE, OUTPUTS, embeddings, fill, layers, losses, noise, parameters, run, write, zoo
+import numpy as np
+from cases import FORWARD_ALONE, OUTPUTS, embeddings, fill, in_files, layers, losses, noise, parameters, run, write, zoo
 
 HERE = Path(__file__).parent
 
@@ -63,6 +64,12 @@ def main():
         stored.update({f"{name}.{k}": v for k, v in found.items()})
     write(HERE / "losses.npz", stored)
     (HERE / "text.json").write_text(json.dumps(text, separators=(",", ":")) + "\n")
+
+    net, x = in_files(mx)
+    net.save_parameters(str(HERE / "net.params"))
+    net.hybridize()
+    np.save(HERE / "net-output.npy", net(x).asnumpy())
+    net.export(str(HERE / "net"))
 
     networks, outputs = {}, {}
     for name in zoo():
