@@ -167,12 +167,11 @@ class Engine(Handle):
         """Return whether nothing is in flight: what is computed in this thread then takes no memory before its turn."""
         return True
 
-    def try_run_inline(self, fn: Callable[..., Any], reads: Sequence[Var], *args: Any) -> bool:
-        """Call fn(*args) in this thread if every variable of reads is free, and return True; else do nothing.
+    def try_run_inline(self, fn: Callable[..., Any], reads: Sequence[Var], writes: Sequence[Var], *args: Any) -> bool:
+        """Call fn(*args) in this thread if every variable is free, and return True; else do nothing.
 
-        For work so short that queueing it costs more. fn writes only memory that no other thread knows of yet, and neither
-        pushes nor waits. Its exceptions leave this call.
-        reads: each variable once.
+        For work so short that queueing it costs more. fn neither pushes nor waits. Its exceptions leave this call.
+        reads, writes: as const_vars and mutable_vars of a push. Memory that no other thread knows of yet needs no variable.
         """
         return False
 

@@ -24,17 +24,14 @@ class RunContext:
 
     ctx:     the context it was pushed to.
     stream:  the GPU stream to enqueue on; None on the CPU.
+    threads: the number of threads that C functions may share their work with, this one included.
     """
 
-    __slots__ = ("_team", "ctx", "stream")
+    __slots__ = ("_team", "ctx", "stream", "threads")
 
     def __init__(self, ctx: Context, stream: Any = None, team: ThreadTeam | None = None):
         self.ctx, self.stream, self._team = ctx, stream, team or ThreadTeam(0)
-
-    @property
-    def threads(self) -> int:
-        """The number of threads that C functions may share their work with, this one included."""
-        return self._team.n + 1
+        self.threads = self._team.n + 1
 
     def parallel(self, fn: Callable[[int], Any], n: int) -> None:
         """Call fn(0) ... fn(n - 1), on idle threads too; return when all calls have ended.

@@ -166,7 +166,7 @@ class ThreadedEngine(Engine):
         return not (self._pending or self._arrived)
 
     @ki_protected
-    def try_run_inline(self, fn: Callable[..., Any], reads: Sequence[Var], *args: Any) -> bool:
+    def try_run_inline(self, fn: Callable[..., Any], reads: Sequence[Var], writes: Sequence[Var], *args: Any) -> bool:
         lock = self._lock
         if self._bulks or self._arrived or self._finished or self._stopped or self._profiler is not None or \
                 not lock.acquire(False):
@@ -176,8 +176,16 @@ class ThreadedEngine(Engine):
                 lock.release()
                 self.pump()
                 return False
-        for v in reads:  # as a reader that `add` let in
+        for v in writes:
+            if v.held or v.queue is not None or v.failure is not None or v.pending_events is not None:
+                lock.release()
+                self.pump()
+                return False
+        for v in reads:  # as `add` does
             v.held += 1
+        for v in writes:
+            v.held = -1
+            v.version += 1
         self._pending += 1
         lock.release()
         try:
@@ -185,22 +193,35 @@ class ThreadedEngine(Engine):
             return True
         finally:
             lock.acquire()
-            freed: list[Task] = []
-            ready: list[Task] = []
+            freed: list[Task] | None = None
             for v in reads:
                 v.held -= 1
                 if v.queue is not None and not v.held:
+                    freed = freed or []
                     grant(v, v.queue, freed)
-            if freed:
-                self._route(freed, ready)
+            for v in writes:
+                v.held = 0
+                if v.queue is not None:
+                    freed = freed or []
+                    grant(v, v.queue, freed)
             self._pending -= 1
             if self._idle_signals and not self._pending:
                 self._signal_idle()
-            lock.release()
-            for t in ready:
-                t.pool.put(t)
+            if freed:
+                self._start_freed(freed)
+            else:
+                lock.release()
             if self._arrived or self._finished:
                 self.pump()
+
+    @ki_protected
+    def _start_freed(self, freed: list[Task]) -> None:
+        """Lock held: give tasks that may run now to their workers. Release the lock."""
+        ready: list[Task] = []
+        self._route(freed, ready)
+        self._lock.release()
+        for t in ready:
+            t.pool.put(t)
 
     @ki_protected
     def try_call_inline(self, a: Any, b: Any, fn: Callable[..., Any], *args: Any) -> Any:

@@ -110,12 +110,15 @@ class Kernel:
     """A kernel that can be run on arrays, or bound to arrays that stay where they are, as those of a bound graph do.
 
     run:    the function, called with arrays each time.
+    at:     of a kernel in C, from its first run on: at(run, addresses, scalars=(), apart=False) does the same on host arrays,
+            given their addresses, inputs first. It returns False if C cannot compute them where they lie. apart: they lie at
+            multiples of their items' size, and outputs apart from all others. None of other kernels.
     keeps:  the numbers of the inputs from which `keep` makes something that stays; () if it is `bind`.
     share:  like bind, for a program in which many kernels read the input of number `shares`: share(inputs, outputs, made). The
             first of them, in each pass, makes what all use, as a packed weight; made, a dict of the program, says where it is.
     """
 
-    __slots__ = ("_bind", "_keep", "keeps", "run", "share", "shares")
+    __slots__ = ("_bind", "_keep", "at", "keeps", "run", "share", "shares")
 
     def __init__(self, run: KernelFunction | None = None, bind: Bind | None = None,
                  keep: Callable[[Sequence[Any], Sequence[Any]], Prepared] | None = None, keeps: Sequence[int] = (),
@@ -125,6 +128,7 @@ class Kernel:
             assert bind is not None
             run = partial(_bind_and_run, bind)
         self.run: KernelFunction = run
+        self.at: Callable[..., bool] | None = None
         self._bind, self._keep, self.keeps, self.share, self.shares = bind, keep, tuple(keeps), share, shares
 
     def __call__(self, run: Run, inputs: Sequence[DeviceArray], outputs: Sequence[DeviceArray | None], **more: Any) -> None:

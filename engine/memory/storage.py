@@ -14,6 +14,7 @@ import math
 import os
 from collections import defaultdict, deque
 from collections.abc import Callable
+from functools import lru_cache
 from types import SimpleNamespace
 from typing import Any, NamedTuple
 
@@ -30,6 +31,7 @@ from .allowance import allowed
 CPU_ALIGNMENT = 64  # bytes: a cache line, and the widest vector register
 GPU_ALIGNMENT = 256  # bytes: what cudaMalloc promises
 _LIMIT = "TRITIUM_POOL_LIMIT_MB"
+_LARGE, _WAITING = 1 << 20, 16  # bytes of a block, and blocks, up to which returned memory is not sorted at once
 
 
 class Stats(NamedTuple):
@@ -49,23 +51,33 @@ access_checker: Any = None
 class Block:
     """Bytes on a context. `memory` is a uint8 array: numpy on the CPU, a torch tensor on a GPU, real or interpreted.
 
-    memory:  None to allocate it when it is first used, see `alloc_lazily`.
-    var:     the variable that orders work on the bytes; CheckedEngine catches functions that use them without declaring it.
+    memory:   None to allocate it when it is first used, see `alloc_lazily`.
+    address:  the place of the first byte, on the host. A block of the pool that only C uses never makes its array.
+    var:      the variable that orders work on the bytes; CheckedEngine catches functions that use them without declaring it.
     """
 
-    __slots__ = ("__weakref__", "ctx", "memory", "nbytes", "waiting")
+    __slots__ = ("__weakref__", "address", "ctx", "lease", "memory", "nbytes", "waiting")
 
     def __init__(self, memory: Any, nbytes: int, ctx: Context, var: Any = None):
         if memory is not None:
             self.memory = memory
         self.nbytes, self.ctx, self.waiting = nbytes, ctx, memory is None
+        self.lease: _Raw | None = None  # of the pool; the array on it takes it over
         if access_checker is not None and var is not None:
             access_checker.register(self, var)
 
     def __getattr__(self, name: str) -> Any:
-        if name != "memory":
-            raise AttributeError(f"Block has no attribute {name!r}.")
-        return _allocate_for(self)
+        if name == "memory":
+            return _memory_of(self)
+        if name == "address":
+            return _address_of(self)
+        raise AttributeError(f"Block has no attribute {name!r}.")
+
+    @ki_protected
+    def __del__(self) -> None:
+        lease = self.lease
+        if lease is not None:
+            lease.pool.give(lease)
 
     def taken(self) -> Any:
         """Return the memory if it was allocated and not freed; else None."""
@@ -83,8 +95,9 @@ def alloc(nbytes: int, ctx: Context, var: Any = None) -> Block:
     """
     if nbytes < 0:
         raise EngineError(f"storage.alloc: nbytes is negative: {nbytes:,}.")
-    pool = _pools.get((ctx.device_type, ctx.device_id)) or _pool_of(ctx)
-    return Block(pool.take(nbytes), nbytes, ctx, var)
+    block = Block(None, nbytes, ctx, var)
+    (_pools.get((ctx.device_type, ctx.device_id)) or _pool_of(ctx)).fill(block)
+    return block
 
 
 def alloc_lazily(nbytes: int, ctx: Context, var: Any = None) -> Block:
@@ -98,20 +111,48 @@ def alloc_lazily(nbytes: int, ctx: Context, var: Any = None) -> Block:
     return Block(None, nbytes, ctx, var)
 
 
+def _fill(block: Block) -> None:
+    """Allocate the bytes of a block, if no thread has done so."""
+    if block.waiting:
+        other = alloc(block.nbytes, block.ctx)
+        with _lock:  # of two threads that use an unwritten block, one drops its bytes
+            if block.waiting:
+                block.lease, other.lease = other.lease, None
+                if block.lease is not None:
+                    block.address = other.address
+                else:
+                    block.memory = other.memory
+                block.waiting = False
+
+
 @ki_protected
-def _allocate_for(block: Block) -> Any:
-    ctx = block.ctx
-    memory = (_pools.get((ctx.device_type, ctx.device_id)) or _pool_of(ctx)).take(block.nbytes)
-    with _lock:  # of two threads that read an unwritten block, one drops its bytes
-        if block.waiting:
-            block.memory = memory
-            block.waiting = False
+def _memory_of(block: Block) -> Any:
+    _fill(block)
+    with _lock:  # of two threads that read it for the first time, one makes the array
+        lease = block.lease
+        if lease is not None:
+            owned = lease[:block.nbytes].view(_Owned)
+            owned.lease = lease
+            memory = owned.view(np.ndarray)
+            block.memory = cuda.wrap(memory) if block.ctx.is_gpu else memory
+            block.lease = None
     return block.memory
+
+
+@ki_protected
+def _address_of(block: Block) -> int:
+    _fill(block)
+    if block.lease is None:  # an array from elsewhere; one of the pool set the address
+        block.address = block.memory.ctypes.data
+    return block.address
 
 
 def free(block: Block) -> None:
     """Release a block's memory now. Views of it keep its bytes."""
-    block.memory, block.waiting = None, False
+    lease, block.lease = block.lease, None
+    block.memory, block.address, block.waiting = None, 0, False
+    if lease is not None:
+        lease.pool.give(lease)
 
 
 def view(block: Block, offset: int, shape: tuple[int, ...], dtype: Any) -> Any:
@@ -147,6 +188,7 @@ def release_all(ctx: Context) -> int:
     return _pool_of(ctx).release()
 
 
+@lru_cache(4096)
 def size_class(nbytes: int) -> int:
     """Return the bytes allocated for a request: a multiple of 64, and at most a quarter more than requested from 256 up."""
     if nbytes <= 256:
@@ -156,7 +198,10 @@ def size_class(nbytes: int) -> int:
 
 
 class _Raw(np.ndarray):
-    """Bytes of one size class, aligned: what a pool holds."""
+    """Aligned bytes of one size class, which a pool holds or lends to a block."""
+
+    pool: _HostPool
+    address: int
 
 
 class _Owned(np.ndarray):
@@ -166,13 +211,12 @@ class _Owned(np.ndarray):
     base is a `_Raw` and not a plain array.
     """
 
-    home: tuple[_HostPool, _Raw, int] | None = None
+    lease: _Raw | None = None
 
     @ki_protected
     def __del__(self) -> None:
-        if self.home is not None:
-            pool, raw, size = self.home
-            pool.give(raw, size)
+        if self.lease is not None:
+            self.lease.pool.give(self.lease)
 
 
 class _HostPool:
@@ -188,12 +232,24 @@ class _HostPool:
         self.alignment = GPU_ALIGNMENT if ctx.is_gpu else CPU_ALIGNMENT
         self._free: defaultdict[int, list[_Raw]] = defaultdict(list)
         self.wanted: set[int] = set()  # classes that were requested since the limit was last reached
-        self._returned: deque[tuple[_Raw, int]] = deque()
+        self._returned: deque[_Raw] = deque()
         self._in_use = self._peak = 0
 
     @ki_protected
-    def take(self, nbytes: int) -> Any:
-        size = size_class(nbytes)
+    def fill(self, block: Block) -> None:
+        """Give a new block its bytes: those that were returned last if they have its size, which changes no sum."""
+        size = size_class(block.nbytes)
+        try:
+            raw = self._returned.pop()
+            if raw.nbytes != size:
+                self._returned.append(raw)
+                raw = self._take(size)
+        except IndexError:
+            raw = self._take(size)
+        block.lease, block.address, block.waiting = raw, raw.address, False
+
+    @ki_protected
+    def _take(self, size: int) -> _Raw:
         with self.lock:
             if self._returned:
                 self._sort()
@@ -211,14 +267,14 @@ class _HostPool:
                 self._notify()
         if self._returned:
             self._settle()
-        owned = raw[:nbytes].view(_Owned)
-        owned.home = (self, raw, size)
-        memory = owned.view(np.ndarray)
-        return cuda.wrap(memory) if self.ctx.is_gpu else memory
+        return raw
 
-    def give(self, raw: _Raw, size: int) -> None:
-        self._returned.append((raw, size))
-        self._settle()
+    @ki_protected
+    def give(self, raw: _Raw) -> None:
+        """Take bytes back. What is small waits for the next request, unless much waits already."""
+        self._returned.append(raw)
+        if raw.nbytes > _LARGE or len(self._returned) > _WAITING or observers:
+            self._settle()
 
     def stats(self) -> Stats:
         with self.lock:
@@ -244,7 +300,8 @@ class _HostPool:
         if not self._returned:
             return
         while self._returned:
-            raw, size = self._returned.popleft()
+            raw = self._returned.popleft()
+            size = raw.nbytes
             self._in_use -= size
             if self.all.kept + size > self.limit:
                 _make_room()
@@ -285,8 +342,11 @@ class _HostPool:
                         pool._release()
                     continue
                 raise out_of_memory(self.ctx, size, Stats(self._in_use, self._pooled, self._peak), _available()) from None
-            start = -memory.ctypes.data % self.alignment
-            return memory[start:start + size].view(_Raw)
+            at = memory.ctypes.data
+            start = -at % self.alignment
+            raw = memory[start:start + size].view(_Raw)
+            raw.pool, raw.address = self, at + start
+            return raw
         raise AssertionError("unreachable")
 
 
@@ -296,11 +356,14 @@ class _DevicePool:
     def __init__(self, ctx: Context):
         self.ctx, self.most = ctx, cuda.free_and_total(ctx.device_id)[1]
 
-    def take(self, nbytes: int) -> Any:
+    def fill(self, block: Block) -> None:
+        """Give a block its bytes."""
+        nbytes = block.nbytes
         try:
-            return cuda.alloc(nbytes, self.ctx.device_id)
+            memory = cuda.alloc(nbytes, self.ctx.device_id)
         except MemoryError as e:
             raise out_of_memory(self.ctx, nbytes, self.stats(), cuda.free_and_total(self.ctx.device_id)[0]) from e
+        block.memory, block.waiting = memory, False
 
     def stats(self) -> Stats:
         return Stats(*cuda.memory(self.ctx.device_id))

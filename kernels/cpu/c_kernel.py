@@ -6,16 +6,17 @@ The choice depends only on the graph, its shapes and the machine.
 from __future__ import annotations
 
 import ctypes
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
 
-from ..kernel import Bind, BoundKernel, Kernel, KernelFunction
-from ..op import Expression, Reqs, Specs
+from ..kernel import BoundKernel, Kernel
+from ..op import Expression, Reqs, Spec, Specs
 from . import c_compile
+from .c_moving import MovingKernel, Places, Ready
 from .c_printer import CFunction, c_function
-from .c_team import Phases, Pieces, Short, step_of_elements
+from .c_team import Phases, Short, step_of_elements
 from .numpy_printer import numpy_kernel
 from .rows_kernel import rows_in_c
 
@@ -55,67 +56,23 @@ def cpu_kernel(e: Expression, ins: Specs, outs: Specs, reqs: Reqs, name: str, le
     if isinstance(first, str):
         return Kernel(plain.run, bind)
     c_compile.request(first)
-    return Kernel(_caller(first, ins, outs, bind), bind)
+    f = first
 
+    def other(run: Any, inputs: Sequence[Any], outputs: Sequence[Any], scalars: Sequence[float] = ()) -> None:
+        bound = bind(inputs, outputs)
+        bound(run, scalars) if scalars else bound(run)
 
-def _caller(f: CFunction, ins: Specs, outs: Specs, bind: Bind) -> KernelFunction:
-    """Return the kernel function of f, for arrays that differ from call to call.
-
-    bind: of the kernel, for arrays that f does not take.
-    """
-    stored: list[tuple[int, bool]] = [(f.states.get(t, t), t in f.states) for t in f.targets]
-    specs = [*ins, *(ins[i] if is_state else outs[i] for i, is_state in stored)]
-    n_in, nbytes, itemsizes = len(ins), [s.nbytes for s in specs], [s.dtype.itemsize for s in specs]
-    others = [(k, i, i < n_in and (nbytes[k], itemsizes[k]) == (nbytes[i], itemsizes[i]))
-              for k in range(n_in, len(specs)) for i in range(k)]
-    sizes, size, align = (ctypes.c_int64 * len(f.sizes))(*f.sizes), f.layout.size, max(itemsizes) - 1
-    after, n_scalars, piece = [ctypes.addressof(sizes)] * f.broadcasts, f.scalars, piece_of(f)
-    addresses, doubles = ctypes.c_void_p * (len(specs) + bool(n_scalars) + len(after)), ctypes.c_double * n_scalars
-    made: list[Callable[[Any, Any], None]] = []
-
-    def taken(places: Sequence[int]) -> bool:
-        together = 0
-        for place in places:
-            together |= place
-        if together & align:
-            return False
-        for k, i, may_share in others:
-            at, there = places[k], places[i]
-            if there < at + nbytes[k] and at < there + nbytes[i] and not (may_share and at == there):
-                return False
-        return True
-
-    def make() -> None:
+    def make() -> Ready | None:
         found = c_compile.function(f)
-        if found is not None:
-            code = found.short
-            made.append((lambda run, given: code(given, 0, size)) if size <= piece else Pieces(found, size, piece))
+        if found is None:
+            return None
+        n, size, piece, numbers = len(ins) + len(f.targets), f.layout.size, piece_of(f), (ctypes.c_double * f.scalars)()
+        addresses = addresses_of(f, [None] * n, numbers)
+        if size <= piece:
+            return Ready(Short(found, addresses, size, addresses, numbers), addresses, n)
+        return Ready(Phases([[step_of_elements(found, addresses, size, piece, addresses)]], numbers=numbers), addresses, n)
 
-    def kernel(run: Any, inputs: Sequence[Any], outputs: Sequence[Any], scalars: Sequence[float] = (), held: Any = sizes) -> None:
-        if not made:
-            make()
-        places = _places([*inputs, *(inputs[i] if is_state else outputs[i] for i, is_state in stored)])
-        if not made or places is None or not taken(places):
-            bound = bind(inputs, outputs)
-            bound(run, scalars) if scalars else bound(run)
-        elif n_scalars:
-            numbers = doubles(*scalars)
-            made[0](run, addresses(*places, ctypes.addressof(numbers), *after))
-        else:
-            made[0](run, addresses(*places, *after))
-
-    return kernel
-
-
-def _places(arrays: Sequence[Any]) -> list[int] | None:
-    """Return where dense arrays lie; None if one is not dense."""
-    try:
-        return [_addressof(_from_buffer(a)) for a in arrays]  # four times as fast as a.ctypes.data
-    except (TypeError, ValueError):  # read-only, bfloat16, or not dense
-        return [a.ctypes.data for a in arrays] if all(a.flags.c_contiguous for a in arrays) else None
-
-
-_addressof, _from_buffer = ctypes.addressof, ctypes.c_char.from_buffer
+    return MovingKernel(make, bind, other, ins, outs, f.targets, f.states)
 
 
 def select_c_function(e: Expression, ins: Specs, outs: Specs, reqs: Reqs, least: float = SAVED) -> CFunction | str:
@@ -151,9 +108,10 @@ def _saved(f: CFunction) -> float:
 
 def bind_in_c(f: CFunction, inputs: Sequence[np.ndarray], outputs: Sequence[np.ndarray]) -> Phases | None:
     """Bind f to these arrays; None where NumPy must compute. Runs of one bound kernel must not overlap."""
-    arrays = [*inputs, *(inputs[f.states[t]] if t in f.states else outputs[t] for t in f.targets)]
+    stored = [inputs[f.states[t]] if t in f.states else outputs[t] for t in f.targets]
+    arrays = [*inputs, *stored]
     places = [a.ctypes.data for a in arrays]
-    if not all(a.flags.c_contiguous and a.flags.aligned for a in arrays) or not _apart(arrays, places, len(inputs)):
+    if not (all(a.flags.c_contiguous for a in arrays) and Places(specs_of(inputs), specs_of(stored)).fit(places)):
         return None
     found = c_compile.function(f)
     if found is None:
@@ -181,13 +139,6 @@ def addresses_of(f: CFunction, places: Sequence[int | None], numbers: Any = None
     return addresses
 
 
-def _apart(arrays: Sequence[np.ndarray], places: Sequence[int], n_in: int) -> bool:
-    """Return whether each output lies apart from every other array, or exactly where an input of its size lies."""
-    for k in range(n_in, len(arrays)):
-        o, at = arrays[k], places[k]
-        for i in range(k):
-            other, there = arrays[i], places[i]
-            same = i < n_in and there == at and other.size == o.size and other.itemsize == o.itemsize
-            if there < at + o.nbytes and at < there + other.nbytes and not same:
-                return False
-    return True
+def specs_of(arrays: Sequence[np.ndarray]) -> list[Spec]:
+    """Return the shapes and dtypes of arrays."""
+    return [Spec(a.shape, a.dtype) for a in arrays]

@@ -9,7 +9,7 @@ from __future__ import annotations
 import ctypes
 import functools
 import os
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -25,22 +25,33 @@ KEPT_JOINED = 1 << 18  # the same of several kernels in one call
 
 @functools.cache
 def _functions() -> dict[str, c_compile.Loaded] | None:
-    found = c_compile.library(PREAMBLE + TEXT, ("team_phases", "team_reset"))
-    if found is not None and hasattr(os, "register_at_fork"):
-        reset, nothing = found["team_reset"].short, int64s()
-        os.register_at_fork(after_in_child=lambda: reset(nothing, 0, 0))
+    found = c_compile.library(PREAMBLE + TEXT, ("team_run", "team_one", "team_reset"))
+    if found is not None:
+        for function in found.values():
+            for call in (function.free, function.short):
+                call.argtypes = [ctypes.c_void_p]  # type: ignore[attr-defined]
+        if hasattr(os, "register_at_fork"):
+            reset: Any = found["team_reset"].short
+            os.register_at_fork(after_in_child=lambda: reset(None))
     return found
 
 
-def team() -> c_compile.Call | None:
-    """Return the C function that runs a table of phases; None if it could not be compiled."""
+def team() -> Callable[[int], None] | None:
+    """Return the C function that runs phases, given the address of a record: where they lie, how many they are, on how many
+    threads. One argument takes a quarter of the time of three. None if it could not be compiled."""
     found = _functions()
-    return None if found is None else found["team_phases"].free
+    return None if found is None else found["team_run"].free  # type: ignore[return-value]
 
 
 def int64s(*values: int) -> Any:
     """Return numbers as C reads them."""
     return (ctypes.c_int64 * max(1, len(values)))(*values)
+
+
+def address_of(function: c_compile.Loaded) -> int:
+    """Return where a C function lies."""
+    code: Any = function.free
+    return ctypes.cast(code, ctypes.c_void_p).value or 0
 
 
 class Step:
@@ -115,8 +126,7 @@ class Follower(NamedTuple):
 
     def entry(self) -> tuple[int, int]:
         """Return the addresses of the function and of its arrays, for a function that calls it."""
-        code: Any = self.function.free
-        return ctypes.cast(code, ctypes.c_void_p).value or 0, ctypes.addressof(self.addresses)
+        return address_of(self.function), ctypes.addressof(self.addresses)
 
     def step(self, size: int) -> Step:
         """Return the step of all elements."""
@@ -127,39 +137,6 @@ class Follower(NamedTuple):
         return Step(self.function, self.addresses, len(ranges), int64s(*(n for r in ranges for n in r)), held=self.held)
 
 
-class Pieces:
-    """A function of elements, cut into pieces, for arrays that differ from call to call. Calls may overlap."""
-
-    __slots__ = ("_code", "_count", "_function", "_ranges", "_run")
-
-    def __init__(self, function: c_compile.Loaded, size: int, piece: int):
-        starts = range(0, size, piece)
-        self._function, self._count = function, len(starts)
-        self._ranges = int64s(*(n for i in starts for n in (i, min(i + piece, size))))
-        self._code = ctypes.cast(function.free, ctypes.c_void_p).value  # type: ignore[arg-type]
-        found = _functions()
-        self._run = None if found is None else found["team_phases"].free
-
-    def __call__(self, run: Any, addresses: Any) -> None:
-        """Compute all elements on the threads of a run context, as `Phases` does."""
-        threads, n = 1 if run is None else getattr(run, "threads", 0), self._count
-        if not threads or self._run is None:
-            step = Step(self._function, addresses, n, self._ranges)
-            if run is not None:
-                run.parallel(step.run, n)
-                return
-            for i in range(n):
-                step.run(i)
-            return
-        table = _OnePhase(self._code, ctypes.addressof(addresses), ctypes.addressof(self._ranges), 0, n, 0, 0, n)
-        at = ctypes.addressof(table)
-        table[6] = at  # the phase follows its one step
-        self._run(at + 48, 1, threads)  # type: ignore[arg-type]
-
-
-_OnePhase = ctypes.c_int64 * 8
-
-
 class Phases:
     """Phases of C functions, each of independent steps. Arrays of addresses may be changed between two runs.
 
@@ -168,7 +145,8 @@ class Phases:
     numbers:  the run-time scalars of its functions, as C reads them.
     """
 
-    __slots__ = ("_at", "_count", "_held", "_kept", "_memory", "_phases", "_run", "_scratch", "_table", "numbers")
+    __slots__ = ("_at", "_count", "_held", "_kept", "_memory", "_phases", "_record", "_record_at", "_run", "_scratch", "_threads",
+                 "numbers")
 
     def __init__(self, phases: Sequence[Sequence[Step]], threads: int = 0, *, scratch: Sequence[Scratch] = (),
                  numbers: Any = None):
@@ -178,11 +156,11 @@ class Phases:
     def _set(self, phases: list[tuple[list[Step], int]], scratch: list[Sequence[Scratch]], kept: int) -> None:
         self._phases, self._scratch, self._kept, self._count = phases, scratch, kept, len(phases)
         self._memory = max((sum(map(_room, each)) for each in scratch), default=0)
-        self._table: Any = None
+        self._record: Any = None
+        self._record_at = self._threads = 0
         self._at = 0  # the address of its scratch memory, as the functions know it
         self._held: list[Any] = []
-        found = _functions()
-        self._run: Any = None if found is None else found["team_phases"].free
+        self._run: Any = team()
 
     @staticmethod
     def join(given: Sequence[Phases]) -> Phases:
@@ -200,9 +178,11 @@ class Phases:
     def _make_table(self) -> None:
         tables = [_table(steps) for steps, _ in self._phases]
         pieces = [sum(s.pieces for s in steps) for steps, _ in self._phases]
-        self._table = int64s(*(n for t, count, (_, threads) in zip(tables, pieces, self._phases)
-                               for n in (ctypes.addressof(t), threads << 32 | count)))
-        self._held.append(tables)
+        table = int64s(*(n for t, count, (_, threads) in zip(tables, pieces, self._phases)
+                         for n in (ctypes.addressof(t), threads << 32 | count)))
+        self._held += tables, table
+        self._record = int64s(ctypes.addressof(table), self._count, 0)
+        self._record_at = ctypes.addressof(self._record)
         if 0 < self._memory <= self._kept:
             self._held.append(self._take(None))
             self._memory = 0
@@ -223,14 +203,16 @@ class Phases:
 
     def __call__(self, run: Any, scalars: Sequence[float] = ()) -> None:
         """Run the phases on the threads of a run context; a context without `threads` gets the pieces by its `parallel`."""
-        if self._table is None:
+        if self._record is None:
             self._make_table()
         if scalars:
             self.numbers[:] = scalars
         threads = 1 if run is None else getattr(run, "threads", 0)
         taken = self._take(run) if self._memory else None  # noqa: F841  # alive while it runs
         if threads and self._run is not None:
-            self._run(self._table, self._count, threads)
+            if threads != self._threads:
+                self._record[2] = self._threads = threads
+            self._run(self._record_at)
             return
         for steps, _ in self._phases:
             pieces = [(s, i) for s in steps for i in range(s.pieces)]
@@ -249,16 +231,19 @@ def _room(scratch: Scratch) -> int:
 class Short(Phases):
     """One C function for a size so small that the calling thread computes it, and keeps the interpreter's lock."""
 
-    __slots__ = ("_addresses", "_call", "_size")
+    __slots__ = ("_call", "_one", "_one_at")
 
     def __init__(self, function: c_compile.Loaded, addresses: Any, size: int, held: Any, numbers: Any):
         super().__init__([[Step(function, addresses, 1, int64s(0, size), held=held)]], numbers=numbers)
-        self._call, self._addresses, self._size = function.short, addresses, size
+        found = _functions()
+        self._call: Any = (lambda at: function.short(addresses, 0, size)) if found is None else found["team_one"].short
+        self._one = int64s(address_of(function), ctypes.addressof(addresses), 0, size)
+        self._one_at = ctypes.addressof(self._one)
 
     def __call__(self, run: Any, scalars: Sequence[float] = ()) -> None:
         if scalars:
             self.numbers[:] = scalars
-        self._call(self._addresses, 0, self._size)
+        self._call(self._one_at)
 
 
 def _table(steps: Sequence[Step]) -> Any:
@@ -268,8 +253,7 @@ def _table(steps: Sequence[Step]) -> Any:
     for step in steps:
         one: Step | None = step
         while one is not None:
-            code: Any = one.function.free
-            numbers += [ctypes.cast(code, ctypes.c_void_p).value or 0,
+            numbers += [address_of(one.function),
                         0 if one.addresses is None else ctypes.addressof(one.addresses),
                         0 if one.ranges is None else ctypes.addressof(one.ranges), begin, begin + step.pieces,
                         one.then is not None]

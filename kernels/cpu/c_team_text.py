@@ -200,10 +200,9 @@ static team_call *team_enter(int64_t threads)
     return 0;
 }
 
-/* arrays: phases [count], one after the other, with so many threads. The caller alone computes those of one piece. */
-void team_phases(void *const *arrays, int64_t count, int64_t threads)
+/* count phases, one after the other, with so many threads. The caller alone computes those of one piece. */
+static void team_phases(const team_phase *phases, int64_t count, int64_t threads)
 {
-    const team_phase *phases = (const team_phase *)arrays;
     team_call *call = 0;
     for (int64_t i = 0; i < count && !call; i++)
         if (team_shared(phases + i, threads)) {
@@ -218,10 +217,19 @@ void team_phases(void *const *arrays, int64_t count, int64_t threads)
     if (call) atomic_store(&call->taken, 0);
 }
 
-/* Forget the helpers: a forked child has none. */
-void team_reset(void *const *arrays, int64_t begin, int64_t end)
+/* Run the phases of a record: their address, their number, the number of threads. */
+void team_run(const int64_t *record) { team_phases((const team_phase *)record[0], record[1], record[2]); }
+
+/* Call the function of a record: its address, its arrays, begin and end. */
+void team_one(const int64_t *record)
 {
-    (void)arrays; (void)begin; (void)end;
+    ((void (*)(void *const *, int64_t, int64_t))record[0])((void *const *)record[1], record[2], record[3]);
+}
+
+/* Forget the helpers: a forked child has none. */
+void team_reset(const int64_t *unused)
+{
+    (void)unused;
     const pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
     const pthread_cond_t condition = PTHREAD_COND_INITIALIZER;
     team_lock = lock;

@@ -15,7 +15,7 @@ import numpy as np
 
 from . import c_compile
 from .c_math import PREAMBLE
-from .c_team import Phases, Step, team
+from .c_team import Phases, Step, address_of, team
 
 
 class Template:
@@ -61,16 +61,14 @@ class Calls:
     __slots__ = ("_calls", "_made", "_table")
 
     def __init__(self, *calls: Call):
-        self._calls, self._table = calls, ctypes.c_int64 * (8 * len(calls))
+        self._calls, self._table = calls, ctypes.c_int64 * (8 * len(calls) + 3)
         self._made: list[tuple[int, tuple[int, ...], int]] = []  # the function, the addresses of its numbers, its pieces
 
     def _make(self) -> None:
         for call in self._calls:
             functions = call.template.functions()
             assert functions is not None
-            code: Any = functions[call.name].free
-            self._made.append((ctypes.cast(code, ctypes.c_void_p).value or 0, tuple(map(ctypes.addressof, call.numbers)),
-                               call.pieces))
+            self._made.append((address_of(functions[call.name]), tuple(map(ctypes.addressof, call.numbers)), call.pieces))
 
     def __call__(self, run: Any, *arrays: Sequence[np.ndarray | None]) -> None:
         """Run the functions on the threads of a run context. arrays: those of each function."""
@@ -89,7 +87,8 @@ class Calls:
             held.append(addresses)
             table[6 * i:6 * i + 6] = code, ctypes.addressof(addresses), 0, 0, pieces, 0
             table[6 * n + 2 * i:6 * n + 2 * i + 2] = at + 48 * i, pieces
-        run_phases(at + 48 * n, n, threads)  # type: ignore[arg-type]
+        table[8 * n:8 * n + 3] = at + 48 * n, n, threads
+        run_phases(at + 64 * n)
 
 
 def address(a: Any) -> int:

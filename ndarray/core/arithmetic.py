@@ -113,6 +113,7 @@ class BinaryOperator:
                             if (a._grad_edge is not None or b._grad_edge is not None) and state.recording:
                                 record(plan, p, (a, b), (result,))
                             return result
+                    return run_new(plan, (a, b), p)
             elif kind in _NUMBERS and b:
                 call = get((scalar, a.layout, kind, b))
                 if call is not None and not (Seen.overwrites and overwritten(a, a)):
@@ -126,6 +127,7 @@ class BinaryOperator:
                             if a._grad_edge is not None and state.recording:
                                 record(plan, p, (a,), (result,))
                             return result
+                    return run_new(plan, (a,), p)
             return ordinary(a, b)
 
         return operator

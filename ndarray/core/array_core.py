@@ -13,6 +13,7 @@ from ...engine.gpu import cuda
 from ...engine.interrupts import ki_protected
 from ...engine.memory import storage
 from ...engine.memory.allowance import allowed
+from ...kernels.cpu.c_template import address
 from . import chunk as chunks
 from .chunk import Chunk, Layout
 
@@ -32,7 +33,7 @@ class ArrayCore:
     array_class: the class that operators give their results; the root's `connect` sets NDArray.
     """
 
-    __slots__ = ("__weakref__", "_chunk_or_none", "_grad", "_grad_edge", "_var", "_view", "layout", "offset")
+    __slots__ = ("__weakref__", "_address", "_chunk_or_none", "_grad", "_grad_edge", "_var", "_view", "layout", "offset")
     array_class: ClassVar[type[NDArray]]
 
     def __init__(self, layout: Layout, view: np.ndarray | None = None, chunk: Chunk | None = None, offset: int = 0):
@@ -41,6 +42,7 @@ class ArrayCore:
         self._var: Var | None = None if chunk is None else chunk.var
         self._grad_edge: Any = None  # (tape node, output number) of the operation that computed it, or None
         self._grad: Any = None
+        self._address = 0  # once it is known
 
     @property
     def chunk(self) -> Chunk:
@@ -112,6 +114,15 @@ class ArrayCore:
             self._view = view
         return view
 
+    def address(self) -> int:
+        """Where the values begin, on the host; 0 if not at a multiple of their size. For engine functions, as `device_array`."""
+        chunk = self._chunk_or_none
+        at = address(self._view) if chunk is None else chunk.block.address + self.offset
+        if at % self.layout.dtype.itemsize:
+            return 0
+        self._address = at
+        return at
+
     def wait_to_read(self) -> None:
         """Block until all writes pushed so far are done. Raises the error of the operator that failed, with its name."""
         if self._var is not None:
@@ -137,10 +148,16 @@ class RunAhead:
     limit = 0
 
 
-def allocate(layout: Layout) -> NDArray:
-    """Return a new array with undefined values."""
+def allocate(layout: Layout, now: bool = False) -> NDArray:
+    """Return a new array with undefined values. now: its memory, on the host, is taken at once, because it is written at once."""
     if layout.tiny and storage.access_checker is None:
         return ArrayCore.array_class(layout, np.empty(layout.shape, layout.dtype))
+    if now:
+        ctx, var = layout.ctx, Var()
+        block = storage.alloc(layout.nbytes, ctx, var)
+        array = ArrayCore.array_class(layout, None, Chunk(block, var, ctx))
+        array._address = block.address
+        return array
     RunAhead.nbytes += layout.nbytes  # threads that add at the same time may lose some, which delays the next wait a little
     if RunAhead.nbytes > RunAhead.limit:
         _catch_up()

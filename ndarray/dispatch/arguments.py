@@ -72,10 +72,11 @@ def sample(op: Op) -> Params | None:
 
 
 def operator_function(op: Op) -> Callable[..., Any]:
-    """Return a new function of op's arguments that does what `call_op` does, and computes tiny results of two arrays at once.
+    """Return a new function of op's arguments that does what `call_op` does, and computes tiny results of one or two arrays at
+    once.
 
-    It finds those by the layouts, if only flags are given beside the arrays. Training does not change what NumPy computes.
-    A call with one array and nothing else is found by its layout as well.
+    It finds those by the layouts, if only flags are given beside two arrays, and nothing beside one.
+    Training does not change what NumPy computes.
     """
     get = CACHE.get
 
@@ -103,7 +104,16 @@ def operator_function(op: Op) -> Callable[..., Any]:
         elif len(args) == 1 and not kwargs and (a := args[0]).__class__ is ArrayCore.array_class:
             found = get((op, a.layout, state.training))
             if found is not None:
-                return run_new(found[0], args, found[1])
+                plan, p = found
+                x = a._view
+                if plan.direct is not None and x is not None and not (Seen.overwrites and overwritten(a, a)):
+                    view = current().try_call_inline(a, a, prepared.leaf, plan.direct, x)
+                    if view is not None:
+                        result = a.__class__(plan.outs[0], view)
+                        if a._grad_edge is not None and state.recording:
+                            record(plan, p, args, (result,))
+                        return result
+                return run_new(plan, args, p)
         return call_op(op, args, kwargs)
 
     return call

@@ -10,9 +10,9 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from ...context import Context, current_context, gpu
-from ...engine import Var, current
+from ...engine import Engine, Var, current
 from ...engine.failure import Failure
-from ...engine.memory import resource
+from ...engine.memory import resource, storage
 from ...errors import MXNetError, OperatorError, ShapeError, describe
 from ...kernels.kernel import Kernel
 from ...kernels.op import Op, Req
@@ -63,11 +63,12 @@ def run_plan(plan: DispatchPlan, inputs: Sequence[ArrayCore], p: Params, out: Ar
     taped = state.recording and any_taped(inputs, plan.name)
     copies: Sequence[tuple[Any, Any]] = ()
     if out is None and req is Req.WRITE:
-        outputs = [allocate(o) for o in plan.outs]
+        here = plan.instant and (plan.small or current().is_idle())
+        outputs = [allocate(o, here) for o in plan.outs]
         if plan.visible < len(outputs):
             outputs[plan.visible:] = [ArrayCore.array_class(o, chunk=Chunk.new(o.nbytes, o.ctx, ReportOnceVar()))
                                       for o in plan.outs[plan.visible:]]
-        if not plan.instant or not _run_inline(plan, inputs, outputs, p.scalars):
+        if not here or plan.draws or plan.mutated or not _run_into_new(current(), plan, inputs, outputs, p.scalars):
             execute(plan, plan.kernel, inputs, outputs, p.scalars)
     else:
         outputs, kernel, copies = _place(plan, inputs, out, req)
@@ -88,15 +89,34 @@ def run_plan(plan: DispatchPlan, inputs: Sequence[ArrayCore], p: Params, out: Ar
 
 def run_new(plan: DispatchPlan, inputs: Sequence[ArrayCore], p: Params) -> NDArray:
     """Queue the operator of plan, which has one output, into a new array and return that."""
-    if not plan.instant:
-        return run_plan(plan, inputs, p)[0]
     taped = state.recording and any_taped(inputs, plan.name)
-    output = allocate(plan.outs[0])
-    if not _run_inline(plan, inputs, (output,), p.scalars):
-        execute(plan, plan.kernel, inputs, (output,), p.scalars)
+    on = current()
+    if plan.instant and (plan.small or on.is_idle()):
+        outputs = (allocate(plan.outs[0], True),)
+        if plan.draws or plan.mutated or not _run_into_new(on, plan, inputs, outputs, p.scalars):
+            execute(plan, plan.kernel, inputs, outputs, p.scalars)
+    else:
+        outputs = (allocate(plan.outs[0]),)
+        execute(plan, plan.kernel, inputs, outputs, p.scalars)
     if taped:
-        record(plan, p, inputs, (output,))
-    return output
+        record(plan, p, inputs, outputs)
+    return outputs[0]
+
+
+def _run_into_new(on: Engine, plan: DispatchPlan, inputs: Sequence[ArrayCore], outputs: Sequence[ArrayCore], scalars: tuple
+                  ) -> bool:
+    """Compute new outputs in this thread, if the inputs are free, and return True. An error is left to `execute`."""
+    const = [v for a in inputs if (v := a._var) is not None]
+    try:
+        if not on.try_run_inline(_compute, const, (), plan.run_context or on.run_context(plan.ctx), plan.kernel, inputs, outputs,
+                                 scalars, True):
+            return False
+    except Exception:
+        return False
+    if len(const) == len(inputs):
+        return True
+    # an array that had no variable before, and has one now, may have been written meanwhile
+    return len(const) == len([a for a in inputs if a._var is not None])
 
 
 def record(plan: DispatchPlan, p: Params, inputs: Sequence[ArrayCore], outputs: Sequence[ArrayCore]) -> None:
@@ -113,70 +133,65 @@ def overwritten(a: ArrayCore, b: ArrayCore) -> bool:
 
 def execute(plan: DispatchPlan, kernel: Kernel, inputs: Sequence[ArrayCore], outputs: Sequence[ArrayCore | None],
             scalars: tuple, random: tuple[int, int] | None = None) -> None:
-    """Push a function that runs kernel on the arrays. An output may be None where its request is NULL.
+    """Run kernel on the arrays here, if it is short and they are free; else push it. An output may be None where its request is
+    NULL.
 
     random: the seed and the offset of its random numbers, if they are not to be reserved now.
     """
-    const: Any = ()
-    if len(outputs) == 1 and len(inputs) < 3 and not plan.mutated and outputs[0] is not None:
-        target = outputs[0].chunk.var
-        mutable: Any = (target,)
-        if inputs:
-            var = inputs[0].chunk.var
-            if var is not target:
-                const = (var,)
-            if len(inputs) == 2:
-                other = inputs[1].chunk.var
-                if other is not var and other is not target:
-                    const = (*const, other)
-    else:
-        mutable = list(dict.fromkeys([o.chunk.var for o in outputs if o is not None]
-                                     + [inputs[i].chunk.var for i in plan.mutated]))
-        const = [v for v in dict.fromkeys(a.chunk.var for a in inputs) if v not in mutable]
-    more: dict[str, Any] = {"scalars": scalars} if scalars else {}
-    if plan.draws:
-        more["random"] = resource.get_random(plan.draws, plan.ctx) if random is None else random
-    compute = kernel.run
+    if plan.draws and random is None:
+        random = resource.get_random(plan.draws, plan.ctx)
+    on = current()
+    const, mutable = _variables(plan, inputs, outputs)
+    short = plan.small or on.is_idle()
+    if short and plan.instant:
+        try:
+            if on.try_run_inline(_compute, const, mutable, plan.run_context or on.run_context(plan.ctx), kernel, inputs, outputs,
+                                 scalars, False, random):
+                return
+        except Exception as e:
+            kernel = Kernel(partial(_raise, e))  # so that the next wait raises it
 
     def run(rc: Any) -> None:
         if not plan.shortest:
-            compute(rc, _device_arrays(inputs), _device_arrays(outputs), **more)
+            _compute(rc, kernel, inputs, outputs, scalars, False, random)
             return
         start = perf_counter_ns()
-        compute(rc, _device_arrays(inputs), _device_arrays(outputs), **more)
+        _compute(rc, kernel, inputs, outputs, scalars, False, random)
         plan.ran(perf_counter_ns() - start)
 
-    on = current()
-    prop = plan.prop if plan.small or on.is_idle() else None
     # a user's operator may block, so it has no key
-    on.push_sync(run, plan.ctx, const, mutable, prop=prop, name=plan.name, cost_key=plan if plan.op.nonblocking else None)
+    on.push_sync(run, plan.ctx, const, mutable, prop=plan.prop if short else None, name=plan.name,
+                 cost_key=plan if plan.op.nonblocking else None)
 
 
-def _run_inline(plan: DispatchPlan, inputs: Sequence[ArrayCore], outputs: Sequence[ArrayCore], scalars: tuple) -> bool:
-    """Compute small new outputs in this thread, if the inputs are free. Return False if that must be pushed.
+def _variables(plan: DispatchPlan, inputs: Sequence[ArrayCore], outputs: Sequence[ArrayCore | None]
+               ) -> tuple[Sequence[Var], Sequence[Var]]:
+    """Return the variables that the operator reads, and those that it mutates."""
+    if len(outputs) == 1 and len(inputs) < 3 and not plan.mutated and outputs[0] is not None:
+        target = outputs[0].chunk.var
+        const: tuple[Var, ...] = ()
+        for a in inputs:
+            var = a.chunk.var
+            if var is not target and var not in const:
+                const = (*const, var)
+        return const, (target,)
+    mutable = list(dict.fromkeys([o.chunk.var for o in outputs if o is not None]
+                                 + [inputs[i].chunk.var for i in plan.mutated]))
+    return [v for v in dict.fromkeys(a.chunk.var for a in inputs) if v not in mutable], mutable
 
-    An error of the kernel is pushed, so that the next wait raises it.
-    """
-    const: tuple = ()
-    for a in inputs:
-        var = a._var
-        if var is not None and var not in const:
-            const = (*const, var)
-    on = current()
-    if not (plan.small or on.is_idle()):
-        return False
-    rc = plan.run_context or on.run_context(plan.ctx)
-    try:
-        if not on.try_run_inline(plan.kernel.run, const, rc, _device_arrays(inputs), _device_arrays(outputs),
-                                 *((scalars,) if scalars else ())):
-            return False
-    except Exception as e:
-        execute(plan, Kernel(partial(_raise, e)), inputs, outputs, ())
-        return True
-    for a in inputs:  # noqa: SIM110 - an array that had no var before and has one now may have been written meanwhile
-        if a._var is not None and a._var not in const:
-            return False
-    return True
+
+def _compute(run: Any, kernel: Kernel, inputs: Sequence[ArrayCore], outputs: Sequence[ArrayCore | None], scalars: tuple,
+             new: bool, random: tuple[int, int] | None = None) -> None:
+    """Run kernel on the arrays: by their addresses if it is in C. new: the outputs lie apart from all other arrays."""
+    at = kernel.at
+    if at is not None and random is None and storage.access_checker is None:
+        places = [0 if a is None else a._address or a.address() for a in (*inputs, *outputs)]
+        if 0 not in places and at(run, places, scalars, new):
+            return
+    more: dict[str, Any] = {"scalars": scalars} if scalars else {}
+    if random is not None:
+        more["random"] = random
+    kernel.run(run, _device_arrays(inputs), _device_arrays(outputs), **more)
 
 
 def _raise(error: Exception, *_: Any) -> None:

@@ -22,7 +22,6 @@ from .masks import gives_mask
 
 INLINE_BYTES = 16384  # CPU work that touches fewer bytes costs less than handing it to another thread
 SHORT = 300_000  # nanoseconds of a shortest run up to which that holds too: handing work over takes some 40 us
-_NUMPY_BYTES = 512  # NumPy keeps the GIL while it computes so small a result, so the engine's lock is not held for long
 
 _UNKNOWN: Any = object()
 
@@ -36,10 +35,10 @@ class DispatchPlan:
     ins, outs:  layouts of the inputs (auxiliary states last) and of all outputs.
     mutated:    the numbers of the inputs that the operator changes (auxiliary states).
     visible:    the number of outputs that the user gets.
-    instant:    True if the kernel may run in the calling thread on new outputs. Like `prop` it becomes true when a run was short.
+    instant:    True if the kernel may run in the calling thread. Like `prop` it becomes true when a run was short.
     shortest:   nanoseconds of the shortest run, while that is not known to be short.
     small:      True if its arrays are so small that it may run in the calling thread while others are in flight, too.
-    direct:     a NumPy function of the two input arrays that computes the one output, if that is tiny; else None.
+    direct:     a NumPy function of the one or two input arrays that computes the one output, if that is tiny; else None.
     """
 
     __slots__ = ("_kernels", "ctx", "direct", "draws", "gradient", "inplace", "ins", "instant", "kernel", "mutated", "name", "op",
@@ -54,12 +53,12 @@ class DispatchPlan:
         self.inplace = frozenset(op.inplace(p))
         self.small = small = self.target == "cpu" and sum(a.nbytes for a in (*ins, *outs)) <= INLINE_BYTES
         self.prop = "inline" if small else None
-        self.instant = small and op.nonblocking and not self.draws and not self.mutated
+        self.instant = small and op.nonblocking
         self.run_context = engine.RunContext(ctx) if small else None
         self.shortest = 0 if small or self.target == "gpu" or not op.nonblocking else math.inf
         self._kernels: dict[tuple[Req, ...], Kernel] = {}
         self.kernel = self.kernel_for((Req.WRITE,) * len(outs))
-        direct = self.direct_call() if len(ins) == 2 else None
+        direct = self.direct_call() if 1 <= len(ins) <= 2 else None
         self.direct = None if direct is None else direct[0]
         self.gradient: Any = _UNKNOWN
 
@@ -76,8 +75,7 @@ class DispatchPlan:
         """Note how long a run took. Short ones are run in the calling thread from then on."""
         self.shortest = min(self.shortest, nanoseconds)
         if self.shortest <= SHORT:
-            self.shortest, self.prop = 0, "inline"
-            self.instant = not self.draws and not self.mutated
+            self.shortest, self.prop, self.instant = 0, "inline", True
 
     def kernel_for(self, reqs: tuple[Req, ...]) -> Kernel:
         """Return the compiled kernel for these write requests."""
@@ -90,18 +88,19 @@ class DispatchPlan:
 
     def direct_call(self, number: int | float | None = None
                     ) -> tuple[Callable[..., np.ndarray], np.ndarray | None, np.ndarray | None] | None:
-        """Return a NumPy function of two operands that computes the one, tiny output, and the operands; None if there is not one.
+        """Return a NumPy function of the operands that computes the one, tiny output, and the operands; None if there is not one.
 
         number:   the value of the operator's scalar, if it has one.
         Returns:  (function, left, right): an operand is None where the function takes the input, and an array of the number.
         """
-        if not self.instant or len(self.outs) != 1:
+        if not self.instant or len(self.outs) != 1 or self.draws or self.mutated:
             return None
         out, dtype = self.outs[0], self.outs[0].dtype
-        if not out.tiny or out.nbytes > _NUMPY_BYTES or not out.shape or any(a.dtype != dtype for a in self.ins):
+        if not out.tiny or not out.shape or any(a.dtype != dtype for a in self.ins):
             return None
         found = self.op.numpy_function(self.p, [a.spec for a in self.ins], out.spec)
-        if found is None or sorted(found[1], key=str) != ([0, 1] if number is None else [0, None]):
+        wanted = [*range(len(self.ins)), *([] if number is None else [None])]
+        if found is None or sorted(found[1], key=str) != wanted:
             return None
         function, places = found
         value = None
@@ -113,7 +112,7 @@ class DispatchPlan:
         trial = prepared.leaf(function, *(value if i is None else np.ones(self.ins[i].shape, dtype) for i in places))
         if places == (1, 0) or trial.dtype != dtype or trial.shape != out.shape:
             return None
-        return function, value if places[0] is None else None, value if places[1] is None else None
+        return function, value if places[0] is None else None, value if places[-1] is None else None
 
 
 def plan_of(op: Op, p: Params, ins: Sequence[Layout], train: bool, ctx: Context | None = None) -> DispatchPlan:

@@ -9,6 +9,7 @@ from support.engine_programs import alone
 from tritium.context import cpu
 from tritium.engine import ThreadedEngine, interrupts, task_cost
 from tritium.engine.deps import Task
+from tritium.engine.failure import Failure
 from tritium.engine.gpu.streams import PendingEvents
 
 
@@ -181,22 +182,52 @@ def test_a_waiter_runs_only_functions_that_it_waits_for(engine):
 
 def test_try_run_inline_neither_waits_nor_overtakes(engine):
     v, w, gate, begun, ran = engine.new_variable(), engine.new_variable(), threading.Event(), threading.Event(), []
-    assert engine.try_run_inline(ran.append, (v, w), 1) and ran == [1] and v.held == w.held == 0
+    assert engine.try_run_inline(ran.append, (v, w), (), 1) and ran == [1] and v.held == w.held == 0
 
     def hold(run):
         begun.set()
         gate.wait()
     engine.push_sync(hold, cpu(), [], [v])
     begun.wait()
-    assert not engine.try_run_inline(ran.append, (w, v), 2) and w.held == 0  # v is being written
+    assert not engine.try_run_inline(ran.append, (w, v), (), 2) and w.held == 0  # v is being written
     engine.push_sync(lambda run: None, cpu(), [v], [w])
-    assert not engine.try_run_inline(ran.append, (w,), 3)  # a writer of w is queued
+    assert not engine.try_run_inline(ran.append, (w,), (), 3)  # a writer of w is queued
     gate.set()
     alone(engine)
     with pytest.raises(ZeroDivisionError):
-        engine.try_run_inline(lambda: 1 / 0, (v,))
+        engine.try_run_inline(lambda: 1 / 0, (v,), ())
     assert v.held == 0
-    assert engine.try_run_inline(ran.append, (v,), 4) and ran == [1, 4]
+    assert engine.try_run_inline(ran.append, (v,), (), 4) and ran == [1, 4]
+
+
+def test_try_run_inline_writes_only_what_is_free(engine):
+    v, w, gate, begun, ran = engine.new_variable(), engine.new_variable(), threading.Event(), threading.Event(), []
+
+    def hold(run):
+        begun.set()
+        gate.wait()
+    engine.push_sync(hold, cpu(), [w], [])
+    begun.wait()
+    assert engine.try_run_inline(lambda: ran.append((v.held, w.held)), (w,), (v,)) and ran == [(-1, 2)]
+    assert not engine.try_run_inline(print, (v,), (w,)) and v.held == 0  # w is being read
+    gate.set()
+    alone(engine)
+    assert v.version == 1 and v.held == w.held == 0
+    v.failure = Failure(ValueError("late"), "before", None, 0)
+    assert not engine.try_run_inline(print, (), (v,))  # a push clears it
+    v.failure = None
+
+
+def test_others_wait_for_a_function_that_writes_inline(engine):
+    v, seen = engine.new_variable(), []
+
+    def writes():
+        engine.push_sync(lambda run: seen.append("reader"), cpu(), [v], [])
+        engine.push_sync(lambda run: seen.append("writer"), cpu(), [], [v])
+        seen.append("first")
+    assert engine.try_run_inline(writes, (), (v,))
+    engine.wait_for_all()
+    assert seen == ["first", "reader", "writer"] and v.held == 0 and v.queue is None and v.version == 2
 
 
 def test_writers_wait_for_a_function_that_runs_inline(engine):
@@ -206,7 +237,7 @@ def test_writers_wait_for_a_function_that_runs_inline(engine):
         engine.push_sync(lambda run: seen.append("writer"), cpu(), [], [v])
         engine.push_sync(lambda run: seen.append("reader"), cpu(), [v], [])
         seen.append("first")
-    assert engine.try_run_inline(reads, (v,))
+    assert engine.try_run_inline(reads, (v,), ())
     engine.wait_for_all()
     assert seen == ["first", "writer", "reader"] and v.held == 0 and v.queue is None
 
@@ -214,9 +245,9 @@ def test_writers_wait_for_a_function_that_runs_inline(engine):
 def test_nothing_runs_inline_inside_a_bulk_or_while_profiled_or_stopped(engine):
     v = engine.new_variable()
     with engine.bulk(4):
-        assert not engine.try_run_inline(print, (v,))
+        assert not engine.try_run_inline(print, (v,), ())
     engine.stop()
-    assert not engine.try_run_inline(print, (v,))
+    assert not engine.try_run_inline(print, (v,), ())
 
 
 class Owner:
@@ -247,8 +278,8 @@ def test_variables_with_pending_gpu_work_are_not_used_inline(engine):
     v.pending_events = PendingEvents()
     for owners in ((Owner(v), Owner(w)), (Owner(w), Owner(v))):
         assert engine.try_call_inline(*owners, int) is None
-    assert not engine.try_run_inline(int, (w, v)) and w.held == v.held == 0
-    assert engine.try_call_inline(Owner(w), Owner(), int) == 0 and engine.try_run_inline(int, (w,))
+    assert not engine.try_run_inline(int, (w, v), ()) and w.held == v.held == 0
+    assert engine.try_call_inline(Owner(w), Owner(), int) == 0 and engine.try_run_inline(int, (w,), ())
 
 
 def test_try_call_inline_overtakes_nothing(engine):

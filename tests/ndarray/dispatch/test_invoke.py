@@ -181,7 +181,7 @@ def test_an_array_that_gets_a_variable_during_an_inline_read_is_read_again_in_or
         a[:] = 2.0  # by another thread, in the middle of fn for all we know
         return done
     monkeypatch.setattr(type(engine.current()), "try_run_inline", interrupted)
-    assert (nd.square(a).asnumpy() == 4).all() and "square" in pushed
+    assert (nd.relu(a).asnumpy() == 2).all()
 
 
 def test_caches_stay_bounded_with_ever_new_shapes(monkeypatch):
