@@ -14,7 +14,7 @@ GPU_MODE = os.environ.get("TRITIUM_GPU", "cuda").lower()
 if GPU_MODE not in ("interpret", "cuda", "off"):
     raise ContextError(f"TRITIUM_GPU: {GPU_MODE!r} is not one of interpret, cuda, off.")
 
-_current: contextvars.ContextVar[Context | None] = contextvars.ContextVar("tritium_context", default=None)
+_entered: contextvars.ContextVar[tuple[Context, ...]] = contextvars.ContextVar("tritium_context", default=())  # by `with ctx:`
 
 # MXNet's device type numbers in files
 _TYPES = {"cpu": 1, "gpu": 2, "cpu_pinned": 3, "cpu_shared": 5}
@@ -24,10 +24,8 @@ _NAMES = {v: k for k, v in _TYPES.items()}
 class Context:
     """A device: a type ("cpu", "gpu", "cpu_pinned") and a number. Equal contexts are one key in dictionaries.
 
-    Creating one does not use the device. Using a device that does not exist raises ContextError.
+    Creating one does not use the device. Using a device that does not exist raises ContextError. Programs may set attributes.
     """
-
-    __slots__ = ("_tokens", "device_id", "device_type")
 
     devtype2str = _NAMES
     devstr2type = _TYPES
@@ -41,7 +39,6 @@ class Context:
             raise ContextError(f"Context: device_id {device_id} is negative.")
         self.device_type: str = device_type
         self.device_id = int(device_id)
-        self._tokens: list[contextvars.Token] = []
 
     @property
     def device_typeid(self) -> int:
@@ -68,11 +65,11 @@ class Context:
         return f"{self.device_type}({self.device_id})"
 
     def __enter__(self) -> Context:
-        self._tokens.append(_current.set(self))
+        _entered.set((*_entered.get(), self))
         return self
 
     def __exit__(self, *exc: object) -> None:
-        _current.reset(self._tokens.pop())
+        _entered.set(_entered.get()[:-1])
 
     def empty_cache(self) -> None:
         """Do nothing; for MXNet scripts. `mx.storage.release_all(ctx)` gives pooled memory back."""
@@ -95,7 +92,8 @@ def cpu_pinned(device_id: int = 0) -> Context:
 
 def current_context() -> Context:
     """Return the context of the innermost `with ctx:`, else `cpu(0)`."""
-    return _current.get() or _CPU0
+    entered = _entered.get()
+    return entered[-1] if entered else _CPU0
 
 
 _CPU0 = Context("cpu", 0)

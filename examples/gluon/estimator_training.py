@@ -40,10 +40,10 @@ def main():
     trainee.logger.setLevel(logging.ERROR)  # its messages have times in them
     accuracy, loss = trainee.val_metrics
     with tempfile.TemporaryDirectory() as folder:
-        handlers = [Print(), est.EarlyStoppingHandler(accuracy, patience=3, mode="max"),
-                    est.CheckpointHandler(folder, monitor=loss, save_best=True, mode="min", max_checkpoints=2)]
-        trainee.fit(training, validation, epochs=12, event_handlers=handlers)
-        print("stopped" if handlers[1].stop_training else "all epochs", f"best loss {handlers[2].best:.3f}")
+        stopping = est.EarlyStoppingHandler(accuracy, patience=3, mode="max")
+        checkpoints = est.CheckpointHandler(folder, monitor=loss, save_best=True, mode="min", max_checkpoints=2)
+        trainee.fit(training, validation, epochs=12, event_handlers=[Print(), stopping, checkpoints])
+        print("stopped" if stopping.stop_training else "all epochs", f"best loss {checkpoints.best:.3f}")
         net.load_parameters(f"{folder}/model-best.params")
     trainee.evaluate(validation)
     print(f"again: {accuracy.get()[1]:.3f} {loss.get()[1]:.3f}")
