@@ -21,6 +21,7 @@ from ..executor import bind as binding
 from ..executor.bind import Arrays, ContextLike, GradReq
 from ..executor.executor import Executor
 from ..passes.infer import from_user, infer_dtypes, infer_shapes, to_user
+from ..passes.mixed_precision import remove_casts
 from ..show.svg import draw_graph
 from . import json as symbol_json
 from .compose import HINTS, Dumps, clean_attrs, make_node, split_arguments, variable_attrs
@@ -232,7 +233,7 @@ class Symbol:
         return Symbol(copy_graph(self._outputs)[0])
 
     def __reduce__(self) -> tuple[Callable, tuple]:
-        return fromjson, (self.tojson(),)
+        return fromjson, (self.tojson(remove_amp_cast=False),)
 
     # ---- inference ------------------------------------------------------------------------------------------------
     def infer_shape(self, *args: Shape | None, **kwargs: Shape | None) -> tuple[list, list, list] | tuple[None, None, None]:
@@ -293,12 +294,12 @@ class Symbol:
 
     # ---- files --------------------------------------------------------------------------------------------------------
     def tojson(self, remove_amp_cast: bool = True) -> str:
-        """Return the graph in the JSON of MXNet 1.x."""
-        return symbol_json.dumps(self._outputs)
+        """Return the graph in the JSON of MXNet 1.x. remove_amp_cast: without the casts of mixed precision."""
+        return symbol_json.dumps(remove_casts(self._outputs) if remove_amp_cast else self._outputs)
 
     def save(self, fname: str, remove_amp_cast: bool = True) -> None:
         """Write tojson() to a file, atomically."""
-        write_atomic(fname, self.tojson())
+        write_atomic(fname, self.tojson(remove_amp_cast))
 
     # ---- running ----------------------------------------------------------------------------------------------------------
     def simple_bind(self, ctx: ContextLike, grad_req: GradReq = "write", type_dict: Mapping[str, DTypeLike] | None = None,
@@ -375,6 +376,10 @@ class Symbol:
         return method
 
 
+#: Inserts casts before each new node, while mixed precision is on.
+cast_inputs: Callable[[Node], None] | None = None
+
+
 def create(op: Op, args: Sequence[Any], kwargs: Mapping[str, Any], *, hint: str | None = None) -> Symbol:
     """Apply op to symbols and parameters, with `name=` and `attr=`. hint: the name, without its number, of an unnamed node."""
     kwargs = dict(kwargs)
@@ -391,6 +396,8 @@ def create(op: Op, args: Sequence[Any], kwargs: Mapping[str, Any], *, hint: str 
             entries.append(s._single(op.name))
     node = make_node(op, entries, {k: s._single(f"{op.name}: {k}") for k, s in named.items()}, params, name=name, attrs=attr,
                      hint=hint)
+    if cast_inputs is not None:
+        cast_inputs(node)
     return Symbol([(node, i) for i in range(node.n_visible())])
 
 

@@ -28,7 +28,7 @@ from ...cache import Cache
 from ...errors import MXNetError, OperatorError
 from .. import op as registry
 from ..kernel import Kernel, KernelFunction
-from ..op import Dtypes, Gradient, Op, Req, Reqs, Shape, Shapes, Spec, Specs, compiled, is_known, register
+from ..op import Dtypes, Gradient, Op, Req, Reqs, Shape, Shapes, Spec, Specs, compiled, is_known, merge_shapes, register
 from ..params import Param, Params
 from .host_op import load_random, save_random
 from .property_op import BackwardOp
@@ -419,9 +419,9 @@ class DeclaredComposite(Composite):
                  complete: Callable[[Params, list[Shape | None]], Sequence[Shape | None]] | None = None,
                  dtypes: Callable[[Params, Dtypes], tuple[Dtypes, Dtypes]] | None = None,
                  check: Callable[[Params], None] | None = None, params: Sequence[Param] = (), linear: bool = False,
-                 draws: bool = False):
+                 draws: bool = False, keeps_shapes: bool = False):
         super().__init__()
-        self.linear, self.draws = linear, draws
+        self.linear, self.draws, self._keeps_shapes = linear, draws, keeps_shapes
         self.hidden = ("random",) if draws else ()
         self.body, self.name, self.aliases = body, name, tuple(aliases)
         self.doc = inspect.cleandoc(body.__doc__ or "")
@@ -456,6 +456,8 @@ class DeclaredComposite(Composite):
 
     def infer_shape(self, p: Params, inputs: Shapes, outputs: Shapes | None = None) -> tuple[Shapes, Shapes]:
         shapes = list(inputs if self._complete is None else self._complete(p, list(inputs)))
+        if self._keeps_shapes and outputs is not None:
+            shapes = [merge_shapes(self.name, "the shape", a, b) for a, b in zip(shapes, outputs)]
         known = [Spec(tuple(s), np.dtype(np.float32)) for s in shapes if s is not None and is_known(s)]
         if len(known) < len(shapes):
             return shapes, list(outputs or [None] * len(self.outputs(p)))
@@ -498,6 +500,7 @@ def composite(name: str, *, replace: bool = False, **options: Any
     arguments:  parameters -> names of the arrays; one of the body's that is left out is None there.
     gives:      the arguments that get a derivative; None: all of them.
     complete:   (parameters, known shapes) -> shapes of all arguments, as far as they follow.
+    keeps_shapes:  each result has the shape of the argument in its position, so shapes follow from results as well.
     dtypes:     (parameters, known dtypes) -> dtypes of arguments and outputs; None: one dtype everywhere.
     check:      raises for parameters that cannot be.
     params:     declared by hand, for a body that takes any number of arrays.

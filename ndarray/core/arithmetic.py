@@ -35,6 +35,9 @@ if TYPE_CHECKING:
 
 _NUMBERS = frozenset((int, float))
 
+#: Gives two arrays of different dtypes a common one, while mixed precision is on.
+unify: Callable[[Any, Any], tuple[Any, Any]] | None = None
+
 
 @cache
 def _without_parameters(name: str) -> tuple[Op, Params]:
@@ -78,6 +81,8 @@ class BinaryOperator:
             key = self.same, a.layout, b.layout
             call = CACHE.get(key)
             if call is None:
+                if unify is not None and a.layout.dtype != b.layout.dtype:
+                    return self(*unify(a, b), out)
                 op, p = _without_parameters(self.same if a.layout.shape == b.layout.shape else self.spread)
                 plan = plan_of(op, p, (a.layout, b.layout), False)
                 call = CACHE[key] = plan.direct, plan.outs[0], None, None, plan, p

@@ -14,11 +14,18 @@ from ...kernels.op import Op
 from ...kernels.params import REQUIRED, describe
 from ..dispatch.arguments import array_names, is_variadic, operator_function, sample
 
+#: Replaces the functions of operators while mixed precision is on: (op, function) -> function.
+intercept: Callable[[Op, Callable[..., Any]], Callable[..., Any]] | None = None
 
-@cache
+
 def function_of(name: str, op: Op) -> Callable[..., Any]:
     """Return the function that runs op on NDArrays, with the name `name`."""
+    call = _function_of(name, op)
+    return call if intercept is None else intercept(op, call)
 
+
+@cache
+def _function_of(name: str, op: Op) -> Callable[..., Any]:
     call = operator_function(op)
     call.__name__ = call.__qualname__ = name
     call.__signature__ = signature(op)  # type: ignore[attr-defined]

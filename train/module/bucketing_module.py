@@ -206,7 +206,7 @@ class BucketingModule(BaseModule):
         """Write every bucket's network to PREFIX-KEY-symbol.json, and the shared parameters to PREFIX-0000.params."""
         self._require("save_checkpoint", params=True)
         for key, m in self._buckets.items():
-            m.symbol.save(f"{prefix}-{key}-symbol.json")
+            m.symbol.save(f"{prefix}-{key}-symbol.json", remove_amp_cast)
         save_checkpoint(prefix, epoch, None, *self.get_params())
 
     @staticmethod

@@ -105,7 +105,7 @@ def _is_amp(dtype: np.dtype) -> bool:
     return is_float(dtype) and dtype.itemsize <= 4
 
 
-@composite("amp_cast", dtypes=_amp_type)
+@composite("amp_cast", dtypes=_amp_type, keeps_shapes=True)
 def amp_cast(data: TracedValue, *, dtype: np.dtype) -> TracedValue:
     """data cast to dtype if it holds floats of at most 32 bits, else data unchanged."""
     return ops.Cast(data, dtype=dtype.name) if _is_amp(data.dtype) and data.dtype != dtype else ops.identity(data)
@@ -129,7 +129,7 @@ def _counted(p: Params) -> None:
 
 
 @composite("amp_multicast", arguments=lambda p: _names("data_", p), outputs=lambda p: _names("output", p), dtypes=_common,
-           check=_counted, params=(Param("num_outputs", "int"), Param("cast_narrow", "bool", False),
+           check=_counted, keeps_shapes=True, params=(Param("num_outputs", "int"), Param("cast_narrow", "bool", False),
                                    Param("num_args", "int", None, doc="how many arrays are given")))
 def amp_multicast(*data: TracedValue, num_outputs: int, cast_narrow: bool, num_args: int | None) -> list[TracedValue]:
     """Each float array cast to the widest float dtype among them; with cast_narrow, to the narrowest."""
