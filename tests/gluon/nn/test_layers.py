@@ -53,6 +53,16 @@ def test_computes_as_mxnet(name, hybrid):
         close(found[k], v, k)
 
 
+@pytest.mark.nightly
+@pytest.mark.parametrize("hybrid", [False, True], ids=["arrays", "hybridized"])
+@pytest.mark.parametrize("name", LAYERS)
+def test_computes_as_mxnet_on_a_gpu(name, hybrid):
+    if mx.context.GPU_MODE == "off":
+        pytest.skip("TRITIUM_GPU=off")
+    with mx.gpu(0):
+        test_computes_as_mxnet(name, hybrid)
+
+
 @pytest.mark.parametrize("name", LAYERS)
 def test_prints_and_names_as_mxnet(name):
     make, shapes = LAYERS[name]
@@ -174,4 +184,5 @@ def test_an_array_that_is_not_given_may_be_none_by_position():
     data, label = mx.sym.var("data", shape=(4, 2, 3)), mx.sym.var("label", shape=(2, 2))
     loss = mx.sym.CTCLoss(data, label, None, None, use_data_lengths=False, use_label_lengths=False)
     assert loss.infer_shape()[1] == [(2,)]
-    assert mx.nd.CTCLoss(mx.nd.ones((4, 2, 3)), mx.nd.ones((2, 2)), None, None, use_data_lengths=False, use_label_lengths=False).shape == (2,)
+    arrays = mx.nd.ones((4, 2, 3)), mx.nd.ones((2, 2)), None, None
+    assert mx.nd.CTCLoss(*arrays, use_data_lengths=False, use_label_lengths=False).shape == (2,)
