@@ -5,22 +5,24 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import DTypeLike
 
+from ...cache import Cache
 from ...context import Context, current_context
 from ...dtype import as_dtype
 from ...errors import ContextError, GraphError, ShapeError, describe, nearest
 from ...kernels.op import ShapeLike, Spec, Specs
 from ...ndarray import NDArray, zeros
+from ..options import Options, current
 from ..passes.device_placement import contexts_of
 from ..passes.gradient import REQUESTS
 from ..passes.infer import from_user
 from ..program import specs_of
 from ..symbol.node import Node, split_variables
-from .executor import Binding, Executor
+from .executor import Binding, Executor, Plans
 
 if TYPE_CHECKING:
     from ..symbol.symbol import Symbol
@@ -100,9 +102,9 @@ def bind(symbol: Symbol, ctx: ContextLike, args: Arrays, args_grad: Arrays | Non
         if array.context != node_ctx[name]:
             raise ContextError(f"bind: aux_states: {name} is {describe(array)}, its operator runs on {node_ctx[name]}. "
                                f"Copy it with as_in_context({node_ctx[name]}).")
-    specs = specs_of(order, {n: a.shape for n, a in arrays.items()}, {n: as_dtype(a.dtype) for n, a in arrays.items()})
+    grads, options = {n: a for n, a in grads.items() if reqs[n] != "null"}, current()
+    specs, plans = _known(symbol, order, arrays, ctx, node_ctx, {n: reqs[n] for n in grads}, options)
     spec = _variable_specs(order, specs)
-    grads = {n: a for n, a in grads.items() if reqs[n] != "null"}
     copies: dict[str, NDArray] = {}
     for name, array in grads.items():
         want = spec[name]
@@ -111,7 +113,24 @@ def bind(symbol: Symbol, ctx: ContextLike, args: Arrays, args_grad: Arrays | Non
         if not _fits(array, want) or array.context != node_ctx[name]:
             copies[name] = array
     grads |= {n: zeros(spec[n].shape, node_ctx[n], spec[n].dtype) for n in copies}
-    return Executor(Binding(symbol, specs, ctx, node_ctx, own_args, grads, auxes, reqs, grad_copies=copies), shared_exec)
+    return Executor(Binding(symbol, specs, ctx, node_ctx, own_args, grads, auxes, reqs, grad_copies=copies, options=options,
+                            plans=plans), shared_exec)
+
+
+#: (nodes, specs, plans) of bindings by the nodes' ids and everything else they follow from, so that to bind again costs little.
+_bound: Cache[Any, tuple[Any, list[list[Spec]], Plans]] = Cache(256)
+
+
+def _known(symbol: Symbol, order: Sequence[Node], arrays: Mapping[str, NDArray], ctx: Context, node_ctx: Mapping[str, Context],
+           reqs: Mapping[str, str], options: Options) -> tuple[list[list[Spec]], Plans]:
+    """Return the specs of all nodes and the plans for them, from an earlier binding if there was an equal one."""
+    key = (*[(id(n), i) for n, i in symbol._outputs], *[a.layout for a in arrays.values()], ctx, *node_ctx.items(),
+           *reqs.items(), options)
+    found = _bound.get(key)
+    if found is None:
+        specs = specs_of(order, {n: a.shape for n, a in arrays.items()}, {n: as_dtype(a.dtype) for n, a in arrays.items()})
+        found = _bound[key] = symbol._outputs, specs, Plans()  # the nodes are kept, so that their ids stay theirs
+    return found[1:]
 
 
 def rebind(symbol: Symbol, old: Executor, partial: bool, grow: bool, shapes: Mapping[str, Sequence[int]]) -> Executor:
@@ -129,7 +148,12 @@ def rebind(symbol: Symbol, old: Executor, partial: bool, grow: bool, shapes: Map
         return {n: _resized(n, a, spec[n].shape, n in shapes or partial, grow) for n, a in arrays.items()}
 
     args, grads, auxes = resized(old.arg_dict), resized(old._grads), resized(old.aux_dict)
-    return Executor(replace(old._binding, specs=specs, args=args, grads=grads, auxes=auxes, grad_copies={}, plans={}), old)
+    return Executor(replace(old._binding, specs=specs, args=args, grads=grads, auxes=auxes, grad_copies={}, plans=Plans()), old)
+
+
+def forget() -> None:
+    """Forget earlier bindings, because attributes of nodes have changed."""
+    _bound.clear()
 
 
 def _resized(name: str, array: NDArray, shape: tuple[int, ...], may_change: bool, may_grow: bool) -> NDArray:

@@ -20,7 +20,7 @@ from ..compile import compile_program
 from ..memory.plan import MemoryPlan
 from ..options import Options, current
 from ..passes.fuse import fused_operators
-from ..program import ARG, AUX, GRAD, HEAD, INNER, OUTPUT, ZERO, Program, lower
+from ..program import ARG, AUX, GRAD, HEAD, INNER, OUTPUT, ZERO, Program, Value, lower
 from ..show.explain import Explanation, explain
 from .compiled_program import CompiledProgram, cut
 from .segment import Segment
@@ -51,6 +51,18 @@ class Arena:
         return self.chunks[ctx]
 
 
+class Plans:
+    """What executors of equal specs and requests share.
+
+    outputs:   (number, value) of each output, from the graph before any pass; None until they are known.
+    compiled:  the programs by mode.
+    """
+
+    def __init__(self) -> None:
+        self.outputs: list[tuple[int, Value]] | None = None
+        self.compiled: dict[Any, tuple[Program, MemoryPlan]] = {}
+
+
 @dataclass(frozen=True, slots=True, eq=False)
 class Binding:
     """A symbol and the arrays bound to it.
@@ -61,7 +73,7 @@ class Binding:
     grad_copies:        the caller's arrays for gradients whose shape, dtype or context is not that of grads.
     grad_req:           by argument.
     memory_budget:      bytes that the plan of training may take; None: no limit.
-    plans:              the programs compiled so far, by mode, which bindings of equal specs share.
+    plans:              what was compiled for equal specs and requests.
     """
 
     symbol: Symbol
@@ -75,7 +87,7 @@ class Binding:
     memory_budget: int | None = None
     grad_copies: Mapping[str, NDArray] = field(default_factory=dict)
     options: Options = field(default_factory=current)
-    plans: dict[Any, tuple[Program, MemoryPlan]] = field(default_factory=dict)
+    plans: Plans = field(default_factory=Plans)
 
 
 class Executor:
@@ -101,9 +113,11 @@ class Executor:
         self._last: CompiledProgram | None = None  # the training program whose forward pass ran last
         self._inferred: CompiledProgram | None = None  # or that of inference
         self._head_arrays: dict[int, NDArray] = {}
-        program = lower(binding.symbol._outputs, binding.specs, False, self._places)
-        self._head_values = [program.values[v] for v in program.heads]
-        self._head_numbers = program.heads
+        if binding.plans.outputs is None:
+            program = lower(binding.symbol._outputs, binding.specs, False, self._places)
+            binding.plans.outputs = [(v, program.values[v]) for v in program.heads]
+        self._head_numbers = [v for v, _ in binding.plans.outputs]
+        self._head_values = [value for _, value in binding.plans.outputs]
         self._outputs: list[NDArray] | None = None
         self._capacity: list[int] | None = None  # bytes of each output, once they are allocated
 
@@ -273,12 +287,13 @@ class Executor:
         binding, options = self._binding, self._binding.options
         capacity = [v.spec.nbytes for v in self._head_values] if aside else self._capacity
         key = train, monitored, aside, None if capacity is None else tuple(capacity)
-        if key not in binding.plans:
-            binding.plans[key] = compile_program(
+        plans = binding.plans.compiled
+        if key not in plans:
+            plans[key] = compile_program(
                 binding.symbol._outputs, binding.specs, train, self._grad_req, options, backward=aside, places=self._places,
                 targets=tuple("gpu" if c.is_gpu else "cpu" for c in self._contexts), monitored=monitored,
                 budget=binding.memory_budget if train or aside else None, capacity=capacity)
-        program, plan = binding.plans[key]
+        program, plan = plans[key]
         if self._outputs is None:
             self._make_outputs([plan.capacity.get(v, program.values[v].spec.nbytes) for v in program.heads])
         for check in options.checks:

@@ -194,6 +194,7 @@ class Symbol:
 
     def _set_attr(self, **attrs: str) -> None:
         self._node().attrs.update(clean_attrs(str(self.name), attrs))
+        binding.forget()
 
     # ---- composition ------------------------------------------------------------------------------------------------
     @staticmethod
