@@ -60,6 +60,9 @@ from .train.compat.util import use_np_shape as use_np_shape
 from .train.optimizer import serialize
 from .version import __version__ as __version__
 
+#: Tritium's version also where `install_as_mxnet` has set __version__ to MXNet's.
+__tritium_version__ = __version__
+
 #: Packages that are imported at their first use, so that importing Tritium is fast.
 _LATER = ("contrib", "gluon", "tuning")
 
@@ -95,7 +98,7 @@ connect()
 #: MXNet's module names, and where what they name lives. `mx.optimizer` and `from tritium.optimizer import SGD` both work.
 _ALIASES = {
     "nd": "ndarray", "autograd": "ndarray.autograd", "random": "ndarray.functions.random", "rnd": "ndarray.functions.random",
-    "operator": "ndarray.custom", "ndarray.ndarray": "ndarray.core.ndarray", "ndarray.random": "ndarray.functions.random",
+    "operator": "ndarray.custom", "ndarray.ndarray": "train.compat.ndarray_names", "ndarray.random": "ndarray.functions.random",
     **{f"ndarray.{n}": f"ndarray.{n}" for n in ("op", "contrib", "linalg", "sparse", "image", "_internal")},
     "sym": "graph.symbol.namespace", "symbol": "graph.symbol.namespace", "symbol.symbol": "graph.symbol.symbol",
     **{f"symbol.{n}": f"graph.symbol.namespace.{n}" for n in ("op", "contrib", "linalg", "sparse", "image", "_internal")},

@@ -13,7 +13,7 @@ import re
 import stat
 from collections.abc import Iterable, Iterator
 
-from .errors import FileError
+from .errors import FileError, MissingFileError
 
 try:
     import fcntl
@@ -79,9 +79,13 @@ def write_atomic(path: str | os.PathLike, data: str | bytes | Iterable[bytes | m
 def open_regular(path: str | os.PathLike, flags: int = os.O_RDONLY) -> int:
     """Return a descriptor for reading a file; an opener for open().
 
-    Raises: FileError for a folder, a pipe or a device, which may be endless or block; OSError as open() does.
+    Raises: FileError for a folder, a pipe or a device, which may be endless or block; MissingFileError, an MXNetError that is
+            a FileNotFoundError too; OSError as open() does.
     """
-    descriptor = os.open(path, flags | _READING)
+    try:
+        descriptor = os.open(path, flags | _READING)
+    except FileNotFoundError:
+        raise MissingFileError(f"{os.fsdecode(path)}: no such file.") from None
     if not stat.S_ISREG(os.fstat(descriptor).st_mode):
         os.close(descriptor)
         raise FileError(f"{os.fsdecode(path)}: is a folder, a pipe or a device, and not a file.")

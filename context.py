@@ -14,11 +14,21 @@ GPU_MODE = os.environ.get("TRITIUM_GPU", "cuda").lower()
 if GPU_MODE not in ("interpret", "cuda", "off"):
     raise ContextError(f"TRITIUM_GPU: {GPU_MODE!r} is not one of interpret, cuda, off.")
 
+#: "cpu" makes every context of a GPU one of the CPU: `tritium run --device cpu`.
+GPU_CONTEXTS = os.environ.get("TRITIUM_GPU_CONTEXTS", "")
+
 _entered: contextvars.ContextVar[tuple[Context, ...]] = contextvars.ContextVar("tritium_context", default=())  # by `with ctx:`
 
 # MXNet's device type numbers in files
 _TYPES = {"cpu": 1, "gpu": 2, "cpu_pinned": 3, "cpu_shared": 5}
 _NAMES = {v: k for k, v in _TYPES.items()}
+
+
+class _Default:
+    """The attribute `Context.default_ctx`: the current context."""
+
+    def __get__(self, instance: object, owner: type) -> Context:
+        return current_context()
 
 
 class Context:
@@ -29,12 +39,15 @@ class Context:
 
     devtype2str = _NAMES
     devstr2type = _TYPES
+    default_ctx = _Default()
 
     def __init__(self, device_type: str | Context, device_id: int = 0):
         if isinstance(device_type, Context):
             device_type, device_id = device_type.device_type, device_type.device_id
         if device_type not in _TYPES:
             raise ContextError(f"Context: unknown device type {device_type!r}. Known: {', '.join(_TYPES)}.")
+        if device_type == "gpu" and GPU_CONTEXTS == "cpu":
+            device_type = "cpu"
         if device_id < 0:
             raise ContextError(f"Context: device_id {device_id} is negative.")
         self.device_type: str = device_type

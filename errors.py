@@ -29,6 +29,10 @@ class ParameterError(MXNetError, ValueError):
     """An operator parameter that is unknown, missing, or out of range."""
 
 
+class DistributionError(ParameterError):
+    """Parameters with which no random numbers can be drawn, such as a negative standard deviation."""
+
+
 class OperatorError(MXNetError, ValueError):
     """An operator that does not exist, or a declaration that cannot work."""
 
@@ -51,6 +55,10 @@ class OutOfMemoryError(MXNetError, MemoryError):
 
 class FileError(MXNetError, ValueError):
     """A file that is damaged, truncated, or of another format. The message has the file and the offset."""
+
+
+class MissingFileError(FileError, FileNotFoundError):
+    """A file that does not exist."""
 
 
 class UnreachableError(FileError):
@@ -102,6 +110,15 @@ class RoundMadeError(KVStoreError):
 
 class FrameError(MXNetError, ValueError):
     """Bytes from a network that are not a valid frame of a store: damaged, of another format, or out of bounds."""
+
+
+class NotImplementedForSymbol(MXNetError):
+    """A function of NDArray was called on a Symbol, which does not have it."""
+
+    def __init__(self, function: Any, alias: Any = None, *args: Any):
+        name = getattr(function, "__name__", function)
+        super().__init__(f"Symbol.{name}: a symbol has no values before it is bound. Bind it, or use an NDArray."
+                         f"{f' Or use {alias}.' if alias else ''}")
 
 
 def describe(array: Any) -> str:

@@ -1,11 +1,10 @@
-"""The command line: `tritium train`, `tritium run`, and the commands of the other files. Also as `python -m tritium train`."""
+"""The command line: `tritium train`, and the commands of the other files. Also as `python -m tritium train`."""
 
 from __future__ import annotations
 
 import dataclasses
 import json
 import re
-import runpy
 import sys
 from contextlib import nullcontext
 from pathlib import Path
@@ -22,12 +21,12 @@ from ..examples.networks import NETWORKS
 from ..examples.train_digits import Report, train_digits
 from ..integers import cdiv
 from ..ndarray import zeros
-from ..train.compat.install import install_as_mxnet
 from ..version import __version__
 from .doctor import doctor
 from .im2rec import im2rec
 from .inspect import inspect
 from .launch import launch
+from .run import run
 from .tune import tune
 
 
@@ -52,7 +51,7 @@ def main() -> None:
     """Tritium: the architecture of Apache MXNet, built anew in Python."""
 
 
-for command in (tune, doctor, launch, inspect, im2rec):
+for command in (tune, doctor, launch, run, inspect, im2rec):
     main.add_command(command)
 
 
@@ -118,25 +117,6 @@ def train(device: Context, network: str, epochs: int, batch_size: int, seed: int
     if not same:
         raise click.ClickException(f"the loaded checkpoint scores {report.loaded_accuracy:.4f}, "
                                    f"the trained network {report.accuracy:.4f}. This is a bug; please report it.")
-
-
-@main.command(context_settings={"ignore_unknown_options": True, "allow_interspersed_args": False})
-@click.option("-m", "is_module", is_flag=True, help="SCRIPT is the name of a module, as in python -m.")
-@click.argument("script")
-@click.argument("args", nargs=-1, type=click.UNPROCESSED)
-def run(is_module: bool, script: str, args: tuple[str, ...]) -> None:
-    """Run a Python script written for MXNet: in it, `import mxnet as mx` gives Tritium."""
-    install_as_mxnet()
-    sys.argv = [script, *args]
-    if is_module:
-        sys.path.insert(0, "")
-        runpy.run_module(script, run_name="__main__", alter_sys=True)
-        return
-    path = Path(script)
-    if not path.is_file():
-        raise click.BadParameter(f"{script} is not a file.", param_hint="SCRIPT")
-    sys.path.insert(0, str(path.resolve().parent))
-    runpy.run_path(script, run_name="__main__")
 
 
 def check_device(device: Context) -> None:

@@ -84,10 +84,18 @@ def _learned(grads: Arrays) -> list[int]:
 def _exchange(kvstore: Any, param_names: Sequence[str], grads: Arrays, targets: Arrays) -> None:
     """Push the gradients, then pull into targets: one call each for all parameters."""
     learned = _learned(grads)
-    if learned:
+    if not stores_keys(kvstore):
+        for i in learned:
+            kvstore.pushpull(param_names[i], list(grads[i]), out=list(targets[i]), priority=-i)
+    elif learned:
         names = [param_names[i] for i in learned]
         kvstore.push(names, [list(grads[i]) for i in learned])
         kvstore.pull(names, [list(targets[i]) for i in learned])
+
+
+def stores_keys(kvstore: Any) -> bool:
+    """Return False for a user's store that has `broadcast` and `pushpull` only, which MXNet's KVStoreBase asks for."""
+    return getattr(type(kvstore), "push", None) is not KVStore.push
 
 
 def choose_sync(kvstore: Any, update_on_kvstore: bool, optimizer: Any, param_names: Sequence[str], param_arrays: Arrays,
@@ -114,20 +122,24 @@ def create_kvstore(kvstore: Any, num_device: int, arg_params: Mapping[str, NDArr
     if kvstore is None:
         return None, False
     if isinstance(kvstore, KVStore):
-        return kvstore, on_store
+        return kvstore, on_store and kvstore.is_capable(KVStore.OPTIMIZER)
     if not isinstance(kvstore, str):
         raise ParameterError(f"kvstore: {kvstore!r} is neither a KVStore, nor the name of a type, nor None.")
     if num_device == 1 and not kvstore.startswith("dist"):
         return None, False
     if kvstore == "local" and max((math.prod(p.shape) for p in arg_params.values()), default=0) > 1 << 24:
         on_store = False
-    return create(kvstore), on_store
+    store = create(kvstore)
+    return store, on_store and store.is_capable(KVStore.OPTIMIZER)
 
 
 def initialize_kvstore(kvstore: KVStore, param_arrays: Arrays, arg_params: Mapping[str, NDArray], param_names: Sequence[str],
                        update_on_kvstore: bool) -> None:
     """Create a key for every parameter. If the store updates them, copy its values to the devices."""
     for i, (name, on_devices) in enumerate(zip(param_names, param_arrays)):
+        if not stores_keys(kvstore):
+            kvstore.broadcast(name, arg_params[name], out=list(on_devices), priority=-i)
+            continue
         kvstore.init(name, arg_params[name])
         if update_on_kvstore:
             kvstore.pull(name, on_devices, priority=-i)

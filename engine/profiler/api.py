@@ -218,8 +218,13 @@ def _write_at_exit() -> None:
         set_state("stop")
 
 
-#: MXNet's names before version 1.2.
-profiler_set_config, profiler_set_state, dump_profile = set_config, set_state, dump
+# MXNet's names before version 1.2
+profiler_set_state, dump_profile = set_state, dump
+
+
+def profiler_set_config(mode: str = "symbolic", filename: str = "profile.json") -> None:
+    """Call set_config(filename=filename); with the mode "all" also profile_all=True."""
+    set_config(filename=filename, profile_all=mode == "all")
 
 
 def _keep_dumping(period: float, stop: threading.Event) -> None:

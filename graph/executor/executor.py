@@ -255,9 +255,10 @@ class Executor:
         return explain(self._main().program)
 
     def debug_str(self) -> str:
-        """Return the compiled program and its memory; the last line is `Total N MB allocated`."""
+        """Return the compiled program and its memory; as in MXNet, `split("\\n")[-3]` of it is `Total N MB allocated`."""
         main = self._main()
-        return f"{main.program}\n{main.plan}\nTotal {main.plan.planned_bytes >> 20} MB allocated\n"
+        return (f"{main.program}\n{main.plan}\nTotal {main.plan.planned_bytes >> 20} MB allocated\n"
+                f"Total {len(main.chunks)} TempSpace resource requested\n")
 
     def reshape(self, partial_shaping: bool = False, allow_up_sizing: bool = False, **kwargs: Any) -> Executor:
         """Return an executor for other input shapes. It shares the arena and all arrays whose shape stays.

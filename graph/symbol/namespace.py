@@ -140,6 +140,8 @@ def _filled(name: str, shape: ShapeLike, dtype: DTypeLike, kwargs: dict[str, Any
 
 
 def _either(both: str, scalar: str, reverse: str, numbers: Callable[[Any, Any], Any]) -> Callable[[Any, Any], Any]:
+    """Return the function of two symbols or numbers, for which Python has no operator. numbers: the same of two numbers."""
+
     def call(left: Any, right: Any) -> Any:
         if isinstance(left, Number) and isinstance(right, Number):
             return numbers(left, right)
@@ -156,7 +158,15 @@ def _either(both: str, scalar: str, reverse: str, numbers: Callable[[Any, Any], 
     return call
 
 
-pow = power = _either("_power", "_power_scalar", "_rpower_scalar", operator.pow)
+_power = _either("_power", "_power_scalar", "_rpower_scalar", operator.pow)
+
+
+def power(base: Number | Symbol, exp: Number | Symbol) -> Any:
+    """base to the power exp, of symbols or numbers, element by element."""
+    return _power(base, exp)
+
+
+pow = power
 maximum = _either("_maximum", "_maximum_scalar", "_maximum_scalar", max)
 minimum = _either("_minimum", "_minimum_scalar", "_minimum_scalar", min)
 hypot = _either("_hypot", "_hypot_scalar", "_hypot_scalar", math.hypot)

@@ -12,7 +12,7 @@ from numpy.typing import DTypeLike
 from ...atomic_file import read_file, write_atomic
 from ...context import Context
 from ...dtype import DTYPE_TO_FLAG, as_dtype
-from ...errors import DTypeError, GraphError, ShapeError, nearest
+from ...errors import DTypeError, GraphError, NotImplementedForSymbol, ShapeError, nearest
 from ...kernels import op as ops
 from ...kernels.op import Op, Shape, ShapeLike, is_known
 from ...ndarray import NDArray
@@ -221,6 +221,13 @@ class Symbol:
                     made[id(node)].name = name
         return Symbol(heads)
 
+    def _gen_atomic_symbol(self) -> Symbol:
+        """Return the operator of this symbol with its parameters, without name and inputs: call it with inputs."""
+        node = self._single("_gen_atomic_symbol")[0]
+        if node.op is None:
+            raise GraphError(f"_gen_atomic_symbol: {node.name} is a variable and has no operator.")
+        return AtomicSymbol(node.op, {d.name: node.attrs[d.name] for d in node.op.params if d.name in node.attrs})
+
     def _single(self, what: str) -> Entry:
         if len(self._outputs) != 1:
             raise GraphError(f"{what}: a symbol with {len(self._outputs)} outputs ({', '.join(self.list_outputs())}) was given "
@@ -358,14 +365,13 @@ class Symbol:
     __hash__ = object.__hash__
 
     def __bool__(self) -> bool:
-        raise GraphError(f"{self!r}: a symbol has no value before it is bound, so it cannot be true or false. "
-                         f"Compare names, or bind it.")
+        raise NotImplementedForSymbol("__bool__", "its name, or `is None`,")
 
     def __getattr__(self, name: str) -> Any:
         """Operators as methods: `net.reshape(shape=(0, -1))`, `net.sum(axis=1)`."""
         found = None if name.startswith("_") or name not in ops.registered() else ops.builtin(name)
         if name in _ARRAY_ONLY:
-            raise GraphError(f"Symbol.{name}: a symbol has no values before it is bound. Bind it, or use an NDArray.")
+            raise NotImplementedForSymbol(name)
         if found is None:
             raise AttributeError(f"Symbol: no attribute or operator {name!r}.{nearest(name, ops.registered())}")
 
@@ -375,6 +381,21 @@ class Symbol:
             return create(found, (self, *args), kwargs, hint=name.lower())
 
         return method
+
+
+class AtomicSymbol(Symbol):
+    """An operator with parameters and without inputs. A call composes it; until then its inputs are variables without names."""
+
+    def __init__(self, op: Op, params: Mapping[str, str]):
+        self._op, self._params = op, dict(params)
+        super().__init__([(Node(op, "", op.parse(params), dict(params)), 0)])
+
+    def __call__(self, *args: Any, name: str | None = None, **kwargs: Any) -> Symbol:
+        return create(self._op, args, {**self._params, **kwargs, "name": name})
+
+    def _compose(self, *args: Any, name: str | None = None, **kwargs: Any) -> None:
+        """Give this symbol its inputs and its name."""
+        self._outputs = self(*args, name=name, **kwargs)._outputs
 
 
 #: Inserts casts before each new node, while mixed precision is on.

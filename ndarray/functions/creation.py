@@ -132,8 +132,7 @@ def arange(start: float, stop: float | None = None, step: float = 1.0, repeat: i
         raise ParameterError(f"arange: step={step}, repeat={repeat}: step must not be 0, repeat at least 1.")
     first, last = (0, start) if stop is None else (start, stop)
     wanted = as_dtype(dtype)
-    whole = float(first).is_integer() and float(step).is_integer() and math.isfinite(last)
-    if whole and (last - first) / step > 0:
+    if math.isfinite(last) and (last - first) / step > 0:
         ends = {"start": first, "stop": last, "step": step, "repeat": repeat}
         return call_op(builtin("_arange"), [], {**ends, "ctx": context_of(ctx), "dtype": wanted})
     return array(np.repeat(np.arange(first, last, step, dtype=np.float64), repeat), ctx, wanted)

@@ -83,6 +83,7 @@ def result_names(op: Op) -> tuple[str, ...]:
 class Namespace(ModuleType):
     """A module whose attribute X is the function of the operator `prefix + X`, also of one registered later.
 
+    `vars(namespace)` has all functions, and what is taken out of it is gone.
     extra:  functions that are not operators; they come first.
     make:   makes the function from the operator's name and X.
     """
@@ -91,13 +92,24 @@ class Namespace(ModuleType):
                  make: Callable[[str, str], Callable[..., Any]] | None = None):
         super().__init__(name)
         self._prefixes, self._extra, self._make = prefixes, dict(extra or {}), make
+        self._listed: set[str] = set()  # names that were put in the dictionary
 
     def __getattr__(self, name: str) -> Any:
-        if name.startswith("__"):
+        if name.startswith("__") or name in self._listed:
             raise AttributeError(name)
         if name in self._extra:
             return self._extra[name]
         return attribute(self.__name__, name, self._prefixes, self._make)
+
+    @property
+    def __dict__(self) -> dict[str, Any]:  # type: ignore[override]
+        """The dictionary of the module, with a function for every operator."""
+        found = ModuleType.__dict__["__dict__"].__get__(self)
+        for name in dir(self):
+            if name not in found and name not in found["_listed"]:
+                found[name] = getattr(self, name)
+                found["_listed"].add(name)
+        return found
 
     def __dir__(self) -> list[str]:
         own = [n.removeprefix(p) for p in self._prefixes for n in registry.registered() if n.startswith(p)]

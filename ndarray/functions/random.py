@@ -2,19 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from contextlib import nullcontext
 from typing import Any
 
 from numpy.typing import DTypeLike
 
-from ...context import Context
+from ...context import Context, current_context
+from ...dtype import as_dtype
 from ...engine.memory import resource
-from ...errors import OperatorError
+from ...errors import DistributionError, OperatorError
 from ...kernels.op import builtin
-from ..core.array_core import ArrayCore
-from ..core.chunk import ShapeLike
+from ..core.array_core import ArrayCore, allocate
+from ..core.chunk import ShapeLike, layout_of
 from ..core.ndarray import NDArray
 from ..dispatch.arguments import as_context, call_op
+from ..dispatch.copy import push
 from .namespace import attribute
 
 
@@ -43,10 +46,23 @@ def _draw(kind: str, shape: ShapeLike | None, dtype: DTypeLike | None, ctx: Cont
     if dtype is not None:
         given["dtype"] = dtype
     where = as_context(ctx)
-    if where is not None and not arrays:
-        with where:
+    try:
+        with where if where is not None and not arrays else nullcontext():
             return call_op(op, positional, given)
-    return call_op(op, positional, given)
+    except DistributionError as e:
+        return _refused(op.name, e, where, out, given)
+
+
+def _refused(name: str, error: DistributionError, ctx: Context | None, out: NDArray | None, given: Mapping[str, Any]) -> NDArray:
+    """Return the array of a draw that is refused. As in MXNet, the error is raised where somebody waits for its values."""
+    shape = (given["shape"],) if isinstance(given["shape"], int) else tuple(given["shape"])
+    target = out if out is not None else allocate(layout_of(shape, as_dtype(given.get("dtype")), ctx or current_context()))
+
+    def fail(_: Any) -> None:
+        raise error
+
+    push(name, target.ctx, fail, (), target)
+    return target
 
 
 def uniform(low: float | NDArray = 0, high: float | NDArray = 1, shape: ShapeLike | None = None, dtype: DTypeLike | None = None,

@@ -61,15 +61,6 @@ def _as_list(obj: Any) -> list[Any]:
     return list(obj) if isinstance(obj, (list, tuple)) else [obj]
 
 
-class NotImplementedForSymbol(MXNetError):
-    """A function of NDArray was called on a Symbol, which does not have it."""
-
-    def __init__(self, function: Any, alias: Any, *args: Any):
-        name = getattr(function, "__name__", function)
-        super().__init__(f"{name}: a Symbol has no values, so this is for NDArray only."
-                         f"{f' Use {alias} on the array.' if alias else ''}")
-
-
 class classproperty:  # MXNet's name
     """A read-only property of a class."""
 

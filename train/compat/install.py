@@ -11,6 +11,7 @@ from types import ModuleType
 from typing import Any
 
 from ...errors import MXNetError
+from ...version import MXNET_RELEASE
 
 _PACKAGE = __name__.split(".", 1)[0]
 
@@ -41,6 +42,22 @@ class _Finder(importlib.abc.MetaPathFinder, importlib.abc.Loader):
         """Restore the module's own spec. The module ran at its first import."""
         spec: Any = module.__spec__
         module.__spec__ = spec.loader_state[1]
+
+
+class _MXNetFinder(_Finder):
+    """The import hook of `mxnet`. With the package come the names of its modules in sys.modules."""
+
+    def exec_module(self, module: ModuleType) -> None:
+        super().exec_module(module)
+        if module is sys.modules[_PACKAGE]:
+            for name, loaded in list(sys.modules.items()):
+                if name.startswith(f"{_PACKAGE}.") and name.split(".")[1] not in _OWN:
+                    sys.modules.setdefault(f"mxnet{name.removeprefix(_PACKAGE)}", loaded)
+
+
+#: Packages that MXNet does not have.
+_OWN = frozenset(("graph", "kernels", "train", "cli", "tuning", "examples", "lang", "storage", "cache", "dtype", "integers", "fork",
+                  "atomic_file", "version", "errors", "np_shape"))
 
 
 def _find(name: str) -> ModuleType | None:
@@ -83,11 +100,12 @@ def add_aliases(aliases: Mapping[str, str]) -> None:
 def install_as_mxnet() -> None:
     """Make `import mxnet`, `from mxnet.module import Module` and so on import Tritium, in this process.
 
+    `__version__` becomes that of MXNet, "1.9.1"; Tritium's own is `__tritium_version__`.
     Raises MXNetError if MXNet itself was imported before.
     """
     mxnet = sys.modules.get("mxnet")
     if mxnet is not None and mxnet is not sys.modules[_PACKAGE]:
         raise MXNetError("install_as_mxnet: mxnet is already imported. Call this before any import of mxnet.")
-    if not any(isinstance(f, _Finder) and f._renamed is _renamed_mxnet for f in sys.meta_path):
-        sys.meta_path.insert(0, _Finder(_renamed_mxnet))
-    importlib.import_module("mxnet")
+    sys.modules[_PACKAGE].__version__ = MXNET_RELEASE  # type: ignore[attr-defined]  # scripts compare it
+    if not any(isinstance(f, _MXNetFinder) for f in sys.meta_path):
+        sys.meta_path.insert(0, _MXNetFinder(_renamed_mxnet))

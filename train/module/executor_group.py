@@ -107,6 +107,7 @@ class ExecutorGroup:
         self.output_axes = [io.DataDesc.get_batch_axis(symbol[i].attr("__layout__")) for i in range(len(self.output_names))]
         data_names = [d.name for d in data_shapes]
         self.grad_req = {n: self._request(n, grad_req, data_names, fixed_names) for n in arguments}
+        self.arg_names, self.fixed_param_names = arguments, list(fixed_names)
         self.execs: list[Any] = []
         self._bound: dict[tuple, list[Any]] = {}
         self._shared = shared
@@ -158,6 +159,55 @@ class ExecutorGroup:
                 raise ShapeError(f"Module.bind: parameter {name!r} cannot be shared: {tuple(executor.arg_dict[name].shape)} "
                                  f"here, {shape} in shared_module.")
         return executor
+
+    # ---- MXNet's names for the inputs and outputs -------------------------------------------------------------------
+    @property
+    def data_names(self) -> list[str]:
+        """The names of the data."""
+        return [d.name for d in self.data_shapes]
+
+    @property
+    def label_names(self) -> list[str]:
+        """The names of the labels."""
+        return [d.name for d in self.label_shapes]
+
+    @property
+    def data_layouts(self) -> list[int]:
+        """The batch axis of each data array."""
+        return [batch_axis(d) for d in self.data_shapes]
+
+    @property
+    def label_layouts(self) -> list[int] | None:
+        """The batch axis of each label; None without labels."""
+        return [batch_axis(d) for d in self.label_shapes] or None
+
+    @property
+    def output_layouts(self) -> list[int]:
+        """The batch axis of each output."""
+        return self.output_axes
+
+    @property
+    def data_arrays(self) -> list[list[tuple[slice, NDArray]]]:
+        """(samples, array) of each data array on each context."""
+        return self._parts(self.data_names)
+
+    @property
+    def label_arrays(self) -> list[list[tuple[slice, NDArray]]] | None:
+        """(samples, array) of each label on each context; None without labels."""
+        return self._parts(self.label_names) or None
+
+    @property
+    def input_grad_arrays(self) -> list[list[NDArray | None]] | None:
+        """The derivative by each data array on each context; None where bind was not asked for it."""
+        return [[e.grad_dict[n] for e in self.execs] for n in self.data_names] if self.inputs_need_grad else None
+
+    def _parts(self, names: Sequence[str]) -> list[list[tuple[slice, NDArray]]]:
+        return [[(part, e.arg_dict[n]) for part, e in zip(self.slices, self.execs)] for n in names]
+
+    def install_monitor(self, mon: Any) -> None:
+        """Let a Monitor observe every executor."""
+        for e in self.execs:
+            mon.install(e)
 
     # ---- parameters -----------------------------------------------------------------------------------------------
     @property

@@ -128,6 +128,23 @@ class Module(BaseModule):
         assert self._group is not None, "bind was not called"
         return self._group
 
+    # MXNet's names, which training loops of users read
+    @property
+    def _kvstore(self) -> Any:
+        return getattr(self._param_sync, "kvstore", None)
+
+    @property
+    def _updater(self) -> Any:
+        return getattr(self._param_sync, "updater", None)
+
+    @property
+    def _update_on_kvstore(self) -> bool | None:
+        return None if self._param_sync is None else not hasattr(self._param_sync, "updater")
+
+    @property
+    def _work_load_list(self) -> list[float]:
+        return self._work
+
     # ---- binding --------------------------------------------------------------------------------------------------
     def _bind(self, data_shapes: Any, label_shapes: Any, for_training: bool, inputs_need_grad: bool, force_rebind: bool,
               shared_module: Any, grad_req: Any) -> None:

@@ -136,7 +136,7 @@ class BaseRNNCell:
             outputs.append(output)
         return (stack_steps(outputs, layout) if merge_outputs else outputs), states
 
-    def _activation(self, inputs: Symbol, activation: Any, **kwargs: Any) -> Symbol:
+    def _get_activation(self, inputs: Symbol, activation: Any, **kwargs: Any) -> Symbol:
         if isinstance(activation, str):
             kwargs["act_type"] = activation
             return symbol.Activation(inputs, **kwargs)
@@ -210,7 +210,7 @@ class RNNCell(BaseRNNCell):
     def __call__(self, inputs: Symbol, states: States) -> tuple[Symbol, States]:
         name = self._step_name()
         i2h, h2h = self._both(inputs, states[0], name)
-        output = self._activation(i2h + h2h, self._activation_name, name=f"{name}out")
+        output = self._get_activation(i2h + h2h, self._activation_name, name=f"{name}out")
         return output, [output]
 
 
@@ -232,9 +232,9 @@ class LSTMCell(RNNCell):
         i2h, h2h = self._both(inputs, states[0], name)
         parts = symbol.SliceChannel(i2h + h2h, num_outputs=4, name=f"{name}slice")
         kinds: Any = (("i", "sigmoid"), ("f", "sigmoid"), ("c", self._activation_name), ("o", "sigmoid"))
-        enter, keep, new, out = (self._activation(parts[j], k, name=f"{name}{n}") for j, (n, k) in enumerate(kinds))
+        enter, keep, new, out = (self._get_activation(parts[j], k, name=f"{name}{n}") for j, (n, k) in enumerate(kinds))
         cell = symbol.elemwise_add(keep * states[1], enter * new, name=f"{name}state")
-        hidden = symbol.elemwise_mul(out, self._activation(cell, self._activation_name), name=f"{name}out")
+        hidden = symbol.elemwise_mul(out, self._get_activation(cell, self._activation_name), name=f"{name}out")
         return hidden, [hidden, cell]
 
 
@@ -256,6 +256,6 @@ class GRUCell(RNNCell):
         h2h_r, h2h_z, h2h = symbol.SliceChannel(h2h, num_outputs=3, name=f"{part}h2h_slice")
         reset = symbol.Activation(i2h_r + h2h_r, act_type="sigmoid", name=f"{part}r_act")
         update = symbol.Activation(i2h_z + h2h_z, act_type="sigmoid", name=f"{part}z_act")
-        new = self._activation(i2h + reset * h2h, self._activation_name, name=f"{part}h_act")
+        new = self._get_activation(i2h + reset * h2h, self._activation_name, name=f"{part}h_act")
         output = symbol.elemwise_add((1.0 - update) * new, update * old, name=f"{name}out")
         return output, [output]

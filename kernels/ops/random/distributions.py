@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 
 from ....dtype import as_dtype, float32, is_float
-from ....errors import DTypeError, ParameterError
+from ....errors import DistributionError, DTypeError
 from ...declare.row_kernel import row_kernel
 from ...declare.traced import printed
 from ...ir import lang
@@ -192,7 +192,7 @@ class SampleOp(Op):
         p = super().parse(given)
         if self.form != "sample" and not self.d.allowed(*(p[n] for n in self.numbers)):
             values = ", ".join(f"{n}={p[n]:g}" for n in self.numbers)
-            raise ParameterError(f"{self.name}: {values}: {self.d.requirement}.")
+            raise DistributionError(f"{self.name}: {values}: {self.d.requirement}.")
         if self.form != "like" and p.dtype is not None and not is_float(p.dtype):
             raise DTypeError(f"{self.name}: dtype {p.dtype} is not a floating dtype. Use float32, float64, float16 or bfloat16.")
         return p

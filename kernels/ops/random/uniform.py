@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from ....dtype import float32, is_float
-from ....errors import DTypeError, ParameterError
+from ....errors import DistributionError, DTypeError, ParameterError
 from ...declare.random_fill import fill
 from ...declare.simple_op import Ints, Scalar, SimpleOp, declare
 from ...ir import lang
@@ -57,13 +57,13 @@ def _floating(name: str, dtype: Dtype) -> None:
 def _check_uniform(p: Params) -> None:
     _floating("_random_uniform", p.dtype)
     if not p.low <= p.high:
-        raise ParameterError(f"_random_uniform: low={p.low} is above high={p.high}.")
+        raise DistributionError(f"_random_uniform: low={p.low} is above high={p.high}.")
 
 
 def _check_normal(p: Params) -> None:
     _floating("_random_normal", p.dtype)
     if p.scale < 0:
-        raise ParameterError(f"_random_normal: scale={p.scale} is negative.")
+        raise DistributionError(f"_random_normal: scale={p.scale} is negative.")
 
 
 def _check_randint(p: Params) -> None:
@@ -72,7 +72,7 @@ def _check_randint(p: Params) -> None:
             raise ParameterError(f"_random_randint: {n}={p[n]!r} is not an integer.")
     low, high = int(p.low), int(p.high)
     if not 0 < high - low <= 2**32:
-        raise ParameterError(f"_random_randint: low={low}, high={high}: the range must hold 1 to 2**32 integers.")
+        raise DistributionError(f"_random_randint: low={low}, high={high}: the range must hold 1 to 2**32 integers.")
     dtype = p.dtype or _INT32
     if dtype.kind not in "iu":
         raise DTypeError(f"_random_randint: dtype {dtype} is not an integer dtype. Use int32 or int64.")

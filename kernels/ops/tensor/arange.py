@@ -41,12 +41,19 @@ class Ramp(Made):
         """Return start, step and repeat."""
         raise NotImplementedError(self.name)
 
+    def number(self) -> str:
+        """Return the dtype in which the elements are computed."""
+        return "float64"
+
     def forward_kernel(self, ins: Specs, outs: Specs, reqs: Reqs, target: str, train: bool) -> KernelFunction:
         first, slope, repeat = self.line()
+        number = self.number()
 
         def element(at: At, *, start: Expr, step: Expr) -> Expr:
             i = at[0] // repeat
-            return start + step * (i.astype("float64") if isinstance(slope, float) else i)
+            if isinstance(slope, float):
+                start, step, i = start.astype(number), step.astype(number), i.astype(number)
+            return start + step * i
 
         return index_kernel(element, ins, outs, reqs, target, self.name, scalars={"start": first, "step": slope})
 
@@ -96,6 +103,10 @@ class Arange(Ramp):
         if (stop - start) / self.step * self.repeat > LARGEST:
             raise ParameterError(f"{self.name}: from {start} to {stop} in steps of {self.step}, {self.repeat} times each, has "
                                  f"more than {LARGEST} elements.")
+
+    def number(self) -> str:
+        """Return float32 for an array of it, as in MXNet: arange(0, 1, 0.3) ends with 0.90000004."""
+        return "float32" if self.dtype == FLOAT32 else "float64"
 
     def line(self) -> tuple[float, float, int]:
         start = self.start if self.infer_range and self.stop is None else self.ends()[0]

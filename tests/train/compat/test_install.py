@@ -13,6 +13,11 @@ from mxnet.io import NDArrayIter
 from mxnet.module.base_module import BaseModule
 import mxnet.ndarray.ndarray
 import tritium
+import warnings
+import numpy as np
+assert mx.__version__ == "1.9.1" and mx.__tritium_version__[0] == "0"
+assert sys.modules["mxnet.symbol"] is mx.sym and sys.modules["mxnet.ndarray.ndarray"].array is mx.nd.array
+assert np.float(3) == 3.0 and np.int is int and np.fromstring(b"\\1\\0\\0\\0", dtype="int32")[0] == 1
 assert mx is tritium and nd is tritium.nd and BaseModule is tritium.mod.BaseModule and NDArrayIter is tritium.io.NDArrayIter
 assert mx.ndarray.__spec__.name == "tritium.ndarray" and mx.nd.NDArray is mxnet.ndarray.ndarray.NDArray
 try:
@@ -31,6 +36,7 @@ def test_a_script_for_mxnet_runs_unchanged(how, tmp_path):
     done = subprocess.run([sys.executable, "-m", "tritium", "run", *script, "--lr", "3", "-x"], cwd=tmp_path, capture_output=True,
                           text=True, timeout=250)
     assert done.stdout == "ran __main__ ['--lr', '3', '-x']\n", done.stderr
+    assert done.stderr.count("tritium run: np.float is used") == 1 and len(done.stderr.splitlines()) == 1
 
 
 def test_errors_and_exit_codes_of_the_script_are_passed_on(tmp_path):
@@ -58,3 +64,36 @@ def test_a_module_of_an_aliased_package_is_loaded_once(name):
             "print(real)")
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=250)
     assert done.stdout.startswith("tritium.") and done.stdout.strip().endswith(rest), done.stderr
+
+
+def tritium_run(tmp_path, text, *options):
+    (tmp_path / "s.py").write_text(text)
+    return subprocess.run([sys.executable, "-m", "tritium", "run", *options, str(tmp_path / "s.py")], capture_output=True, text=True,
+                          timeout=250)
+
+
+def test_a_traceback_begins_with_the_script(tmp_path):
+    done = tritium_run(tmp_path, "def f():\n    raise ValueError('no')\n\nf()\n")
+    path = tmp_path / "s.py"
+    assert done.returncode == 1 and done.stderr.splitlines()[:2] == [
+        "Traceback (most recent call last):", f'  File "{path}", line 4, in <module>']
+    assert done.stderr.count("File ") == 2 and done.stderr.endswith("ValueError: no\n")
+    done = tritium_run(tmp_path, "x = = 1")
+    assert done.returncode == 1 and done.stderr.startswith(f'  File "{path}", line 1') and "SyntaxError" in done.stderr
+
+
+def test_nothing_is_imported_before_the_script_asks(tmp_path):
+    done = tritium_run(tmp_path, "import sys\nprint([n for n in ('tritium', 'numpy', 'mxnet', 'click') if n in sys.modules])")
+    assert done.stdout == "[]\n", done.stderr
+
+
+def test_device_cpu_makes_gpus_cpus(tmp_path):
+    done = tritium_run(tmp_path, "import mxnet as mx\nprint(mx.gpu(1), mx.nd.ones(2, ctx=mx.gpu()).context, mx.Context('gpu', 2))",
+                       "--device", "cpu")
+    assert done.stdout == "cpu(1) cpu(0) cpu(2)\n", done.stderr
+
+
+def test_processes_that_the_script_starts_find_tritium_too(tmp_path):
+    done = tritium_run(tmp_path, "import subprocess, sys\n"
+                       "subprocess.run([sys.executable, '-c', 'import mxnet; print(mxnet.__version__)'], check=True)")
+    assert done.stdout == "1.9.1\n", done.stderr
