@@ -56,8 +56,8 @@ class _MXNetFinder(_Finder):
 
 
 #: Packages that MXNet does not have.
-_OWN = frozenset(("graph", "kernels", "train", "cli", "tuning", "examples", "lang", "storage", "cache", "dtype", "integers", "fork",
-                  "atomic_file", "version", "errors", "np_shape"))
+_OWN = frozenset(("graph", "kernels", "train", "cli", "tuning", "examples", "lang", "storage", "cache", "dtype", "integers",
+                  "fork", "atomic_file", "version", "errors", "np_shape"))
 
 
 def _find(name: str) -> ModuleType | None:

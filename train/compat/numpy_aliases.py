@@ -41,8 +41,8 @@ def put_back() -> None:
             return before(name)
         if not noted:
             noted = True
-            print(f"tritium run: np.{name} is used, which NumPy {np.__version__} does not have any more. It is given what it stood "
-                  f"for, as are other removed names.", file=sys.stderr)
+            print(f"tritium run: np.{name} is used, which NumPy {np.__version__} does not have any more. It and other removed "
+                  f"names have their old meaning.", file=sys.stderr)
         return REMOVED[name]
 
     np.__getattr__ = find  # type: ignore[attr-defined]

@@ -68,8 +68,8 @@ def test_a_module_of_an_aliased_package_is_loaded_once(name):
 
 def tritium_run(tmp_path, text, *options):
     (tmp_path / "s.py").write_text(text)
-    return subprocess.run([sys.executable, "-m", "tritium", "run", *options, str(tmp_path / "s.py")], capture_output=True, text=True,
-                          timeout=250)
+    command = [sys.executable, "-m", "tritium", "run", *options, str(tmp_path / "s.py")]
+    return subprocess.run(command, capture_output=True, text=True, timeout=250)
 
 
 def test_a_traceback_begins_with_the_script(tmp_path):
@@ -88,8 +88,8 @@ def test_nothing_is_imported_before_the_script_asks(tmp_path):
 
 
 def test_device_cpu_makes_gpus_cpus(tmp_path):
-    done = tritium_run(tmp_path, "import mxnet as mx\nprint(mx.gpu(1), mx.nd.ones(2, ctx=mx.gpu()).context, mx.Context('gpu', 2))",
-                       "--device", "cpu")
+    text = "import mxnet as mx\nprint(mx.gpu(1), mx.nd.ones(2, ctx=mx.gpu()).context, mx.Context('gpu', 2))"
+    done = tritium_run(tmp_path, text, "--device", "cpu")
     assert done.stdout == "cpu(1) cpu(0) cpu(2)\n", done.stderr
 
 
