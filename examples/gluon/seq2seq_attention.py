@@ -1,4 +1,4 @@
-"""A sequence is translated into another, here its reverse: an encoder, a decoder with attention, and beam search by small steps."""
+"""A sequence is translated into another, here its reverse: an encoder, a decoder with attention, beam search by small steps."""
 
 import numpy as np
 import tritium as mx

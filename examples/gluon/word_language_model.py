@@ -8,8 +8,9 @@ from formula import fill
 from tritium import autograd, gluon
 from tritium.gluon import nn, rnn
 
-TEXT = """the river runs down to the sea and the sea goes up to the sky . the rain falls from the sky on the hill , and down the hill
-runs the river . who follows the river comes to the sea , and who looks from the hill sees the river and the sea and the sky ."""
+TEXT = """the river runs down to the sea and the sea goes up to the sky . the rain falls from the sky on the hill , and
+down the hill runs the river . who follows the river comes to the sea , and who looks from the hill sees the
+river and the sea and the sky ."""
 STEPS, BATCH = 6, 4
 
 

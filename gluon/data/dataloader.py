@@ -34,15 +34,22 @@ def default_batchify_fn(data: Sequence[Any]) -> Any:
 
 def default_mp_batchify_fn(data: Sequence[Any]) -> Any:
     """Return a batch as default_batchify_fn does, in memory that is sent to another process without a copy."""
-    if isinstance(data[0], NDArray):
-        out = shared_empty((len(data), *data[0].shape), data[0].dtype)
-        return nd.stack(*data, out=out)
+    if isinstance(data[0], NDArray) and data[0].ctx.is_gpu:
+        return nd.stack(*data)
     if isinstance(data[0], tuple):
         return [default_mp_batchify_fn(elements) for elements in zip(*data)]
-    samples = [np.asarray(d) for d in data]
+    samples = [_values(d) for d in data]
     out = shared_empty((len(data), *samples[0].shape), np.result_type(*{a.dtype for a in samples}))
     np.stack(samples, out=out.device_array())  # no other thread knows the array yet
     return out
+
+
+def _values(sample: Any) -> np.ndarray:
+    """Return a sample as a NumPy array, without a copy if possible."""
+    if isinstance(sample, NDArray):
+        sample.wait_to_read()
+        return sample.device_array()
+    return np.asarray(sample)
 
 
 def _as_in_context(data: Any, ctx: Context) -> Any:

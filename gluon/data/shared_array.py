@@ -10,6 +10,8 @@ import ctypes
 import itertools
 import mmap
 import os
+import weakref
+from collections import defaultdict, deque
 from collections.abc import Callable, Sequence
 from functools import cache
 from multiprocessing.reduction import DupFd, ForkingPickler
@@ -24,6 +26,7 @@ from ...engine import Var
 from ...engine.memory import storage
 from ...errors import OutOfMemoryError
 from ...ndarray import Chunk, NDArray
+from ...ndarray.core.array_core import allocate
 from ...ndarray.core.chunk import layout_of
 
 _BY_VALUE = 4096  # bytes up to which an array is pickled itself
@@ -33,48 +36,96 @@ _HAS_MEMFD = hasattr(os, "memfd_create")
 Key = tuple[int, int]  # the process that shared some memory, and a number
 
 
-class SharedBytes(np.ndarray):
-    """Bytes in memory that can be shared. fd: a descriptor of it, or -1 after it was handed over."""
+class Region:
+    """Mapped memory that can be shared. Dropping it gives the memory back.
 
-    fd = -1
-    _address: int | None = None
+    fd:   a descriptor of it, or -1 where it is only read.
+    key:  its name in the traffic of a WorkerPool.
+    """
+
+    def __init__(self, fd: int, nbytes: int, key: Key | None = None):
+        self.fd, self.nbytes, self.key = -1, nbytes, key
+        self.address = _map(fd, nbytes)
+        self.fd = fd
+        self.view: Callable[[], Any] = lambda: None  # the bytes of an array on it, while there is one
+
+    def close(self) -> None:
+        """Close the descriptor; the memory stays mapped."""
+        fd, self.fd = self.fd, -1
+        if fd >= 0:
+            os.close(fd)
 
     def __del__(self) -> None:
-        if self._address is not None:
-            _libc().munmap(self._address, self.nbytes)
-        if self.fd >= 0:
-            os.close(self.fd)
+        if hasattr(self, "address"):
+            _libc().munmap(self.address, self.nbytes)
+        self.close()
+
+    def bytes(self, home: deque[Region] | None = None) -> SharedBytes:
+        """Return the bytes. home: takes the region when they are dropped."""
+        memory = np.ctypeslib.as_array((ctypes.c_uint8 * self.nbytes).from_address(self.address)).view(SharedBytes)
+        memory.region, memory.home = self, home
+        self.view = weakref.ref(memory)
+        return memory
+
+
+class SharedBytes(np.ndarray):
+    """The bytes of a region, which views of them keep alive."""
+
+    region: Region | None = None
+    home: deque[Region] | None = None
+
+    def __del__(self) -> None:
+        if self.home is not None and self.region is not None:
+            self.home.append(self.region)
 
 
 class Outbox:
     """The memory that a worker process has pickled since its last answer. The answer takes the descriptors along.
 
     open:  None in processes that are not workers of a WorkerPool; they pass descriptors through multiprocessing.
+    lent:  regions that the owner of the pool has, by key.   free: those that it has given back, by size.
+    sent:  keys of regions whose descriptors it has.
     """
 
-    open: list[tuple[Key, SharedBytes]] | None = None
+    open: list[SharedBytes] | None = None
     numbers = itertools.count()
+    lent: dict[Key, Region] = {}
+    sent: set[Key] = set()
+    free: defaultdict[int, list[Region]] = defaultdict(list)
+
+    @classmethod
+    def take_back(cls, keep: Sequence[Key], drop: Sequence[Key]) -> None:
+        """Have regions that were lent for other arrays again, or give their memory back."""
+        for key in drop:
+            cls.lent.pop(key).key = None
+            cls.sent.discard(key)
+        for key in keep:
+            region = cls.lent.pop(key)
+            if region.view() is None:  # else this process still uses the array
+                cls.free[region.nbytes].append(region)
 
 
-#: Descriptors that arrived with an answer which has not been unpickled yet.
-arrived: dict[Key, int] = {}
+#: Regions that arrived with an answer which has not been unpickled yet, and where they go when their arrays are dropped.
+arrived: dict[Key, tuple[Region, deque[Region]]] = {}
 
 
 def shared_empty(shape: Sequence[int], dtype: DTypeLike) -> NDArray:
     """Return an array of undefined values on cpu(0), which can be sent to another process without a copy."""
     layout = layout_of(tuple(shape), as_dtype(dtype), cpu())
     if layout.nbytes <= _BY_VALUE or not _HAS_MEMFD:
-        return NDArray(layout, np.empty(layout.shape, layout.dtype)) if layout.tiny else _on(
-            np.empty(layout.nbytes, np.uint8), layout.shape, layout.dtype)
+        return allocate(layout)
+    free = Outbox.free.get(layout.nbytes)
+    return _on((free.pop() if free else _new_region(layout.nbytes)).bytes(), layout.shape, layout.dtype)
+
+
+def _new_region(nbytes: int) -> Region:
     fd = os.memfd_create("tritium")
     try:
-        os.truncate(fd, layout.nbytes)
-        memory = _map(fd, layout.nbytes)
+        os.truncate(fd, nbytes)
+        return Region(fd, nbytes)
     except BaseException:
         os.close(fd)
         raise
-    memory.fd = fd
-    return _on(memory, layout.shape, layout.dtype)
 
 
 def _on(memory: np.ndarray, shape: tuple[int, ...], dtype: np.dtype, offset: int = 0) -> NDArray:
@@ -93,14 +144,12 @@ def _libc() -> Any:
     return libc
 
 
-def _map(fd: int, nbytes: int) -> SharedBytes:
+def _map(fd: int, nbytes: int) -> int:
     address = _libc().mmap(None, nbytes, mmap.PROT_READ | mmap.PROT_WRITE, mmap.MAP_SHARED | _POPULATE, fd, 0)
     if address in (None, ctypes.c_void_p(-1).value):
         raise OutOfMemoryError(f"DataLoader: {nbytes:,} bytes of shared memory cannot be mapped: "
                                f"{os.strerror(ctypes.get_errno())}. Use smaller batches, fewer workers or thread_pool=True.")
-    memory = np.ctypeslib.as_array((ctypes.c_uint8 * nbytes).from_address(address)).view(SharedBytes)
-    memory._address = address
-    return memory
+    return address
 
 
 # ---- pickling -----------------------------------------------------------------------------------------------------------
@@ -111,27 +160,38 @@ def reduce_ndarray(data: NDArray) -> tuple[Any, tuple]:
         return _from_value, (data.asnumpy().tobytes(), shape, dtype.name)
     data.wait_to_read()
     memory = data.chunk.block.memory
-    if not isinstance(memory, SharedBytes) or memory.fd < 0:
+    if not _can_be_sent(memory):
         copy = shared_empty(shape, dtype)
         copy.device_array()[...] = data.device_array() if data.layout.target == "cpu" else data.asnumpy()
         data = copy
         memory = data.chunk.block.memory
-    handle: Any
+    region = memory.region
     if Outbox.open is None:
-        handle = DupFd(memory.fd)
-    else:
-        handle = os.getpid(), next(Outbox.numbers)
-        Outbox.open.append((handle, memory))
-    return rebuild_ndarray, (handle, memory.nbytes, shape, dtype.name, data.offset)
+        return _from_descriptor, (DupFd(region.fd), region.nbytes, shape, dtype.name, data.offset)
+    if region.key is None:
+        region.key = os.getpid(), next(Outbox.numbers)
+    Outbox.open.append(memory)
+    return rebuild_ndarray, (region.key, shape, dtype.name, data.offset)
 
 
-def rebuild_ndarray(handle: Any, nbytes: int, shape: tuple[int, ...], dtype: str, offset: int) -> NDArray:
-    """Return the array on memory that another process shared. It is on cpu(0)."""
-    fd = arrived.pop(handle) if isinstance(handle, tuple) else handle.detach()
-    try:
-        return _on(_map(fd, nbytes), shape, as_dtype(dtype), offset)
-    finally:
-        os.close(fd)
+def _can_be_sent(memory: Any) -> bool:
+    """Return True for bytes of a region of this process, unless the owner of the pool uses it for an array already."""
+    region = memory.region if isinstance(memory, SharedBytes) else None
+    if region is None or region.fd < 0:
+        return False
+    return region.key not in Outbox.lent and not any(memory is other for other in Outbox.open or ())
+
+
+def rebuild_ndarray(key: Key, shape: tuple[int, ...], dtype: str, offset: int) -> NDArray:
+    """Return the array on memory that arrived from a worker. It is on cpu(0)."""
+    region, home = arrived.pop(key)
+    return _on(region.bytes(home), shape, as_dtype(dtype), offset)
+
+
+def _from_descriptor(descriptor: Any, nbytes: int, shape: tuple[int, ...], dtype: str, offset: int) -> NDArray:
+    region = Region(descriptor.detach(), nbytes)
+    region.close()
+    return _on(region.bytes(), shape, as_dtype(dtype), offset)
 
 
 def _from_value(data: bytes, shape: tuple[int, ...], dtype: str) -> NDArray:

@@ -26,11 +26,11 @@ from ...engine.current_engine import set_current
 from ...engine.naive import NaiveEngine
 from ...errors import MXNetError, ParameterError
 from ...ndarray import random as nd_random
-from . import shared_array
-from .shared_array import Key, Outbox, dumps, loads
+from .shared_array import Key, Outbox, Region, arrived, dumps, loads
 
 _END_TIMEOUT = 2.0  # seconds until a worker that does not end is killed
 _AHEAD = 1 << 15  # bytes of tasks sent to a busy worker; a pipe holds more, so sending never waits for it
+_MOST_IDLE = 8  # regions of shared memory that wait for another array, per worker
 _MOST_FDS = 200  # descriptors per message; the system allows 253
 
 
@@ -61,14 +61,14 @@ class PendingResult:
         self._body, self._keys = body, keys
 
     def __del__(self) -> None:
-        _close_fds(self._keys)  # of arrays in an answer that was never unpickled
+        _drop(self._keys)  # of arrays in an answer that was never unpickled
 
 
-def _close_fds(keys: Sequence[Key]) -> None:
+def _drop(keys: Sequence[Key]) -> None:
     for key in keys:
-        fd = shared_array.arrived.pop(key, None)
-        if fd is not None:
-            os.close(fd)
+        region, home = arrived.pop(key, (None, None))
+        if region is not None and home is not None:
+            home.append(region)
 
 
 class WorkerPool:
@@ -83,6 +83,8 @@ class WorkerPool:
         self._next = 0
         self._queued: list[deque[tuple[weakref.ref, bytes]]] = [deque() for _ in range(processes)]
         self._sent: list[deque[tuple[weakref.ref, int]]] = [deque() for _ in range(processes)]  # and their bytes
+        self._returned: list[deque[Region]] = [deque() for _ in range(processes)]  # of arrays that were dropped since a task
+        self._idle: list[dict[Key, Region]] = [{} for _ in range(processes)]  # given back to the worker, for other arrays
         self._pipes: list[Connection] = []
         self._processes: list[BaseProcess] = []
         self._end = weakref.finalize(self, _end, self._pipes, self._processes, self.owner)
@@ -133,11 +135,26 @@ class WorkerPool:
                 if sent and sum(n for _, n in sent) + len(task) > _AHEAD:
                     return
                 try:
-                    self._pipes[worker].send_bytes(task)
+                    self._pipes[worker].send_bytes(dumps((*self._given_back(worker), task)))
                 except OSError:
                     return  # it died; `get` says so
                 sent.append((result, len(task)))
             queued.popleft()
+
+    def _given_back(self, worker: int) -> tuple[list[Key], list[Key]]:
+        """Return the keys of regions that a worker may use again, and of those that it shall drop."""
+        returned, idle = self._returned[worker], self._idle[worker]
+        keep: list[Key] = []
+        drop: list[Key] = []
+        while returned:
+            region = returned.popleft()
+            assert region.key is not None
+            if len(idle) < _MOST_IDLE:
+                idle[region.key] = region
+                keep.append(region.key)
+            else:
+                drop.append(region.key)
+        return keep, drop
 
     def _receive(self, worker: int, end: float | None) -> None:
         """Take one answer of a worker."""
@@ -149,13 +166,17 @@ class WorkerPool:
                 if not self._processes[worker].is_alive():  # a process that it started holds its pipe open
                     raise EOFError
                 raise multiprocessing.TimeoutError
-            keys: list[Key] = loads(pipe.recv_bytes())
+            keys, new = loads(pipe.recv_bytes())
             fds: list[int] = []
-            if keys:
+            if new:
                 with socket.fromfd(pipe.fileno(), socket.AF_UNIX, socket.SOCK_STREAM) as channel:
-                    while len(fds) < len(keys):
-                        fds += recvfds(channel, min(_MOST_FDS, len(keys) - len(fds)))
-            shared_array.arrived.update(zip(keys, fds))
+                    while len(fds) < len(new):
+                        fds += recvfds(channel, min(_MOST_FDS, len(new) - len(fds)))
+            regions = {key: Region(fd, os.fstat(fd).st_size, key) for key, fd in zip(new, fds)}
+            for key in keys:
+                region = regions.get(key) or self._idle[worker].pop(key)
+                region.close()
+                arrived[key] = region, self._returned[worker]
             body = pipe.recv_bytes()
         except (EOFError, OSError):
             raise self._death(worker) from None
@@ -164,7 +185,7 @@ class WorkerPool:
             raise
         result = self._sent[worker].popleft()[0]()
         if result is None:
-            _close_fds(keys)
+            _drop(keys)
         else:
             result._arrive(body, keys)
         self._send(worker)
@@ -197,11 +218,17 @@ def _serve(pipe: Connection, inherited: Sequence[Connection], seeds: Sequence[in
         while True:
             Outbox.open = outbox = []
             try:
-                body = _run(pipe.recv_bytes())
-                keys = [key for key, _ in outbox]
-                pipe.send_bytes(dumps(keys))
-                for start in range(0, len(keys), _MOST_FDS):
-                    sendfds(channel, [memory.fd for _, memory in outbox[start:start + _MOST_FDS]])
+                keep, drop, task = loads(pipe.recv_bytes())
+                Outbox.take_back(keep, drop)
+                body = _run(task)
+                regions = {memory.region.key: memory.region for memory in outbox}
+                new = {key: region for key, region in regions.items() if key not in Outbox.sent}
+                Outbox.sent.update(new)
+                Outbox.lent.update(regions)
+                pipe.send_bytes(dumps((list(regions), list(new))))
+                fds = [region.fd for region in new.values()]
+                for start in range(0, len(fds), _MOST_FDS):
+                    sendfds(channel, fds[start:start + _MOST_FDS])
                 pipe.send_bytes(body)
             except (EOFError, OSError):
                 return

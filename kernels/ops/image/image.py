@@ -12,6 +12,7 @@ from ...declare.composite import TracedValue, composite, ops
 from ...declare.indexed import indexed
 from ...ir.lang import floor, maximum, minimum, where
 from ...op import Shape
+from ..vision.boxes import one_of
 
 
 def picture_axes(name: str, rank: int) -> tuple[int, int, int]:
@@ -21,30 +22,39 @@ def picture_axes(name: str, rank: int) -> tuple[int, int, int]:
     return rank - 3, rank - 2, rank - 1
 
 
-@composite("_image_to_tensor", dtypes=lambda p, d: (list(d), [float32]))
-def to_tensor(data: TracedValue) -> TracedValue:
+def _tensor_shape(data: Shape) -> Shape:
+    h, w, c = picture_axes("to_tensor", len(data))
+    return *data[:h], data[c], data[h], data[w]
+
+
+@indexed("_image_to_tensor", shape=_tensor_shape, dtype=float32)
+def to_tensor(at: Any, data: Any) -> Any:
     """data [h, w, c] or [n, h, w, c] with values 0 … 255, as float32 [c, h, w] or [n, c, h, w] with values 0 … 1."""
-    h, w, c = picture_axes("to_tensor", data.ndim)
-    x = data if data.dtype == float32 else ops.Cast(data, dtype="float32")
-    return ops.transpose(x, axes=(*range(h), c, h, w)) / 255.0
+    *lead, c, i, j = at
+    return data[(*lead, i, j, c)].astype("float32") / 255.0
 
 
-@composite("_image_normalize")
-def normalize(data: TracedValue, *, mean: tuple[float, ...] = (0.0,), std: tuple[float, ...] = (1.0,)) -> TracedValue:
-    """(data - mean) / std, channel by channel. data: [c, h, w] or [n, c, h, w]; mean, std: one number, or one per channel."""
-    if data.ndim not in (3, 4):
-        raise ShapeError(f"normalize: data {data.shape} must be [c, h, w] or [n, c, h, w].")
-    if data.dtype.kind not in "fV":
-        raise DTypeError(f"normalize: data is {data.dtype}; it must hold floats. Use to_tensor first.")
-    axis = data.ndim - 3
-    c = data.shape[axis]
+def _normalized_shape(data: Shape, *, mean: tuple, std: tuple) -> Shape:
+    if len(data) not in (3, 4):
+        raise ShapeError(f"normalize: data {data} must be [c, h, w] or [n, c, h, w].")
+    c = data[-3]
     if len(mean) not in (1, c) or len(std) not in (1, c):
         raise ParameterError(f"normalize: mean={mean} and std={std} must hold one number, or one for each of the {c} channels.")
-    if len(set(mean)) == len(set(std)) == 1:
-        return (data - mean[0]) / std[0]
-    parts = [ops.slice_axis(data, axis=axis, begin=i, end=i + 1) for i in range(c)]
-    moved = [(x - mean[i % len(mean)]) / std[i % len(std)] for i, x in enumerate(parts)]
-    return ops.Concat(*moved, dim=axis) if c > 1 else moved[0]
+    return data
+
+
+def _normalized_dtype(data: np.dtype, **_: Any) -> np.dtype:
+    if data.kind not in "fV":
+        raise DTypeError(f"normalize: data is {data}; it must hold floats. Use to_tensor first.")
+    return data
+
+
+@indexed("_image_normalize", shape=_normalized_shape, dtype=_normalized_dtype)
+def normalize(at: Any, data: Any, *, mean: tuple[float, ...] = (0.0,), std: tuple[float, ...] = (1.0,)) -> Any:
+    """(data - mean) / std, channel by channel. data: [c, h, w] or [n, c, h, w]; mean, std: one number, or one per channel."""
+    channel = at[-3]
+    by, of = (values[0] if len(set(values)) == 1 else one_of(channel, values) for values in (mean, std))
+    return (data[at] - by) / of
 
 
 @composite("_image_crop")

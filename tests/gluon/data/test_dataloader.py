@@ -159,6 +159,32 @@ def test_descriptors_and_memory_of_unread_batches_are_freed():
     np.testing.assert_array_equal(kept[-1].asnumpy(), ROWS[8:])
 
 
+CACHED = []
+
+
+def batchify_twice(samples):
+    """The same array twice, and one that this process keeps."""
+    batch = default_mp_batchify_fn(samples)
+    if not CACHED:
+        CACHED.append(default_mp_batchify_fn([ROWS[9]] * 3))
+    return [batch, batch, CACHED[0]]
+
+
+def test_memory_is_used_again_but_never_while_an_array_is():
+    loader = DataLoader(SimpleDataset(ROWS), batch_size=2, num_workers=1, batchify_fn=batchify_twice)
+    places = set()
+    for _ in range(6):  # epochs, in which some batches are kept and others dropped
+        kept = []
+        for i, batch in enumerate(loader):
+            places.update(part.chunk.block.memory.region.address for part in batch)
+            kept += [batch] if i % 2 else []
+        for (first, again, cached), start in zip(kept, (2, 6)):
+            np.testing.assert_array_equal(first.asnumpy(), ROWS[start:start + 2])
+            np.testing.assert_array_equal(again.asnumpy(), ROWS[start:start + 2])
+            np.testing.assert_array_equal(cached.asnumpy(), [ROWS[9]] * 3)
+    assert len(places) < 40  # of 90 arrays
+
+
 class Doubled(_MultiWorkerIter):
     """What packages write: an iterator that sends its own function to the workers."""
 
