@@ -5,6 +5,7 @@ Task k is given to worker k modulo their number, so that random augmentations do
 
 from __future__ import annotations
 
+import gc
 import multiprocessing
 import os
 import random
@@ -209,6 +210,7 @@ def _serve(pipe: Connection, inherited: Sequence[Connection], seeds: Sequence[in
     signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGINT})
     for other in inherited:  # the owner's ends: while a copy is open, the other workers do not see that the owner has ended
         other.close()
+    gc.freeze()  # the collector would write to what the owner has made, so that its pages had to be copied
     set_current(NaiveEngine())  # the processes share the cores, so each computes in one thread
     for seed, value in zip((np.random.seed, random.seed, nd_random.seed), seeds):
         seed(value)
