@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import warnings
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Any
 
 from numpy.typing import DTypeLike
@@ -167,7 +167,7 @@ class HybridBlock(Block):
     # ---- running ----------------------------------------------------------------------------------------------------
     def forward(self, x: Any, *args: Any) -> Any:
         """Run hybrid_forward on arrays, or on symbols to trace it."""
-        flat = _gather([x, *args])
+        flat = [x] if type(x) is NDArray and not args else _gather([x, *args])
         if any(isinstance(a, Symbol) for a in flat):
             if not all(isinstance(a, Symbol) for a in flat):
                 raise BlockError("In HybridBlock, we do not support mixed NDArrays and Symbols types for the input. Please check "
@@ -198,7 +198,8 @@ class HybridBlock(Block):
         params = self.collect_params()
         names = out.list_inputs()
         for name in at.keys() - set(names):
-            warnings.warn(f"The {name}-th input to HybridBlock is not used by any computation. Is this intended?", stacklevel=6)
+            warnings.warn(f"The {at[name]}-th input to HybridBlock is not used by any computation. Is this intended?",
+                          stacklevel=6)
         for name in params.keys() - set(names):
             warnings.warn(f"Parameter {name} is not used by any computation. Is this intended?", stacklevel=6)
         for name in names:
@@ -247,8 +248,16 @@ def _fits(form: Format, stored: Format) -> bool:
 
 def _gather(args: Any) -> list[Any]:
     """Return the arrays and symbols in nested args. Raises BlockError if there are none."""
-    flat = [a for a in _flatten(args, "input")[0] if a is not None]
+    flat = list(_arrays_in(args))
     if not flat:
         raise BlockError("In HybridBlock, there must be one NDArray or one Symbol in the input. Please check the type of the "
                          "args.")
     return flat
+
+
+def _arrays_in(arg: Any) -> Iterator[Any]:
+    if isinstance(arg, (NDArray, Symbol)):
+        yield arg
+    elif isinstance(arg, (list, tuple)):
+        for a in arg:
+            yield from _arrays_in(a)

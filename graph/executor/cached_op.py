@@ -102,6 +102,11 @@ class CachedOp:
         self._monitor = callback, monitor_all
         self._calls.clear()
 
+    def operators(self) -> dict[str, str]:
+        """Return the operator of each node by the names under which a monitor shows its inputs and outputs."""
+        return {name: node.op.name for node in self._order if node.op is not None
+                for name in (*node.output_names(), *(f"{node.name}_{n}" for n in node.input_names()))}
+
     def replay(self, args: Sequence[NDArray], train: bool) -> list[NDArray]:
         """Return the outputs computed operator by operator, and recorded while autograd records."""
         values: dict[int, list[NDArray]] = {}
@@ -200,7 +205,8 @@ class _Bound:
         self.executor = Executor(binding, arena=arena)
         if op._monitor is not None:
             callback, monitor_all = op._monitor
-            self.executor.set_monitor_callback(lambda name, array: callback(name, name, array), monitor_all)
+            operators = op.operators()
+            self.executor.set_monitor_callback(lambda name, array: callback(name, operators.get(name, ""), array), monitor_all)
 
     def backward(self, dys: list[NDArray], targets: Sequence[NDArray | None], reqs: Sequence[Req]) -> None:
         """Write the derivatives to targets, or add to them, as reqs say."""
