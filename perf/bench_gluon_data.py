@@ -83,7 +83,7 @@ def here(package: str, case: str) -> None:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--mxnet", metavar="PYTHON", help="an interpreter that has MXNet")
     parser.add_argument("--case", default="", metavar="TEXT", help="only cases whose name contains this")
     parser.add_argument("--pairs", type=int, default=3)

@@ -24,7 +24,7 @@ from typing import Any
 import numpy as np
 
 from ...engine.current_engine import set_current
-from ...engine.naive import NaiveEngine
+from ...engine.threaded import ThreadedEngine
 from ...errors import MXNetError, ParameterError
 from ...ndarray import random as nd_random
 from .shared_array import Key, Outbox, Region, arrived, dumps, loads
@@ -211,7 +211,7 @@ def _serve(pipe: Connection, inherited: Sequence[Connection], seeds: Sequence[in
     for other in inherited:  # the owner's ends: while a copy is open, the other workers do not see that the owner has ended
         other.close()
     gc.freeze()  # the collector would write to what the owner has made, so that its pages had to be copied
-    set_current(NaiveEngine())  # the processes share the cores, so each computes in one thread
+    set_current(ThreadedEngine(1))  # the processes share the cores, so none divides its work
     for seed, value in zip((np.random.seed, random.seed, nd_random.seed), seeds):
         seed(value)
     if initializer is not None:

@@ -28,7 +28,9 @@ def _pair(size: Size) -> Sequence[int]:
 
 
 class Compose(Sequential):
-    """Transforms applied one after the other. Neighbours that are HybridBlocks form one hybridized block.
+    """Transforms applied one after the other. Neighbours that are HybridBlocks form one HybridSequential.
+
+    That is not hybridized here, as it is in MXNet: for an image, operators are called faster than a graph.
 
     transforms:  a list of blocks.
     """
@@ -45,7 +47,6 @@ class Compose(Sequential):
             elif hybrid:
                 together = HybridSequential()
                 together.add(*hybrid)
-                together.hybridize()
                 self.add(together)
             hybrid = []
             if transform is not None:
