@@ -72,8 +72,7 @@ def beam_search(package: str, hybrid: bool) -> Callable[[], Any]:
 def here(package: str, case: str) -> None:
     """Measure the cases whose name contains `case` in this process."""
     mx = __import__(package)
-    works = {name: make for name, make in loaders(mx).items()}
-    for name, make in works.items():
+    for name, make in loaders(mx).items():
         if case in name:
             common.emit("gluon_data", common.rounds_of(epoch_of(make()), calls=2, warmup=1), case=name, package=package)
     for hybrid in (False, True):
