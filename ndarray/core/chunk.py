@@ -18,7 +18,7 @@ from ...fork import lock_free_in_child
 from ...kernels.op import Spec
 
 ShapeLike = int | Sequence[int]  # of an array: its sizes, or the size of its one axis
-_TINY = 4096  # bytes: malloc is faster than the pool, and so little memory needs no statistics
+_TINY = 1 << 14  # bytes: malloc is faster than the pool, and so little memory needs no statistics
 
 
 class Chunk:
