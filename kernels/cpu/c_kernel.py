@@ -6,17 +6,17 @@ The choice depends only on the graph, its shapes and the machine.
 from __future__ import annotations
 
 import ctypes
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
 
-from ..kernel import BoundKernel, Kernel
+from ..kernel import BoundKernel, Kernel, KernelFunction
 from ..op import Expression, Reqs, Spec, Specs
 from . import c_compile
 from .c_moving import MovingKernel, Places, Ready
 from .c_printer import CFunction, c_function
-from .c_team import Phases, Short, step_of_elements
+from .c_team import Phases, Short, Step, step_of_elements
 from .numpy_printer import numpy_kernel
 from .rows_kernel import rows_in_c
 
@@ -72,7 +72,63 @@ def cpu_kernel(e: Expression, ins: Specs, outs: Specs, reqs: Reqs, name: str, le
             return Ready(Short(found, addresses, size, addresses, numbers), addresses, n)
         return Ready(Phases([[step_of_elements(found, addresses, size, piece, addresses)]], numbers=numbers), addresses, n)
 
-    return MovingKernel(make, bind, other, ins, outs, f.targets, f.states)
+    order = order_of(f, range(len(ins)), len(ins))
+    return MovingKernel(make, bind, other, ins, outs, order, order[len(ins):])
+
+
+def order_of(f: CFunction, inputs: Sequence[int], output: int) -> list[int]:
+    """Return the numbers of the arrays that f gets, given those of its inputs and of its first output."""
+    return [*inputs, *(inputs[f.states[t]] if t in f.states else output + t for t in f.targets)]
+
+
+def functions_together(functions: Sequence[CFunction], orders: Sequence[Sequence[int]], ins: Specs, outs: Specs, other: KernelFunction,
+                       scalars_of: Callable[[Sequence[float]], Sequence[Sequence[float]]]) -> MovingKernel | None:
+    """Return the kernel that runs functions in one call, independent of each other; None if together they are not worth it.
+
+    orders:      for each function the numbers of its arrays; outputs count from len(ins) on.
+    other:       computes arrays that C does not take.
+    scalars_of:  returns the run-time scalars of each function, given those of a run.
+    """
+    if not worth_compiling(functions):
+        return None
+
+    def make() -> Ready | None:
+        steps, numbers, further, k = [], [], [], 0
+        for f, order in zip(functions, orders):
+            found = c_compile.function(f)
+            if found is None:
+                return None
+            own = (ctypes.c_double * f.scalars)()
+            addresses = addresses_of(f, [None] * len(order), own)
+            steps.append(step_of_elements(found, addresses, f.layout.size, piece_of(f), addresses))
+            numbers.append(own)
+            further += [(addresses, i, k + i) for i in range(len(order))]
+            k += len(order)
+        return Ready(_Together(steps, numbers, scalars_of, 1 if work <= SHORT else 0), (ctypes.c_void_p * k)(), k, further)
+
+    order = [i for one in orders for i in one]
+    written = [i for f, one in zip(functions, orders) for i in one[len(one) - len(f.targets):]]
+    work = sum(f.layout.size * (f.cost + len(one)) * ADDITION for f, one in zip(functions, orders))
+    return MovingKernel(make, None, other, ins, outs, order, written)
+
+
+class _Together(Phases):
+    """Functions with run-time scalars of their own, in one phase."""
+
+    __slots__ = ("_given", "_of_each", "_scalars_of")
+
+    def __init__(self, steps: Sequence[Step], numbers: Sequence[Any],
+                 scalars_of: Callable[[Sequence[float]], Sequence[Sequence[float]]], threads: int):
+        super().__init__([steps], threads)
+        self._of_each, self._scalars_of = numbers, scalars_of
+        self._given: Sequence[float] = ()
+
+    def __call__(self, run: Any, scalars: Sequence[float] = ()) -> None:
+        if scalars != self._given:
+            self._given = scalars
+            for own, values in zip(self._of_each, self._scalars_of(scalars)):
+                own[:] = values
+        super().__call__(run)
 
 
 def select_c_function(e: Expression, ins: Specs, outs: Specs, reqs: Reqs, least: float = SAVED) -> CFunction | str:
@@ -111,7 +167,8 @@ def bind_in_c(f: CFunction, inputs: Sequence[np.ndarray], outputs: Sequence[np.n
     stored = [inputs[f.states[t]] if t in f.states else outputs[t] for t in f.targets]
     arrays = [*inputs, *stored]
     places = [a.ctypes.data for a in arrays]
-    if not (all(a.flags.c_contiguous for a in arrays) and Places(specs_of(inputs), specs_of(stored)).fit(places)):
+    specs, written = [Spec(a.shape, a.dtype) for a in arrays], range(len(inputs), len(arrays))
+    if not (all(a.flags.c_contiguous for a in arrays) and Places(specs, range(len(arrays)), written).fit(places)):
         return None
     found = c_compile.function(f)
     if found is None:
@@ -137,8 +194,3 @@ def addresses_of(f: CFunction, places: Sequence[int | None], numbers: Any = None
     addresses = (ctypes.c_void_p * (len(places) + len(after)))(*places, *after)
     addresses.held = sizes, numbers  # type: ignore[attr-defined]  # addresses alone keep nothing alive
     return addresses
-
-
-def specs_of(arrays: Sequence[np.ndarray]) -> list[Spec]:
-    """Return the shapes and dtypes of arrays."""
-    return [Spec(a.shape, a.dtype) for a in arrays]

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import ctypes
 import struct
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from functools import partial
 from typing import Any
 
 from ..kernel import Bind, Kernel, KernelFunction
-from ..op import Specs
+from ..op import Spec, Specs
 from .c_team import Phases
 
 
@@ -22,35 +22,56 @@ def places_of(arrays: Sequence[Any]) -> list[int] | None:
         return [0 if a is None else a.ctypes.data for a in arrays] if dense else None
 
 
+FEW = 8  # arrays up to which each pair is compared
 _addressof, _from_buffer = ctypes.addressof, ctypes.c_char.from_buffer
 
 
 class Places:
     """Where the arrays of a C function may lie.
 
-    ins, stored: the layouts of its inputs, and of the arrays that it writes.
+    specs:   the layouts of all arrays.
+    used:    the numbers of those that it gets; written: of those among them that it writes.
     """
 
-    def __init__(self, ins: Specs, stored: Specs):
-        specs = [*ins, *stored]
-        sizes = [(s.nbytes, s.dtype.itemsize) for s in specs]
-        self._items = [item for _, item in sizes]
-        self._pairs = [(k, i, sizes[k][0], sizes[i][0], i < len(ins) and sizes[i] == sizes[k])
-                       for k in range(len(ins), len(specs)) for i in range(k)]
+    def __init__(self, specs: Specs, used: Iterable[int], written: Iterable[int]):
+        used, written = sorted(set(used)), set(written)
+        self._arrays = [(i, *_sizes(specs[i]), i in written) for i in used]
+        self._pairs = None if len(used) > FEW else [
+            (k, i, specs[k].nbytes, specs[i].nbytes, i not in written and _sizes(specs[i]) == _sizes(specs[k]))
+            for k in written for i in used if i != k]
 
     def fit(self, places: Sequence[int]) -> bool:
         """Return whether each array lies at a multiple of its items' size, and each written one apart from all others or
-        exactly on an input of its size."""
+        exactly on one of its size that is only read."""
         bits = 0
         for at in places:
             bits |= at
-        if bits & 7 and any(at % item for at, item in zip(places, self._items)):
+        if bits & 7 and any(places[i] % item for i, _, item, _ in self._arrays):
             return False
+        if self._pairs is None:
+            return self._in_order(places)
         for k, i, size, other, may_share in self._pairs:
             at, there = places[k], places[i]
             if there < at + size and at < there + other and not (may_share and at == there):
                 return False
         return True
+
+    def _in_order(self, places: Sequence[int]) -> bool:
+        """Return what `fit` does, by looking at neighbours; False also for arrays that are only read and overlap in part."""
+        first, sizes, end, writers = -1, (0, 0), 0, 0
+        for at, *its, is_written in sorted([(places[i], nbytes, item, is_written) for i, nbytes, item, is_written in self._arrays]):
+            if at >= end:
+                first, sizes, end, writers = at, its, at + its[0], is_written
+            elif at != first or its != sizes or (writers and is_written):
+                return False
+            else:
+                writers += is_written
+        return True
+
+
+def _sizes(spec: Spec) -> tuple[int, int]:
+    """Return the bytes of an array, and of its elements."""
+    return spec.nbytes, spec.dtype.itemsize
 
 
 class Ready:
@@ -61,14 +82,18 @@ class Ready:
     further:    (addresses, index, number of the array) where an address is wanted as well.
     """
 
-    __slots__ = ("_pack", "call", "further")
+    __slots__ = ("_pack", "_places", "call", "further")
 
     def __init__(self, call: Phases, addresses: Any, arrays: int, further: Sequence[tuple[Any, int, int]] = ()):
         self.call, self.further = call, further
         self._pack = partial(struct.Struct(f"{arrays}P").pack_into, addresses, 0)
+        self._places: Sequence[int] = ()
 
     def place(self, places: Sequence[int]) -> None:
         """Set the addresses of the arrays."""
+        if places == self._places:
+            return
+        self._places = places
         self._pack(*places)
         for addresses, i, k in self.further:
             addresses[i] = places[k]
@@ -79,21 +104,23 @@ class MovingKernel(Kernel):
 
     make:     returns a call; None if the functions could not be compiled.
     bind:     see Kernel. other: runs on arrays that C does not take.
-    targets:  the numbers of the outputs that are written; states: {such an output: the input that is written instead}.
+    order:    the number of the array for each of the call's addresses: inputs first, then outputs.
+    written:  the numbers of the arrays that are written.
     """
 
-    __slots__ = ("_make", "_other", "_pick", "_places", "_ready")
+    __slots__ = ("_fitted", "_make", "_n", "_n_in", "_other", "_pick", "_places", "_ready")
 
-    def __init__(self, make: Callable[[], Ready | None], bind: Bind, other: KernelFunction, ins: Specs, outs: Specs,
-                 targets: Sequence[int], states: dict[int, int]):
+    def __init__(self, make: Callable[[], Ready | None], bind: Bind | None, other: KernelFunction, ins: Specs, outs: Specs,
+                 order: Sequence[int], written: Iterable[int]):
         super().__init__(self._run, bind)
         self._make, self._other, self._ready = make, other, list[Ready]()
-        self._places = Places(ins, [ins[states[t]] if t in states else outs[t] for t in targets])
-        pick = [*range(len(ins)), *(states[t] if t in states else len(ins) + t for t in targets)]
-        self._pick = None if pick == list(range(len(ins) + len(outs))) else pick
+        self._n_in, self._n = len(ins), len(ins) + len(outs)
+        self._places = Places([*ins, *outs], order, written)
+        self._pick = None if list(order) == list(range(len(ins) + len(outs))) else list(order)
+        self._fitted: Sequence[int] = ()
 
     def _run(self, run: Any, inputs: Sequence[Any], outputs: Sequence[Any], scalars: Sequence[float] = ()) -> None:
-        places = places_of((*inputs, *outputs))
+        places = places_of((*inputs[:self._n_in], *outputs))  # a layer may hand over more than it reads
         if self.at is None:
             first = self._make()
             if first is not None:
@@ -108,15 +135,21 @@ class MovingKernel(Kernel):
 
     def _run_at(self, run: Any, places: Sequence[int], scalars: Sequence[float] = (), apart: bool = False) -> bool:
         """See Kernel.at."""
+        if len(places) != self._n:
+            return False
+        if not apart and places != self._fitted:
+            if not self._places.fit(places):
+                return False
+            self._fitted = places
         if self._pick is not None:
             places = [places[i] for i in self._pick]
-        if not apart and not self._places.fit(places):
-            return False
         ready = self._ready
         try:
             one = ready.pop()
         except IndexError:  # other runs have them all
-            one = self._make()  # type: ignore[assignment]
+            made = self._make()
+            assert made is not None  # as the first time
+            one = made
         one.place(places)
         one.call(run, scalars)
         ready.append(one)

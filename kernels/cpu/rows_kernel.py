@@ -74,8 +74,10 @@ class _RowKernel:
         self.f, self.n_in, self._plain = f, len(ins), plain
         self._other: Kernel | None = None
         stored = [ins[f.states[t]] if t in f.states else outs[t] for t in f.targets]
-        self._places = Places(ins, stored)
-        self.kernel = MovingKernel(self._ready, self.bind, self._run_numpys, ins, outs, f.targets, f.states)
+        n = len(ins)
+        self._places = Places([*ins, *stored], range(n + len(stored)), range(n, n + len(stored)))
+        order = [*range(n), *(f.states[t] if t in f.states else n + t for t in f.targets)]
+        self.kernel = MovingKernel(self._ready, self.bind, self._run_numpys, ins, outs, order, order[n:])
 
     def bind(self, inputs: Sequence[Any], outputs: Sequence[Any]) -> BoundKernel:
         arrays = [*inputs[:self.n_in], *(inputs[self.f.states[t]] if t in self.f.states else outputs[t] for t in self.f.targets)]

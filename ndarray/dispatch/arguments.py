@@ -191,6 +191,8 @@ def _call_key(op: Op, args: Sequence[Any], kwargs: Mapping[str, Any]) -> tuple |
         kind = v.__class__
         if kind in _SIMPLE and k not in _SPECIAL and (v or kind is not float):
             key += (k, kind, v)
+        elif kind is list and k != "out" and _SIMPLE.issuperset(map(type, v)):  # as the rates of several weights
+            key += (k, key_of(tuple(v)))
         elif k != "out" and k != "name":  # a name is of a symbol
             return None
     return tuple(key)

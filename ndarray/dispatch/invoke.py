@@ -175,9 +175,8 @@ def _variables(plan: DispatchPlan, inputs: Sequence[ArrayCore], outputs: Sequenc
             if var is not target and var not in const:
                 const = (*const, var)
         return const, (target,)
-    mutable = list(dict.fromkeys([o.chunk.var for o in outputs if o is not None]
-                                 + [inputs[i].chunk.var for i in plan.mutated]))
-    return [v for v in dict.fromkeys(a.chunk.var for a in inputs) if v not in mutable], mutable
+    mutable = dict.fromkeys([o.chunk.var for o in outputs if o is not None] + [inputs[i].chunk.var for i in plan.mutated])
+    return [v for v in dict.fromkeys([a.chunk.var for a in inputs]) if v not in mutable], list(mutable)
 
 
 def _compute(run: Any, kernel: Kernel, inputs: Sequence[ArrayCore], outputs: Sequence[ArrayCore | None], scalars: tuple,
@@ -235,6 +234,9 @@ def _place(plan: DispatchPlan, inputs: Sequence[ArrayCore], out: ArrayCore | Seq
     targets: list[Any] = []
     reqs: list[Req] = []
     copies: list[tuple[Any, Any]] = []
+    on_block: dict[Any, list[int]] = {}
+    for j, a in enumerate(inputs):
+        on_block.setdefault(a.chunk.block, []).append(j)
     for i, layout in enumerate(plan.outs):
         if i >= len(wanted):
             targets.append(allocate(layout))
@@ -247,8 +249,9 @@ def _place(plan: DispatchPlan, inputs: Sequence[ArrayCore], out: ArrayCore | Seq
         written(o, plan.name)
         o.layout = layout  # which may be a mask where the old one was not, or the reverse
         request = req
-        for j, a in enumerate(inputs):
-            if a.chunk.block is not o.chunk.block or j in plan.mutated or not _overlap(a, o):
+        for j in on_block.get(o.chunk.block, ()):
+            a = inputs[j]
+            if j in plan.mutated or (a is not o and not _overlap(a, o)):
                 continue
             if state.recording:
                 _refuse_overwrite(plan, inputs, j)

@@ -5,16 +5,18 @@ Inputs are interleaved as in MXNet: weight, gradient, states of the first array,
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, ClassVar
 
 from ....dtype import float32
 from ....errors import ParameterError
 from ... import op as registry
+from ...cpu.c_kernel import functions_together, order_of
+from ...cpu.c_printer import CFunction, c_function
 from ...declare.simple_op import SimpleOp
 from ...declare.traced import printed
 from ...ir.expr import load
-from ...kernel import KernelFunction
+from ...kernel import Kernel, KernelFunction
 from ...op import Dtypes, Expression, Op, Req, Reqs, Shapes, Spec, Specs, merge_shapes, register
 from ...params import Param, Params
 
@@ -29,6 +31,7 @@ class MultiUpdate(Op):
     flat:    `one` reads arrays as [1, n].
     """
 
+    nonblocking = True
     rates: ClassVar[tuple[str, ...]] = ("lrs", "wds")
     each: ClassVar[tuple[str, ...]] = ("lr", "wd")
     shared: ClassVar[Mapping[str, bool]] = {}
@@ -113,17 +116,38 @@ class MultiUpdate(Op):
             specs = [Spec((1, s.size), s.dtype) if flat else s for s in (*ins[mine], *ins[own:], outs[i])]
             updates.append((one.kernel(q, specs[:-1], specs[-1:], _shared(reqs[i:i + 1]), target, train), mine))
 
-        def kernel(run: Any, inputs: Sequence[Any], outputs: Sequence[Any], scalars: tuple = ()) -> None:
-            values = list(q.scalars)
-            for i, (update, mine) in enumerate(updates):
+        def scalars_of(scalars: Sequence[float]) -> list[tuple[float, ...]]:
+            values, found = list(q.scalars), []
+            for i in range(n):
                 for k, place in enumerate(places):
                     values[place] = scalars[k * n + i]
+                found.append(tuple(values))
+            return found
+
+        def kernel(run: Any, inputs: Sequence[Any], outputs: Sequence[Any], scalars: tuple = ()) -> None:
+            for i, ((update, mine), values) in enumerate(zip(updates, scalars_of(scalars))):
                 arrays = [*inputs[mine], *inputs[own:], outputs[i]]
                 if flat:
                     arrays = [a.reshape(1, -1) for a in arrays]
-                update(run, arrays[:-1], arrays[-1:], scalars=tuple(values))
+                update(run, arrays[:-1], arrays[-1:], scalars=values)
 
-        return kernel
+        together = None if target != "cpu" or flat else self._in_one_call(p, q, ins, outs, reqs, kernel, scalars_of)
+        return together or kernel
+
+    def _in_one_call(self, p: Params, q: Params, ins: Specs, outs: Specs, reqs: Reqs, kernel: KernelFunction,
+                     scalars_of: Callable[[Sequence[float]], Sequence[Sequence[float]]]) -> Kernel | None:
+        """Return the kernel that calls C once for all weights; None where C would not give the bits of `kernel`, or saves little."""
+        one, functions, orders = registry.builtin(self.one), [], []
+        everything, own = range(len(ins)), len(ins) - len(self.shared)
+        for i, mine in enumerate(self._parts(p)):
+            mine = [*everything[mine], *everything[own:]]
+            e = one.expression(q, [ins[k].dtype for k in mine])
+            f = None if e is None else c_function(e, [ins[k] for k in mine], outs[i:i + 1], _shared(reqs[i:i + 1]))
+            if not isinstance(f, CFunction) or not f.exact:
+                return None
+            functions.append(f)
+            orders.append(order_of(f, mine, len(ins) + i))
+        return functions_together(functions, orders, ins, outs, kernel, scalars_of)
 
 
 def _shared(reqs: Reqs) -> list[Req]:
