@@ -15,10 +15,10 @@ import numpy as np
 from ...dtype import float32, float64
 from ..ir.coalesce import full_shape
 from ..ir.draws import PlacedDraw, as_inputs
-from ..ir.expr import cast, load
-from ..ir.rows import lies_along, padded, varies, whole_rows
+from ..ir.expr import cast, load, reduce
+from ..ir.rows import by_reciprocals, lies_along, padded, varies, whole_rows
 from ..kernel import Kernel
-from ..op import Expression, Req, Reqs, Shape, Specs
+from ..op import Expression, Req, Reqs, Shape, Spec, Specs
 from .body import KernelLaunch, LaunchPlan, StoreTarget, kernel_name, typed_root
 from .elementwise import elementwise_launch
 from .reduction import reduction_launches
@@ -83,9 +83,13 @@ def _plan_rows(plan: LaunchPlan, e: Expression, ins: Specs, targets: Sequence[St
     """Plan the kernel of rows, and a reduction for each output that does not have all the rows."""
     if math.prod(full) == 0:
         return plan
-    roots = whole_rows([t.root for t in targets], lies_along([s.shape for s in ins], full, e.axis), full[e.axis] if full else 1)
+    along = lies_along([s.shape for s in ins], full, e.axis)
+    roots = by_reciprocals(whole_rows([t.root for t in targets], along, full[e.axis] if full else 1), along)
     targets = [replace(t, root=root) for t, root in zip(targets, roots)]
     spans = [len(s.shape) >= -e.axis and s.shape[e.axis] != 1 for s in ins]
+    one_row = (*[1] * (len(full) - 1), full[-1])
+    single = sum(padded(t.spec.shape, len(full)) == one_row != full for t in targets)
+    by_rows = RowKernel.sums_rows(e, full, [s.dtype for s in (*ins, *(t.spec for t in targets))], single)
     direct, reductions = [], []
     for t in targets:
         shape = padded(t.spec.shape, len(full))
@@ -95,12 +99,21 @@ def _plan_rows(plan: LaunchPlan, e: Expression, ins: Specs, targets: Sequence[St
             direct.append(t)
         else:
             wide = float64 if t.dtype == np.float64 else float32 if t.dtype.kind not in "iub" else t.dtype
-            direct.append(plan.temporary(cast(t.root, wide), full, wide))
+            root, held = cast(t.root, wide), full
+            if shape == one_row and by_rows:
+                held = one_row
+            elif shape[e.axis] == 1 and e.combine == "add" and varies(root, spans):  # first along the row, in this kernel
+                root, held = reduce("sum", root), tuple(full[i] if i in others else 1 for i in range(len(full)))
+            direct.append(plan.temporary(root, held, wide))
             reductions.append((direct[-1], t))
-    plan.launches.append(RowKernel(e, ins, direct, full, codegen, draws).launch(name))
+    kernel = RowKernel(e, ins, direct, full, codegen, draws)
+    plan.launches.append(kernel.launch(name))
     for k, (source, t) in enumerate(reductions):
-        sums = Expression((load(0, source.spec.dtype),), combine=e.combine)
+        spec = source.spec
+        if spec.shape == one_row:  # one for each program
+            spec = plan.workspace[source.array[1]] = Spec((kernel.programs, *one_row[1:]), spec.dtype)
+        sums = Expression((load(0, spec.dtype),), combine=e.combine)
         moved = StoreTarget(sums.outputs[0], t.spec, t.req, t.array)
-        plan.launches += reduction_launches(plan, sums, [source.spec], moved, full, f"{name}_fold{k or ''}", codegen,
-                                            source=source.array)
+        plan.launches += reduction_launches(plan, sums, [spec], moved, full_shape([spec.shape, t.spec.shape]),
+                                            f"{name}_fold{k or ''}", codegen, source=source.array)
     return plan

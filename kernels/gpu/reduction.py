@@ -36,11 +36,14 @@ from .body import (
     store,
     tl_type,
 )
-from .elementwise import INT32_ELEMENTS
+from .elementwise import INT32_ELEMENTS, heavy
 from .target import CodegenTarget
 
-ENOUGH_PROGRAMS = 512  # about four waves of the smaller data-centre GPUs
+ENOUGH_PROGRAMS = 1024  # eight for each multiprocessor of a large GPU
 MAX_BLOCKS = 256  # blocks that a program adds one after the other; longer sums are split further, or they lose digits
+NARROWEST = 16  # elements beside each other that a program reads at least: two sectors of memory
+STRIP = 64  # rows that a program should have at least, before it takes a wider block
+AT_ONCE = 16384  # bytes that one of few programs reads at once: they must keep the memory busy
 _INT32 = np.dtype("int32")
 _COMBINE = {
     "add": "acc + {v}",
@@ -67,6 +70,8 @@ def reduction_launches(plan: LaunchPlan, e: Expression, ins: Specs, t: StoreTarg
     r = math.prod(layout.dims[a] for a in reduced)
     inner = bool(reduced) and reduced[-1] == len(layout.dims) - 1
     block_m, block_r = _tile(m, r, inner, codegen, 2048 if isinstance(e.combine, str) else 512)
+    if isinstance(e.combine, str) and cdiv(m, block_m) < ENOUGH_PROGRAMS:
+        block_m, block_r = _tile(m, r, inner, codegen, _in_flight([ins[i].dtype for i in used], topological([t.root])))
     warps = 4
     if split is None and not codegen.interpreted and active_configs.active():
         widest = max((ins[i].dtype for i in used), key=lambda d: d.itemsize, default=t.spec.dtype)
@@ -105,13 +110,27 @@ def _accumulator(root: Expr) -> np.dtype:
     return _INT32 if dtype == BOOL or (dtype.kind in "iu" and dtype.itemsize < 4) else dtype
 
 
+def _in_flight(dtypes: Sequence[np.dtype], order: Sequence[Expr]) -> int:
+    """The elements that one of few programs takes at once: fewer where arithmetic, not memory, takes the time."""
+    width = max(1, sum(d.itemsize for d in dtypes))
+    return 2048 if heavy(order) else max(2048, min(8192, AT_ONCE // next_power_of_2(width)))
+
+
 def _tile(m: int, r: int, inner: bool, codegen: CodegenTarget, most: int) -> tuple[int, int]:
-    """Block sizes along m and r: wide along the contiguous one; of at most so many elements, compiled."""
+    """Block sizes along m and r: wide along the contiguous one; of at most so many elements, compiled.
+
+    A block along m takes whole rows where they are short, so that a program reads memory from one end to the other; of few
+    rows it takes a narrow strip, so that there are enough programs.
+    """
     total = max(16, codegen.block(max(1, m) * max(1, r), most))
     if inner:
         block_r = min(next_power_of_2(r), total)
         return min(next_power_of_2(m), max(1, total // block_r)), block_r
-    block_m = min(next_power_of_2(m), 4096 if codegen.interpreted else 128, total)
+    within = next_power_of_2(m) if m < NARROWEST else 1 << (m.bit_length() - 1)  # up to m, so that no block has a mask
+    block_m = min(within, 4096 if codegen.interpreted else 1024, total)
+    if not codegen.interpreted:
+        while block_m > NARROWEST and (cdiv(m, block_m) * block_m > m + m // 8 or m * r < ENOUGH_PROGRAMS * block_m * STRIP):
+            block_m //= 2
     return block_m, min(next_power_of_2(r), max(1, total // block_m))
 
 
@@ -132,8 +151,13 @@ class _Reduction:
         sizes, lines = self._sizes()
         along_m, along_r = ("[:, None]", "[None, :]") if self.inner else ("[None, :]", "[:, None]")
         wide = ".to(tl.int64)" * self.wide
-        lines += [f"m = tl.program_id(0){wide} * BLOCK_M + tl.arange(0, BLOCK_M){along_m}",
-                  "m_inside = m < M",
+        self.clear = not self.inner and blocks["BLOCK_M"] <= self.m
+        if self.clear:  # the last block ends where the array does: no load has a mask, and only the block's own part is stored
+            lines += [f"first = tl.program_id(0){wide} * BLOCK_M",
+                      f"m = tl.minimum(first, M - BLOCK_M) + tl.arange(0, BLOCK_M){along_m}", "m_inside = m >= first"]
+        else:
+            lines += [f"m = tl.program_id(0){wide} * BLOCK_M + tl.arange(0, BLOCK_M){along_m}", "m_inside = m < M"]
+        lines += [
                   f"lane = tl.arange(0, BLOCK_R){along_r}",
                   f"start = tl.program_id(1){wide} * STEPS * BLOCK_R",
                   "stop = tl.minimum(start + STEPS * BLOCK_R, R)",
@@ -145,7 +169,7 @@ class _Reduction:
         lines.append(f"acc = tl.full({shape}, {self.zero}, {tl_type(self.accumulator)})")
         fixed = [i for i in self.used if not self._has(i, self.reduced)]
         for i in fixed:
-            mask = ", mask=m_inside" if self._has(i, self.kept) and not self.inner else ""
+            mask = ", mask=m_inside" if self._has(i, self.kept) and not (self.inner or self.clear) else ""
             lines.append(f"v{i} = {self.body.read(i, self._offset(i), mask)}")
         lines += ["for r0 in range(start, whole, BLOCK_R):", *indent(self._block("r0", False, fixed))]
         lines += ["if whole < stop:", *indent(self._block("whole", True, fixed))]
@@ -179,7 +203,7 @@ class _Reduction:
         def fetch(i: int) -> str:
             if i in fixed:
                 return f"v{i}"
-            masks = ["m_inside"] if self._has(i, self.kept) and not self.inner else []
+            masks = ["m_inside"] if self._has(i, self.kept) and not (self.inner or self.clear) else []
             masks += ["r_inside"] if partial else []
             return self.body.read(i, self._offset(i), f", mask={' & '.join(masks)}" if masks else "")
 

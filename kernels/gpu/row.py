@@ -2,7 +2,8 @@
 
 A program takes some rows. A row that fits one block is read once. A longer one is read in blocks: once for each level of
 reductions that depend on each other, and once more for the results. Rows along the last axis but one lie beside each other:
-a program takes many of them, whose elements are read together.
+a program takes many of them, whose elements are read together. Where something is also summed over the rows, as the derivative
+of LayerNorm by gamma is, a program takes many rows one after another and leaves their sum.
 """
 
 from __future__ import annotations
@@ -38,15 +39,18 @@ from .target import CodegenTarget
 
 LONGEST_BLOCK = 16384  # elements of a row held at once; above it, registers spill
 LOOP_BLOCK = 8192  # elements of a longer row taken at a time
+SUMMED = 8192  # elements of a row in a program that also sums over rows: it holds the sums, too
+SUMMING_WARPS = 24  # of a multiprocessor, that also sum over rows: their registers fill it
 BESIDE = 32  # rows beside each other that one program takes at least: their elements fill whole sectors of memory
 BESIDE_ELEMENTS = 8192  # elements of such rows held at once
 _COMBINE = {"sum": "add", "max": "maximum"}
 
 
 class RowKernel:
-    """Prints the kernel that stores targets, each of the full shape, or with one value for each row.
+    """Prints the kernel that stores targets: each of the full shape, or with one value for each row, or a single row.
 
-    No reduction in it is over values that are the same along a row (ir/rows.py: whole_rows).
+    Of a target that is a single row, each of `programs` programs stores the sum over its own rows: `sums_rows` says whether
+    that is possible. No reduction in the kernel is over values that are the same along a row (ir/rows.py: whole_rows).
     """
 
     def __init__(self, e: Expression, ins: Specs, targets: Sequence[StoreTarget], full: Shape, codegen: CodegenTarget,
@@ -61,6 +65,9 @@ class RowKernel:
         self.lead: BroadcastLayout = merge([s[:e.axis] for s in shapes])
         self.inner = shapes[0][-1] if e.axis == -2 else 1  # rows beside each other
         self.rows = self.lead.size * self.inner
+        absent = (False,) * len(self.lead.dims)
+        self.summed = [k for k, present in enumerate(self.lead.present[1 + len(self.used):])
+                       if self.rows > 1 and present == absent and shapes[1 + len(self.used) + k][e.axis] != 1]
         self.along = [s[e.axis] != 1 for s in shapes]  # per operand: it has the axis of the rows
         self.across = [self.inner > 1 and s[-1] != 1 for s in shapes]  # per operand: it has the axis behind that
         self.varies = varying(self.roots, dict(zip(self.used, self.along[1:])))
@@ -75,6 +82,12 @@ class RowKernel:
         self.block_rows = min(next_power_of_2(self.rows), max(1, budget // self.block))
         if self.inner > 1:
             self._lay_beside(double, len(specs))
+        self.warps = 16 if self.crowded or self.block > 8192 else 4 if self.block * self.block_rows <= 2048 else 8
+        if self.summed and not codegen.interpreted:  # 8 elements a thread
+            self.block_rows = min(self.block_rows, max(1, 1024 // self.block))
+            self.warps = min(16, max(4, self.block * self.block_rows // 256))
+        at_once = 2 if codegen.interpreted else max(1, SUMMING_WARPS // self.warps) * codegen.multiprocessors
+        self.programs = min(cdiv(self.rows, self.block_rows), at_once)
         self.sizes: dict[str, int] = {}
         self.level: dict[int, int] = {}  # the depth of nested reductions below each node
         for x in self.body.order:
@@ -93,29 +106,56 @@ class RowKernel:
     def launch(self, name: str) -> KernelLaunch:
         lines = self._row_offsets()
         names: dict[int, str] = {}
-        if self.looped:
+        if self.summed:
+            lines = self._turns(lines, names)
+        elif self.looped:
             lines += self._loops(names)
         else:
             lines += self._column("0")
             lines += self.body.lines(self.roots, names, self._fetch, self._reduce_block)
             lines += self._stores(names, True) + self._stores(names, False)
-        fewest = 16 if self.crowded else 4 if self.block * self.block_rows <= 2048 else 8
-        blocks = {"BLOCK_ROWS": self.block_rows, "num_warps": fewest if self.block <= 8192 else 16}
+        blocks = {"BLOCK_ROWS": self.block_rows, "num_warps": self.warps}
         if not self.codegen.interpreted and active_configs.active() and self.inner == 1:
             row_key = key("gpu row", self.widest.name, "", alignment(self.last * self.widest.itemsize), rows=self.rows,
                           last=self.last, arrays=len(self.used) + len(self.targets))
             blocks = active_configs.choice(row_key, blocks)
         at_once = blocks["BLOCK_ROWS"]
-        return self.body.launch(name, lines, self.used, self.targets, self.sizes, (cdiv(self.rows, at_once),),
-                                {"BLOCK_ROWS": at_once, "BLOCK": self.block}, blocks["num_warps"], self.codegen,
-                                wide=self.sizes if self.wide else ())
+        constants = {"BLOCK_ROWS": at_once, "BLOCK": self.block, **({"PROGRAMS": self.programs} if self.summed else {})}
+        return self.body.launch(name, lines, self.used, self.targets, self.sizes,
+                                (self.programs if self.summed else cdiv(self.rows, at_once),), constants, blocks["num_warps"],
+                                self.codegen, wide=self.sizes if self.wide else ())
+
+    @staticmethod
+    def sums_rows(e: Expression, full: Shape, dtypes: Sequence[np.dtype], sums: int) -> bool:
+        """Return whether a kernel can also sum over rows: its registers hold a row of each array, and of each sum."""
+        wide = max((d.itemsize for d in dtypes), default=4) > 4
+        return e.axis == -1 and e.combine == "add" and 1 < full[-1] <= SUMMED >> wide >> (sums > 2)
+
+    def _turns(self, row_lines: list[str], names: dict[int, str]) -> list[str]:
+        """Return the lines that take one block of rows after another and add what is summed over them."""
+        before = ["column = tl.arange(0, BLOCK)[None, :]", "inside = column < last"]
+        same = [i for i in self.used if not any(self.lead.present[1 + self.used.index(i)]) and i not in self.body.draws]
+        size, lines = [[t for t in row_lines if t.startswith("last =") == first] for first in (True, False)]
+        before += [f"v{i} = {self._fetch(i)}" for i in same]
+        fetch = lambda i: f"v{i}" if i in same else self._fetch(i)
+        lines += self.body.lines(self.roots, names, fetch, self._reduce_block)
+        lines += self._stores(names, True) + self._stores(names, False)
+        after = []
+        for k in self.summed:
+            t = self.targets[k]
+            before.append(f"sum{k} = tl.zeros([BLOCK_ROWS, BLOCK], {tl_type(t.dtype)})")
+            lines.append(f"sum{k} += tl.where(row_inside & inside, {names[id(t.root)]}, 0)")
+            pointer = f"y{k} + tl.program_id(0) * last + column"
+            after.append(store(f"tl.sum(sum{k}, 0, keep_dims=True)", t.dtype, t.spec, t.req, pointer, ", mask=inside"))
+        loop = "for turn in tl.range(tl.program_id(0), tl.cdiv(rows, BLOCK_ROWS), PROGRAMS, num_stages=3):"  # loads run ahead
+        return [*size, *before, loop, *indent(lines), *after]
 
     # ---- offsets ----
     def _row_offsets(self) -> list[str]:
         """Return the lines of the row's index and of the row part of every operand's offset."""
         parameter, value, lines = size_parameter("last", self.last)
         self.sizes[parameter] = value
-        start = "tl.program_id(0)" + (".to(tl.int64)" if self.wide else "")
+        start = ("turn" if self.summed else "tl.program_id(0)") + (".to(tl.int64)" if self.wide else "")
         first = [f"row = {start} * BLOCK_ROWS + tl.arange(0, BLOCK_ROWS)[:, None]", "row_inside = row < rows"]
         if self.inner > 1:  # the text states what divides the number of rows, so that neighbours are read together
             parameter, value, more = size_parameter("inner", self.inner)
@@ -168,7 +208,7 @@ class RowKernel:
         lines = []
         for k, t in enumerate(self.targets):
             operand = 1 + len(self.used) + k
-            if self.along[operand] != along:
+            if self.along[operand] != along or k in self.summed:
                 continue
             mask = "row_inside & inside" if along else "row_inside"
             offset = self._offset(operand, "row")

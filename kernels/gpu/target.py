@@ -34,10 +34,12 @@ class CodegenTarget:
 
     interpreted:  the interpreter, whose cost is per program and hardly per element; else the compiler.
     largest:      elements that one interpreted program may take.
+    multiprocessors: those of the GPU.
     """
 
     interpreted: bool
     largest: int = 1 << 16
+    multiprocessors: int = 132
 
     def block(self, n: int, compiled: int = 1024) -> int:
         """Elements that one program should take of n: `compiled` on a GPU; a power of two, at least 16."""
@@ -51,7 +53,7 @@ def interpreting() -> bool:
 
 def codegen_target() -> CodegenTarget:
     """The target of the kernels that this thread launches now."""
-    return CodegenTarget(interpreting())
+    return CodegenTarget(interpreting(), multiprocessors=multiprocessors())
 
 
 def block_for(n: int, compiled: int = 1024) -> int:
