@@ -35,7 +35,7 @@ __all__ = ["Conv1D", "Conv2D", "Conv3D", "Conv1DTranspose", "Conv2DTranspose", "
 def weight_shape(layout: str, outer: int, inner: int, kernel: Sequence[int]) -> tuple[int, ...]:
     """Return the shape of a weight: outer where layout has N, inner where it has C, the kernel at the other letters."""
     spatial = iter(kernel)
-    return tuple({"N": outer, "C": inner}[letter] if letter in "NC" else next(spatial) for letter in layout)
+    return tuple(int({"N": outer, "C": inner}[letter] if letter in "NC" else next(spatial)) for letter in layout)
 
 
 def channel_mapping(shape: Any) -> str:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Any, Protocol
+from typing import Any, Protocol, runtime_checkable
 
 from ...errors import GraphError, OperatorError, ParameterError, nearest
 from ...kernels.op import Op, ShapeLike
@@ -66,6 +66,8 @@ def clean_attrs(op: str, attrs: Mapping[str, object] | None) -> dict[str, str]:
     """Return a user's attributes as in files: strings, hidden keys in their `__x__` form."""
     clean: dict[str, str] = {}
     for key, value in (attrs or {}).items():
+        if hidden_form(key) == "__init__" and isinstance(value, Dumps):
+            value = value.dumps()  # an initializer
         if not isinstance(value, str):
             raise GraphError(f"{op}: attribute {key}={value!r} is not a string. Write {str(value)!r}.")
         clean[hidden_form(key)] = value
@@ -143,6 +145,7 @@ def input_attributes(attrs: dict[str, str], inputs: Sequence[str]) -> dict[str, 
     return found
 
 
+@runtime_checkable
 class Dumps(Protocol):
     """An initializer."""
 

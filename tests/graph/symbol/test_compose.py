@@ -73,3 +73,8 @@ def test_storage_types():
     assert mx.sym.Variable("x", stype="default").attr("__storage_type__") == "0"
     with pytest.raises(GraphError, match="stype='csr': arrays here are dense"):
         mx.sym.Variable("x", stype="csr")
+
+
+def test_an_initializer_may_be_an_attribute_of_an_operator():
+    y = mx.sym.Convolution(mx.sym.var("x"), kernel=(1, 1), num_filter=2, attr={"__init__": mx.init.Constant(3)}, name="c")
+    assert y.attr_dict()["c_weight"]["__init__"] == mx.init.Constant(3).dumps()
