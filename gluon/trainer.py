@@ -244,11 +244,12 @@ class Trainer:
             for update, a, grad in zip(updates, arrays, param.list_grad()):
                 if a._fresh_grad:
                     update.append((i, grad, a))
-                    a._fresh_grad = False
         for updater, update in zip(self._updaters, updates):
             if update:
                 keys, grads, weights = zip(*update)
                 updater(keys, grads, weights)
+                for a in weights:
+                    a._fresh_grad = False
 
     def _row_sparse_pull(self, parameter: Parameter, out: Any, row_id: Any, full_idx: bool = False) -> None:
         """Copy rows of a parameter from the store to out."""
