@@ -277,7 +277,7 @@ class ThreadedEngine(Engine):
             if pool.stream is None:
                 self.execute(task, pool.run, inline)
             else:
-                with cuda.run_on(pool.stream):
+                with cuda.not_capturing, cuda.run_on(pool.stream):
                     self.execute(task, pool.run, inline)
         finally:
             leave(before)

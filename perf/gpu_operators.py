@@ -17,6 +17,7 @@ from tritium.kernels.op import Req
 
 TESTS = Path(__file__).parents[1] / "tests"
 WORST = 1e-3  # of the largest value, in float32: sums in another order, and the GPU's exp and log
+LEEWAY = 4  # times the difference of the CPU's float32
 AT_ONCE = 100  # uses a line
 LENGTH = 40_001  # elements of an elementwise operator's arrays
 
@@ -61,6 +62,9 @@ def _check(m: Machine, found: list[Any], start: int, specs_of: Any, data: Any) -
             continue
         try:
             difference = _difference(_run(mx, op.name, xs, params, mx.gpu(), rounded[0]), want)
+            if not difference < WORST:  # where the CPU's float32 is as far off, it is the data: a quotient near an integer, say
+                beside = _difference(_run(mx, op.name, xs, params, mx.cpu(), rounded[0]), want)
+                difference = 0.0 if difference < LEEWAY * beside else difference
         except Exception as e:
             wrong[op.name] = f"{type(e).__name__}: {e}"[:200]
             try:

@@ -128,19 +128,46 @@ def _numpy(tensor: Any) -> np.ndarray:
 
 
 def to_host(tensor: Any) -> np.ndarray:
-    """Return the values on the host: copied from a device through pinned memory, or the memory itself when interpreted.
+    """Return the values on the host: new memory, copied to through pinned memory, or the memory itself when interpreted.
 
     Waits, without the GIL, for the copy and for the earlier work of the calling function's stream.
     """
     if not tensor.is_cuda:
         return _numpy(tensor)
-    torch = _torch()
+    values = np.empty(tuple(tensor.shape), next(n for n, t in _dtypes().items() if t == tensor.dtype))
+    flat, device = values.reshape(-1), tensor.reshape(-1)
+    arriving: deque[tuple[Any, Any, slice]] = deque()
+
+    def take() -> None:
+        event, staged, where = arriving.popleft()
+        wait(event)
+        flat[where] = _numpy(staged)
+
     with on_device(tensor.device.index) as s:
-        host = torch.empty(tensor.shape, dtype=tensor.dtype, pin_memory=True)
-        host.copy_(tensor, non_blocking=True)
-        tensor.record_stream(s)  # tensor may be dropped before the copy is done
-        wait(s.record_event())
-    return np.array(_numpy(host))
+        for where in _pieces(values):
+            staged = _pinned(device[where])
+            staged.copy_(device[where], non_blocking=True)
+            arriving.append((s.record_event(), staged, where))
+            if len(arriving) == _STAGED:
+                take()
+        while arriving:
+            take()
+    return values
+
+
+#: Large arrays pass through pinned memory in pieces of so many bytes, so many at a time.
+_PIECE, _STAGED = 32 << 20, 2
+
+
+def _pieces(values: np.ndarray) -> Iterator[slice]:
+    """The slices of a flat array, one after another."""
+    step = max(1, _PIECE // values.itemsize)
+    return (slice(i, i + step) for i in range(0, values.size, step))
+
+
+def _pinned(like: Any) -> Any:
+    """Pinned memory for a tensor's values. torch keeps it for the next one when the copies on it are done."""
+    return _torch().empty(like.shape, dtype=like.dtype, pin_memory=True)
 
 
 def from_host(tensor: Any, values: np.ndarray) -> None:
@@ -150,11 +177,16 @@ def from_host(tensor: Any, values: np.ndarray) -> None:
     if not tensor.is_cuda:
         np.copyto(_numpy(tensor), values, casting="no")
         return
-    torch = _torch()
-    pinned = torch.empty(tensor.shape, dtype=tensor.dtype, pin_memory=True)
-    np.copyto(_numpy(pinned), values, casting="no")
+    flat, device = np.ascontiguousarray(values).reshape(-1), tensor.view(-1)
+    leaving: deque[Any] = deque()
     with on_device(tensor.device.index) as s:
-        tensor.copy_(pinned, non_blocking=True)  # torch keeps the pinned memory until the copy is done
+        for where in _pieces(values):
+            if len(leaving) == _STAGED:
+                wait(leaving.popleft())  # its memory is free for another piece
+            staged = _pinned(device[where])
+            np.copyto(_numpy(staged), flat[where], casting="no")
+            device[where].copy_(staged, non_blocking=True)
+            leaving.append(s.record_event())
         tensor.record_stream(s)
 
 
@@ -260,6 +292,10 @@ class run_on:
 
 _calling = threading.local()  # stream: of the function that this thread runs
 
+#: Held while work is captured, and by a thread other than the compute stream's worker while it enqueues on that: what another
+#: thread enqueues on a stream during a capture would be captured too.
+not_capturing = threading.RLock()
+
 
 def _own_stream(device_id: int) -> Any:
     """Return the stream of the calling function, if it is one of this device."""
@@ -347,7 +383,7 @@ class Graph:
         if is_real():
             self._graph = torch.cuda.CUDAGraph()
             # other threads may go on allocating and waiting meanwhile
-            with torch.cuda.graph(self._graph, stream=stream(self.device_id), capture_error_mode="thread_local"):
+            with not_capturing, torch.cuda.graph(self._graph, stream=stream(self.device_id), capture_error_mode="thread_local"):
                 fn()
 
     def replay(self) -> None:

@@ -134,7 +134,10 @@ class ArrayCore:
         """Wait, and return the values as a new NumPy array. Raises the error of the operator that failed."""
         self.wait_to_read()
         device = self.device_array()
-        return np.array(cuda.to_host(device) if self.layout.target == "gpu" else device)
+        if self.layout.target == "cpu":
+            return np.array(device)
+        values = cuda.to_host(device)
+        return values if cuda.is_real() else np.array(values)
 
 
 class RunAhead:

@@ -12,6 +12,7 @@ from ... import engine
 from ...cache import Cache
 from ...context import Context
 from ...dtype import to_integer
+from ...engine.gpu import cuda
 from ...errors import ContextError, DTypeError, OperatorError, ShapeError, describe
 from ...kernels.cpu.errstate import prepared
 from ...kernels.kernel import Kernel
@@ -52,7 +53,8 @@ class DispatchPlan:
         self.draws = op.random_count(p, [i.spec for i in ins], [o.spec for o in outs])
         self.inplace = frozenset(op.inplace(p))
         self.small = small = self.target == "cpu" and sum(a.nbytes for a in (*ins, *outs)) <= INLINE_BYTES
-        self.prop = "inline" if small else None
+        # on a real GPU the function only enqueues
+        self.prop = "inline" if small or (self.target == "gpu" and op.nonblocking and cuda.is_real()) else None
         self.instant = small and op.nonblocking
         self.run_context = engine.RunContext(ctx) if small else None
         self.shortest = 0 if small or self.target == "gpu" or not op.nonblocking else math.inf

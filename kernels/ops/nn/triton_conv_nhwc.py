@@ -33,8 +33,9 @@ def conv_gather(x, w, bias, y, H, W, C, P, Q, F, OH, OW, rows: tl.int64, row_c: 
                 off_h, off_w, tap_0, step_h, step_w, taps_w, tap_h, tap_w, taps_all, out_h, out_w,
                 UNIT_C: tl.constexpr, UNIT_F: tl.constexpr, MUL_H: tl.constexpr, MUL_W: tl.constexpr,
                 OUT_H: tl.constexpr, OUT_W: tl.constexpr, TAPS: tl.constexpr, RUN: tl.constexpr, BITS: tl.constexpr,
-                WHOLE: tl.constexpr, TURN: tl.constexpr, ADD: tl.constexpr, BIAS: tl.constexpr, OFFSET: tl.constexpr, WIDE: tl.constexpr, CAST: tl.constexpr,
-                PRECISION: tl.constexpr, BM: tl.constexpr, BN: tl.constexpr, BK: tl.constexpr):
+                WHOLE: tl.constexpr, TURN: tl.constexpr, ADD: tl.constexpr, BIAS: tl.constexpr, OFFSET: tl.constexpr,
+                WIDE: tl.constexpr, CAST: tl.constexpr, PRECISION: tl.constexpr, BM: tl.constexpr, BN: tl.constexpr,
+                BK: tl.constexpr):
     # reads x [., H, W, .] at (p * MUL_H + off_h + i * step_h, ...), for P x Q positions of each image and TAPS taps;
     # writes y [., OH, OW, .] at (p * OUT_H + out_h, ...). TURN: w is [inner, tap, column], else [column, tap, inner].
     # RUN: so many taps along the width are neighbours in x and in w, and their channels one long row; WHOLE: of whole blocks
