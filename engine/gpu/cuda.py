@@ -70,13 +70,19 @@ def alloc(nbytes: int, device_id: int) -> Any:
         return torch.empty(nbytes, dtype=torch.uint8)
     own = _own_stream(device_id)
     try:
-        with torch.cuda.stream(own or stream(device_id)):
-            tensor = torch.empty(nbytes, dtype=torch.uint8, device=f"cuda:{device_id}")
+        with contextlib.nullcontext() if own is not None else run_on(stream(device_id)):
+            tensor = torch.empty(nbytes, dtype=torch.uint8, device=_device(device_id))
     except torch.cuda.OutOfMemoryError as e:
         raise MemoryError(str(e)) from e
     if own is None:
         share(tensor)
     return tensor
+
+
+@functools.cache
+def _device(device_id: int) -> Any:
+    """Return torch's name of a device, made once."""
+    return _torch().device("cuda", device_id)
 
 
 def share(tensor: Any) -> None:
@@ -268,26 +274,30 @@ class run_on:
     It is not a generator, so that an exception raised inside leaves unchanged, even if its attributes cannot be set.
     """
 
-    __slots__ = ("_before", "_stream", "_torch")
+    __slots__ = ("_before", "_current", "_set", "_stream")
 
     def __init__(self, s: Any):
         self._stream = s
-        self._torch: Any = None
+        self._set: Any = None
+        self._current: tuple[Any, ...] = ()
 
     def __enter__(self) -> None:
         self._before = getattr(_calling, "stream", None)
-        if self._stream is not None:
-            _calling.stream = self._stream
-            if not isinstance(self._stream, FakeStream):
-                self._torch = _torch().cuda.stream(self._stream)
-                self._torch.__enter__()
+        s = self._stream
+        if s is not None:
+            _calling.stream = s
+            if not isinstance(s, FakeStream):  # torch.cuda.stream looks devices up: a third of an eager call
+                cuda = _torch().cuda
+                device = cuda.current_device()
+                there = () if device == s.device_index else (cuda.current_stream(s.device_index),)
+                self._current = (*there, cuda.current_stream(device))
+                self._set = cuda.set_stream
+                self._set(s)
 
     def __exit__(self, *exc: Any) -> None:
-        try:
-            if self._torch is not None:
-                self._torch.__exit__(*exc)
-        finally:
-            _calling.stream = self._before
+        for s in self._current:
+            self._set(s)
+        _calling.stream = self._before
 
 
 _calling = threading.local()  # stream: of the function that this thread runs
@@ -392,7 +402,7 @@ class Graph:
             raise EngineError(f"cuda.Graph: {self.name} was replayed before it was captured. Call capture(fn) first.")
         s = _own_stream(self.device_id) or stream(self.device_id)
         if self._graph is not None:
-            with _torch().cuda.stream(s):
+            with run_on(s):
                 self._graph.replay()
         else:
             log.append(("replay", s, self.name))

@@ -55,7 +55,8 @@ def store_host(dst: ArrayCore, values: np.ndarray) -> None:
         with np.errstate(all="ignore"):  # beyond a float's range is infinite
             cast_into(dst.device_array(), values)
         return
-    values = cast_copy(np.broadcast_to(values, dst.shape), dst.layout.dtype)
+    if values.dtype != dst.layout.dtype or values.shape != dst.shape:
+        values = cast_copy(np.broadcast_to(values, dst.shape), dst.layout.dtype)
     with cuda.on_device(dst.ctx.device_id):  # memory of a new array is allocated here
         cuda.from_host(dst.device_array(), values)
 

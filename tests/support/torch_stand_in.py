@@ -8,7 +8,6 @@ when the memory was dropped. Fresh memory is full of rubbish.
 
 from __future__ import annotations
 
-import contextlib
 import threading
 from types import SimpleNamespace
 
@@ -117,7 +116,8 @@ class World:
         for name, dtype in DTYPES.items():
             setattr(self, name, np.dtype(dtype))
         self.cuda = SimpleNamespace(
-            is_available=lambda: True, device_count=lambda: devices, stream=self.stream, OutOfMemoryError=MemoryError,
+            is_available=lambda: True, device_count=lambda: devices, set_stream=self.set_stream, current_stream=self.current,
+            current_device=lambda: getattr(self.here, "device", 0), OutOfMemoryError=MemoryError,
             Stream=lambda d, priority=0: self.made(d, "priority" if priority else ""), mem_get_info=lambda d: (1 << 34, 1 << 34),
             memory_allocated=lambda d: 0, memory_reserved=lambda d: 0, max_memory_allocated=lambda d: 0)
 
@@ -126,14 +126,11 @@ class World:
         self.streams.append(s)
         return s
 
-    @contextlib.contextmanager
-    def stream(self, s):
-        before = dict(getattr(self.here, "now", {}))
-        self.here.now = {**before, s.device_index: s}
-        try:
-            yield
-        finally:
-            self.here.now = before
+    def set_stream(self, s):
+        self.here.now, self.here.device = {**getattr(self.here, "now", {}), s.device_index: s}, s.device_index
+
+    def device(self, kind, index):
+        return f"{kind}:{index}"
 
     def current(self, device):
         return getattr(self.here, "now", {}).get(device, self.defaults[device])
