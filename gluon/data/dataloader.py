@@ -6,6 +6,7 @@ import multiprocessing
 import weakref
 from collections.abc import Callable, Iterator, Sequence
 from multiprocessing.pool import ThreadPool
+from multiprocessing.reduction import ForkingPickler as ForkingPickler  # packages import it from here
 from typing import Any
 
 import numpy as np
@@ -16,6 +17,8 @@ from ...errors import LoaderTimeoutError, ParameterError
 from ...ndarray import NDArray
 from . import sampler as _sampler
 from .shared_array import dumps, loads, shared_empty
+from .shared_array import rebuild_ndarray as rebuild_ndarray
+from .shared_array import reduce_ndarray as reduce_ndarray
 from .worker_pool import WorkerPool
 
 __all__ = ["DataLoader"]

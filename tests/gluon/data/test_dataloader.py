@@ -14,7 +14,7 @@ import pytest
 import tritium as mx
 from tritium.errors import LoaderTimeoutError, MXNetError, ParameterError
 from tritium.gluon.data import ArrayDataset, DataLoader, Dataset, SimpleDataset
-from tritium.gluon.data.dataloader import _as_in_context, _MultiWorkerIter, default_mp_batchify_fn
+from tritium.gluon.data.dataloader import ForkingPickler, _as_in_context, _MultiWorkerIter, default_mp_batchify_fn
 
 ROWS = np.arange(10 * 700, dtype="float32").reshape(10, 700)
 WORKERS = [{}, {"num_workers": 2}, {"num_workers": 2, "thread_pool": True}]
@@ -205,6 +205,41 @@ def test_iterator_can_be_subclassed_and_batchify_may_use_cpu_shared():
     loader = DataLoader(SimpleDataset(ROWS), batch_size=5, num_workers=1)
     found = list(Doubled(loader._worker_pool, None, loader._batch_sampler, prefetch=1))
     np.testing.assert_array_equal(np.concatenate([b.asnumpy() for b in found]), ROWS * 2)
+
+
+POOLED = []
+
+
+def keep_rows(rows):
+    POOLED.append(rows)
+
+
+def transformed_batch(indices, factor, batchify):
+    return bytes(ForkingPickler.dumps(batchify([POOLED[0][i] * factor for i in indices])))
+
+
+class OwnPool(_MultiWorkerIter):
+    """As packages that start a pool of multiprocessing themselves, and hand their functions more than indices."""
+
+    def __init__(self, factor, *args, **kwargs):
+        self._factor = factor
+        super().__init__(*args, **kwargs)
+
+    def _push_next(self):
+        indices = next(self._iter, None)
+        if indices is not None:
+            self._data_buffer[self._sent_idx] = self._worker_pool.apply_async(
+                self._worker_fn, (indices, self._factor, self._batchify_fn))
+            self._sent_idx += 1
+
+
+def test_iterator_works_with_a_pool_of_multiprocessing():
+    loader = DataLoader(SimpleDataset(ROWS), batch_size=4)
+    with multiprocessing.get_context("fork").Pool(2, keep_rows, [ROWS]) as pool:
+        found = list(OwnPool(3, pool, default_mp_batchify_fn, loader._batch_sampler, pin_memory=True, pin_device_id=0,
+                             worker_fn=transformed_batch, prefetch=2))
+    assert [b.shape[0] for b in found] == [4, 4, 2] and found[0].context == mx.cpu_pinned(0)
+    np.testing.assert_array_equal(np.concatenate([b.asnumpy() for b in found]), ROWS * 3)
 
 
 def send(queue, x):
