@@ -165,6 +165,7 @@ class Op:
     doc: str = ""
     params: tuple[Param, ...] = ()
     input_names: tuple[str, ...] = ()
+    optional_names: tuple[str, ...] = ()  # inputs that some parameters ask for: by position, None may stand for one
     output_names: tuple[str, ...] = ("output",)
     nonblocking = False  # True if kernels only compute (neither push nor wait nor call a user): small ones may run at once
     is_reshape = False  # True if the one output is the first input's bytes under another shape

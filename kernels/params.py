@@ -18,7 +18,8 @@ from ..errors import MXNetError, OperatorError, ParameterError, nearest, warn_ig
 REQUIRED: Any = type("Required", (), {"__repr__": lambda self: "required"})()
 
 #: Attributes that any node may carry and that are not parameters of its operator (MXNet's own, and switches of old back ends).
-IGNORED = frozenset({"workspace", "cudnn_off", "cudnn_tune", "ctx_group", "lr_mult", "wd_mult", "force_mirroring", "name"})
+IGNORED = frozenset({"is_int", "workspace", "cudnn_off", "cudnn_tune", "ctx_group", "lr_mult", "wd_mult", "force_mirroring",
+                     "name"})
 
 
 class Range:

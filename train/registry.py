@@ -14,11 +14,11 @@ class Registry:
         self.kind = kind
         self._classes: dict[str, type] = {}
 
-    def register(self, cls: type, *names: str) -> type:
-        """Register cls under its own name and `names`, all in lower case. Returns cls, so that this is a decorator."""
-        for name in (cls.__name__, *names):
-            self.add(name, cls)
-        return cls
+    def register(self, klass: type, *names: str) -> type:
+        """Register klass under its own name and `names`, all in lower case. Returns klass, so that this is a decorator."""
+        for name in (klass.__name__, *names):
+            self.add(name, klass)
+        return klass
 
     def add(self, name: str, cls: type) -> None:
         """Register cls under this name alone."""

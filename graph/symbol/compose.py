@@ -8,6 +8,7 @@ from typing import Any, Protocol, runtime_checkable
 from ...errors import GraphError, OperatorError, ParameterError, nearest
 from ...kernels.op import Op, ShapeLike
 from ...kernels.params import IGNORED, Params, format_value
+from ...ndarray.dispatch.arguments import array_names
 from .naming import AttrScope, NameManager
 from .node import HIDDEN_KEYS, Entry, Node, hidden_form
 
@@ -45,7 +46,8 @@ def split_arguments(op: Op, args: Sequence[Any], kwargs: Mapping[str, Any], is_i
             given.append(a)
         else:
             rest.append(a)
-    while op.input_names and len(given) > len(op.input_names) and given[-1] is None:
+    most = len(array_names(op)) + len(op.optional_names)
+    while most and len(given) > most and given[-1] is None:
         rest.insert(0, given.pop())  # the default of a parameter, as in x.sum(None)
     if len(rest) > len(op.params):
         raise ParameterError(f"{op.name}: {len(rest)} positional parameters were given, it has {len(op.params)}: "
@@ -86,6 +88,8 @@ def make_node(op: Op, given: Sequence[Entry | None], named: Mapping[str, Entry],
     names = (*arguments, *states)
     while len(given) > len(names) and given[-1] is None:
         given = given[:-1]  # an array that is not given, as in FullyConnected(data, weight, None, no_bias=True)
+    while len(given) > len(names) and given[-1] is None:
+        given = given[:-1]
     if len(given) > len(names):
         raise GraphError(f"{op.name}: {len(given)} inputs were given, it takes {len(names)}: {', '.join(names) or 'none'}.")
     name = NameManager.current().get(name, hint or op.name.lower())

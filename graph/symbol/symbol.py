@@ -468,8 +468,8 @@ def Variable(name: str, attr: Mapping[str, str] | None = None, shape: ShapeLike 
 var = Variable
 
 
-def Group(symbols: Sequence[Symbol]) -> Symbol:
-    """Return one symbol with the outputs of several."""
+def Group(symbols: Sequence[Symbol], create_fn: Callable[..., Symbol] | None = None) -> Symbol:
+    """Return one symbol with the outputs of several. create_fn: accepted for MXNet's sake, without effect."""
     symbols = list(symbols)
     for s in symbols:
         if not isinstance(s, Symbol):
@@ -479,9 +479,9 @@ def Group(symbols: Sequence[Symbol]) -> Symbol:
     return Symbol([entry for s in symbols for entry in s._outputs])
 
 
-def fromjson(text: str) -> Symbol:
+def fromjson(json_str: str) -> Symbol:
     """Read a symbol from the JSON of MXNet 0.8 or later. Raises FileError that names the node."""
-    return Symbol(symbol_json.loads(text))
+    return Symbol(symbol_json.loads(json_str))
 
 
 load_json = fromjson

@@ -146,9 +146,11 @@ class ImageDetIter(ImageIter):
 
     # ---- drawing ----
     def draw_next(self, color: Sequence[int] | None = None, thickness: int = 2, mean: Any = None, std: Any = None,
-                  clip: bool = True, id2labels: dict[int, str] | None = None) -> Iterator[np.ndarray]:
+                  clip: bool = True, waitKey: int | None = None, window_name: str = "draw_next",
+                  id2labels: dict[int, str] | None = None) -> Iterator[np.ndarray]:
         """Yield the epoch's images with their objects drawn into them, uint8[height, width, 3]. No window is opened.
 
+        waitKey, window_name:  accepted for MXNet's sake, without effect.
         color:      red, green, blue; random for each object unless given.
         mean, std:  of the normalisation to undo; True: ImageNet's.
         id2labels:  names of the classes to write beside the objects.

@@ -254,6 +254,7 @@ class OperatorProperty:
     output_dtypes: ClassVar[tuple[np.dtype | None, ...] | None] = None  # None: that of the first argument
     forward_inplace: ClassVar[tuple[tuple[int, int], ...]] = ()  # (input, output) pairs that may share memory
     gradient_arguments: ClassVar[tuple[int, ...] | None] = None  # indices of arguments that get a derivative; None: all
+    optional_names: ClassVar[tuple[str, ...]] = ()  # arrays that some parameters ask for: None may stand for one by position
     backward_reads: ClassVar[tuple[str, ...]] = ("dy", "x", "y")  # arrays that backward needs: all "x", or "x0", "y1"
     backward_inplace: ClassVar[tuple[tuple[str, int], ...]] = ()  # (array that backward reads, derivative): "dy0", "x0" or "y0"
     backward_needs_aux: ClassVar[bool] = True  # backward reads or changes the auxiliary states

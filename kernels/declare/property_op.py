@@ -55,7 +55,7 @@ class PropertyOp(Op):
         self.costly, self.final_part = cls.costly, cls.final_part
         self.state_formulas, self.epilogue_block = cls.state_formulas, cls.epilogue_block
         self.has_tail = cls.tail is not OperatorProperty.tail
-        self.doc = inspect.cleandoc(cls.__doc__ or "")
+        self.doc, self.optional_names = inspect.cleandoc(cls.__doc__ or ""), cls.optional_names
         self.params = _declared_params(name, cls)
         self._properties: Cache[Params, OperatorProperty] = Cache()
         self._gradients: Cache[Params, Gradient | None] = Cache()

@@ -148,7 +148,7 @@ def call_op(op: Op, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Any:
         params.setdefault("num_args", len(arrays))
         p = parse(op, params)
     else:
-        count, most = 0, len(array_names(op))
+        count, most = 0, len(array_names(op)) + len(op.optional_names)
         while count < len(args) and (isinstance(args[count], _ARRAYS) or (args[count] is None and count < most)):
             count += 1
         named = {k: params.pop(k) for k in kwargs if isinstance(kwargs[k], _ARRAYS) and k != "out"}
@@ -215,8 +215,8 @@ def context_of(spelling: Context | str | None) -> Context:
 
 def _arrange(op: Op, names: Sequence[str], arrays: list[Any], named: dict[str, Any]) -> list[Any]:
     """Return the arrays given by position, then those given by name, in the order of names."""
-    while arrays and arrays[-1] is None and len(arrays) > len(names):
-        arrays.pop()
+    if len(arrays) > len(names):
+        arrays = [*arrays[:len(names)], *(a for a in arrays[len(names):] if a is not None)]
     if len(arrays) > len(names):
         raise OperatorError(f"{op.name}: takes {len(names)} arrays ({', '.join(names) or 'none'}), {len(arrays)} given.")
     if not named and len(arrays) == len(names):

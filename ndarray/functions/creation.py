@@ -22,7 +22,7 @@ from ..core.ndarray import NDArray
 from ..core.sparse_core import STORAGE_TYPES, SparseCore, storage_type
 from ..dispatch.arguments import call_op, context_of
 from ..dispatch.copy import fill, store_host
-from ..interop import dlpack
+from ..interop import dlpack as capsules
 from ..interop.numpy_protocol import arrays_in
 
 
@@ -64,30 +64,31 @@ def _stacked(x: Any, dtype: np.dtype, ctx: Context) -> NDArray:
     return call_op(builtin("stack"), [_stacked(e, dtype, ctx) for e in x], {})
 
 
-def from_numpy(ndarray: np.ndarray, zero_copy: bool = True) -> NDArray:
+def from_numpy(ndarray: np.ndarray, zero_copy: bool = True, array_cls: type = NDArray) -> NDArray:
     """Return an array with the values and the dtype of a NumPy array, on the CPU.
 
+    array_cls:  accepted for MXNet's sake: there is one class of dense arrays.
     zero_copy:  share its memory if it is contiguous; it becomes read-only for NumPy, as in MXNet, since the engine writes
                 there later. False, or a read-only array: a copy.
     """
     if not zero_copy or not ndarray.flags.c_contiguous or not ndarray.flags.writeable or ndarray.dtype not in DTYPES.values():
         return array(ndarray, cpu(), ndarray.dtype)
-    shared = dlpack.over(ndarray.view())
+    shared = capsules.over(ndarray.view())
     ndarray.flags.writeable = False
     return shared
 
 
-def from_dlpack(exporter: Any) -> NDArray:
+def from_dlpack(dlpack: Any) -> NDArray:
     """Return an array on the memory of an object with `__dlpack__` or of a capsule; a copy if it is strided or read-only."""
-    return dlpack.adopt(exporter)
+    return capsules.adopt(dlpack)
 
 
-def to_dlpack_for_read(data: NDArray) -> dlpack.CapsuleType:
+def to_dlpack_for_read(data: NDArray) -> capsules.CapsuleType:
     """Return data.to_dlpack_for_read()."""
     return data.to_dlpack_for_read()
 
 
-def to_dlpack_for_write(data: NDArray) -> dlpack.CapsuleType:
+def to_dlpack_for_write(data: NDArray) -> capsules.CapsuleType:
     """Return data.to_dlpack_for_write()."""
     return data.to_dlpack_for_write()
 

@@ -23,8 +23,14 @@ from ...ndarray.dispatch.copy import host
 from ..registry import Registry
 
 registry = Registry("metric")
-register, alias = registry.register, registry.alias
 Names = Sequence[str] | None
+alias = registry.alias
+
+
+def register(klass: type, name: str | None = None) -> type:
+    """Register a metric under its own name, and under `name` if that is given. Returns it, so that this is a decorator."""
+    return registry.register(klass, *([] if name is None else [name]))
+
 
 
 def check_label_shapes(labels: Any, preds: Any, wrap: bool = False, shape: bool = False) -> tuple[Any, Any]:
@@ -307,13 +313,13 @@ class CompositeEvalMetric(EvalMetric):
         for m in self.metrics:
             m.update(labels, preds)
 
-    def update_dict(self, label: dict[str, Any], pred: dict[str, Any]) -> None:
+    def update_dict(self, labels: dict[str, Any], preds: dict[str, Any]) -> None:
         if self.label_names is not None:
-            label = {k: v for k, v in label.items() if k in self.label_names}
+            labels = {k: v for k, v in labels.items() if k in self.label_names}
         if self.output_names is not None:
-            pred = {k: v for k, v in pred.items() if k in self.output_names}
+            preds = {k: v for k, v in preds.items() if k in self.output_names}
         for m in self.metrics:
-            m.update_dict(label, pred)
+            m.update_dict(labels, preds)
 
     def _gather(self, values: list[list[tuple[str, float]]]) -> tuple[list[str], list[float]]:
         flat = [pair for pairs in values for pair in pairs]

@@ -111,6 +111,9 @@ class PCC(PooledMetric):
 
     default_name = "pcc"
 
+    def __init__(self, name: str = "pcc", output_names: Names = None, label_names: Names = None, has_global_stats: bool = True):
+        super().__init__(name, output_names, label_names, has_global_stats=has_global_stats)
+
     def empty(self) -> np.ndarray:
         return np.zeros((0, 0))
 

@@ -23,8 +23,8 @@ INT64 = np.dtype(np.int64)
 
 
 @composite("_contrib_arange_like", gives=())
-def arange_like(data: TracedValue, *, start: float = 0.0, step: float = 1.0, repeat: int = 1, axis: int | None = None,
-                ctx: str = "") -> TracedValue:
+def arange_like(data: TracedValue, *, start: float = 0.0, step: float = 1.0, repeat: int = 1, ctx: str = "",
+                axis: int | None = None) -> TracedValue:
     """start, start + step, …, each `repeat` times, in the shape of data; with `axis`, [size of that axis]."""
     n = int(np.prod(data.shape)) if axis is None else data.shape[check_axis("arange_like", axis, data.ndim)]
     if repeat < 1:

@@ -91,6 +91,7 @@ class CTCLoss(NumpyOp):
     use_data_lengths: bool = False
     use_label_lengths: bool = False
     blank_label: Literal["first", "last"] = "first"
+    optional_names = ("data_lengths", "label_lengths")
     output_names = ("output0", "output1")
     gradient_arguments = (0,)
     backward_reads = ("dy0", "y1")

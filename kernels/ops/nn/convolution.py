@@ -57,10 +57,10 @@ class ConvolutionLayer(Spatial):
     backward_reads = ("dy0", "x0", "x1")
 
     kernel: tuple
-    num_filter: int
     stride: tuple = ()
     dilate: tuple = ()
     pad: tuple = ()
+    num_filter: int
     num_group: int = 1
     no_bias: bool = False
     layout: Literal["NCW", "NCHW", "NCDHW", "NWC", "NHWC", "NDHWC"] | None = None

@@ -29,13 +29,14 @@ class Deconvolution(ConvolutionLayer):
              pad and adj are computed.
     """
 
+    optional_names = ("bias",)
     kernel: tuple
-    num_filter: int
     stride: tuple = ()
     dilate: tuple = ()
     pad: tuple = ()
     adj: tuple = ()
     target_shape: tuple = ()
+    num_filter: int
     num_group: int = 1
     no_bias: bool = True
     layout: Literal["NCW", "NCHW", "NCDHW"] | None = None

@@ -140,6 +140,8 @@ _KINDS: dict[str, Op] = {"leaky": leaky, "elu": elu, "selu": selu, "gelu": gelu,
 class LeakyReLUOp(DispatchOp):
     """LeakyReLU, which also checks the parameters of rrelu."""
 
+    optional_names = ("gamma",)
+
     def parse(self, given: Mapping[str, Any]) -> Params:
         p = super().parse(given)
         if p.act_type == "rrelu":

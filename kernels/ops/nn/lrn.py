@@ -22,10 +22,10 @@ class LRN(OperatorProperty):
     data: [n, c, ...]; nsize is odd. Source: Krizhevsky, Sutskever, Hinton 2012, section 3.3.
     """
 
-    nsize: int
     alpha: float = 1e-4
     beta: float = 0.75
     knorm: float = 2.0
+    nsize: int
     backward_reads = ("dy0", "x0")
 
     def validate(self) -> None:

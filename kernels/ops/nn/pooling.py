@@ -38,6 +38,7 @@ class Pooling(Spatial):
     kernel: tuple = ()
     pool_type: Literal["max", "avg", "sum", "lp"] = "max"
     global_pool: bool = False
+    cudnn_off: bool = False  # ignored
     pooling_convention: Literal["valid", "full", "same"] = "valid"
     stride: tuple = ()
     pad: tuple = ()

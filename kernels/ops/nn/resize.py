@@ -188,6 +188,7 @@ class BilinearResize2D(Resampled):
     mode: Modes = "size"
     align_corners: bool = True
     own_dtypes = True
+    optional_names = ("like",)
 
     @property
     def argument_names(self) -> tuple[str, ...]:

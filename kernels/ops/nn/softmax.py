@@ -147,6 +147,7 @@ class SoftmaxAlong(SoftmaxLike):
     temperature: float | None = None
     dtype: str | None = None
     use_length: bool = False
+    optional_names = ("length",)
 
     def validate(self) -> None:
         if self.temperature == 0:

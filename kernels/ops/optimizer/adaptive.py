@@ -76,8 +76,8 @@ def ftrl_update(weight: Array, grad: Array, z: Array, n: Array, *, lr: Scalar, l
 
 
 @simple_op(differentiable=False, states=("d", "v", "z"))
-def ftml_update(weight: Array, grad: Array, d: Array, v: Array, z: Array, *, lr: Scalar, t: Scalar, beta1: Scalar = 0.6,
-                beta2: Scalar = 0.999, epsilon: Scalar = 1e-8, wd: Scalar = 0.0, rescale_grad: Scalar = 1.0,
+def ftml_update(weight: Array, grad: Array, d: Array, v: Array, z: Array, *, lr: Scalar, beta1: Scalar = 0.6,
+                beta2: Scalar = 0.999, epsilon: Scalar = 1e-8, t: Scalar, wd: Scalar = 0.0, rescale_grad: Scalar = 1.0,
                 clip_grad: float = -1.0):
     """Follow the moving leader. t: the update count, from 1. Source: Zheng, Kwok 2017, ICML."""
     g = clipped(rescale_grad * grad + wd * weight, clip_grad)
@@ -102,8 +102,8 @@ def adagrad_update(weight: Array, grad: Array, history: Array, *, lr: Scalar, ep
 
 # ---- LAMB ------------------------------------------------------------------------------------------------------------
 @simple_op(differentiable=False, states=("mean", "var"))
-def lamb_update_phase1(weight: Array, grad: Array, mean: Array, var: Array, *, t: Scalar, wd: Scalar, beta1: Scalar = 0.9,
-                       beta2: Scalar = 0.999, epsilon: Scalar = 1e-6, bias_correction: bool = True,
+def lamb_update_phase1(weight: Array, grad: Array, mean: Array, var: Array, *, beta1: Scalar = 0.9,
+                       beta2: Scalar = 0.999, epsilon: Scalar = 1e-6, t: Scalar, bias_correction: bool = True, wd: Scalar,
                        rescale_grad: Scalar = 1.0, clip_gradient: float = -1.0):
     """The direction of LAMB, Adam's with wd weight added. t: the update count, from 1. Source: You et al. 2019,
     arXiv:1904.00962."""
@@ -131,8 +131,8 @@ declare_mixed(lamb_update_phase2, "mp_lamb_update_phase2", kind=Rated)
 
 
 # ---- AdamW -----------------------------------------------------------------------------------------------------------
-def _adamw_update(weight: Array, grad: Array, mean: Array, var: Array, rescale_grad: Array, *, lr: Scalar, eta: Scalar,
-                  beta1: Scalar = 0.9, beta2: Scalar = 0.999, epsilon: Scalar = 1e-8, wd: Scalar = 0.0,
+def _adamw_update(weight: Array, grad: Array, mean: Array, var: Array, rescale_grad: Array, *, lr: Scalar,
+                  beta1: Scalar = 0.9, beta2: Scalar = 0.999, epsilon: Scalar = 1e-8, wd: Scalar = 0.0, eta: Scalar,
                   clip_gradient: float = -1.0):
     """weight - eta (lr mean / (√var + ε) + wd weight), mean and var as in adam_update. rescale_grad: [1]; the update is skipped
     if it is 0, infinite or NaN. Source: Loshchilov, Hutter 2017, arXiv:1711.05101."""

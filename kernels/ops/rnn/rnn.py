@@ -37,10 +37,11 @@ class RNN(OperatorProperty):
     drops_hidden_at_inference = True
     costly = True
 
+    optional_names = ("state_cell", "sequence_length")
     state_size: int
     num_layers: int
-    mode: Literal["rnn_relu", "rnn_tanh", "lstm", "gru"]
     bidirectional: bool = False
+    mode: Literal["rnn_relu", "rnn_tanh", "lstm", "gru"]
     p: float = 0.0
     state_outputs: bool = False
     projection_size: int | None = None

@@ -23,6 +23,7 @@ class Sequences(OperatorProperty):
 
     use_sequence_length: bool = False
     axis: int = 0
+    optional_names = ("sequence_length",)
     gradient_arguments = (0,)
     own_dtypes = True
 

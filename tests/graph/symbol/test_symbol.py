@@ -8,7 +8,7 @@ import sys
 
 import pytest
 import tritium as mx
-from tritium.errors import GraphError, OperatorError, ParameterError, ShapeError
+from tritium.errors import GraphError, NotImplementedForSymbol, OperatorError, ParameterError, ShapeError
 from tritium.graph import Group, Symbol, Variable
 from tritium.graph.symbol import namespace as sym
 
@@ -132,11 +132,11 @@ def test_types():
     (lambda a: dense(a, wieght=a), OperatorError, r"no input is called 'wieght'. Did you mean 'weight'"),
     (lambda a: dense(a, data=a), GraphError, r"input 'data' was given twice"),
     (lambda a: sym.relu(a, a), GraphError, r"relu: 2 inputs were given, it takes 1: "),
-    (bool, GraphError, r"has no value before it is bound"),
+    (bool, NotImplementedForSymbol, r"Symbol.__bool__: a symbol has no values before it is bound"),
     (lambda a: a + "x", TypeError, "unsupported operand"),
     (lambda a: dense(a).infer_shape(a=(4, 5), fc1_weight=(3, 6)), ShapeError,
      r"fc1 \(FullyConnected\): .*Inputs: data a \(4, 5\), weight fc1_weight \(3, 6\)"),
-    (lambda a: a.asnumpy(), GraphError, r"Symbol.asnumpy: a symbol has no values before it is bound. Bind it"),
+    (lambda a: a.asnumpy(), NotImplementedForSymbol, r"Symbol.asnumpy: a symbol has no values before it is bound. Bind it"),
     (lambda a: a.get_backend_symbol("x"), GraphError, r"Symbol.get_backend_symbol: unknown backend 'x'"),
 ], ids=["operator", "parameter", "input", "twice", "too many", "bool", "text", "shape", "array method", "backend"])  # fmt: skip
 def test_errors_say_what_to_do(call, error, text):
