@@ -49,6 +49,24 @@ def test_dynamic_unroll_computes_what_mxnet_computes(valid):
     check("dynamic valid" if valid else "dynamic", cases.dynamic(mx, valid))
 
 
+def test_files_of_mxnet_are_read(tmp_path):
+    folder = Path(cases.__file__).parent
+    net, x = cases.network(mx)
+    wanted = STORED["network/output"]
+    assert_close(net(x), wanted)
+    for param in net.collect_params().values():
+        param.data()[:] = 0
+    net.load_parameters(str(folder / "rnn_net.params"))
+    assert_close(net(x), wanted)
+    imported = mx.gluon.SymbolBlock.imports(str(folder / "rnn_net-symbol.json"), ["data"], str(folder / "rnn_net-0000.params"))
+    assert_close(imported(x), wanted)
+    net.export(str(tmp_path / "ours"))
+    again = mx.gluon.SymbolBlock.imports(str(tmp_path / "ours-symbol.json"), ["data"], str(tmp_path / "ours-0000.params"))
+    assert_close(again(x), wanted)
+    net.save_parameters(str(tmp_path / "ours.params"))
+    assert set(mx.nd.load(str(tmp_path / "ours.params"))) == set(mx.nd.load(str(folder / "rnn_net.params")))
+
+
 def test_parameters_and_descriptions_have_mxnets_names():
     wanted = json.loads(bytes(STORED["names"]))
     assert cases.names(mx) == wanted

@@ -1,7 +1,7 @@
 """Every recurrent cell and layer on data and weights that follow from formulas: outputs, states, gradients, parameter names.
 
-`python rnn_cases.py` with MXNet 1.9.1 installed records rnn_cases.npz, which tests/gluon/rnn/test_golden.py reads. The functions
-take the package as mx, so that the same code runs with both.
+`python rnn_cases.py` with MXNet 1.9.1 installed records rnn_cases.npz and rnn_net*, which tests/gluon/rnn/test_golden.py reads.
+The functions take the package as mx, so that the same code runs with both.
 """
 
 import sys
@@ -161,6 +161,31 @@ def names(mx):
     return made
 
 
+def network(mx):
+    """A hybridized network of layers and an unrolled cell, with weights by formula, and its input."""
+    gluon = mx.gluon
+
+    class Net(gluon.HybridBlock):
+        def __init__(self, **kwargs):
+            super().__init__(**kwargs)
+            with self.name_scope():
+                self.embedding = gluon.nn.Embedding(20, 6)
+                self.lstm = gluon.rnn.LSTM(5, 2, layout="NTC", bidirectional=True)
+                self.cell = gluon.rnn.LSTMCell(4)
+                self.out = gluon.nn.Dense(3, flatten=False)
+
+        def hybrid_forward(self, F, x):
+            steps, _ = self.cell.unroll(7, self.lstm(self.embedding(x)), layout="NTC", merge_outputs=True)
+            return self.out(steps)
+
+    net, x = Net(prefix="net_"), mx.nd.array(np.arange(14).reshape(2, 7))
+    net.initialize()
+    net.hybridize()
+    net(x)
+    fill(net)
+    return net, x
+
+
 def every_case(mx):
     """{case: results} of all."""
     cases = {name: unrolled(mx, name) for name in cells(mx)}
@@ -180,5 +205,9 @@ if __name__ == "__main__":
 
     arrays = {f"{case}/{what}": a for case, found in every_case(mxnet).items() for what, a in found.items()}
     target = Path(__file__).with_suffix(".npz")
+    net, x = network(mxnet)
+    arrays["network/output"] = net(x).asnumpy()
+    net.export(str(target.with_name("rnn_net")))
+    net.save_parameters(str(target.with_name("rnn_net.params")))
     np.savez_compressed(target, names=np.frombuffer(json.dumps(names(mxnet)).encode(), np.uint8), **arrays)
     print(len(arrays), "arrays,", target.stat().st_size, "bytes", file=sys.stderr)
