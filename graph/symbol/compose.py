@@ -131,7 +131,7 @@ def _parse(op: Op, params: Mapping[str, object], n_inputs: int) -> tuple[Params,
     parsed = op.parse(given)
     counted = "num_args" in known and known["num_args"].default is None  # by us alone: MXNet has no such parameter there
     texts = {k: format_value(v) for k, v in given.items()
-             if (k in parsed or k in IGNORED or k.startswith("__")) and not (counted and k == "num_args")}
+             if (k in parsed or k in IGNORED or k.startswith("__") or not op.params) and not (counted and k == "num_args")}
     texts |= {k: "None" for k, v in params.items() if v is None and k in known and known[k].default is None}
     return parsed, texts
 
