@@ -51,7 +51,8 @@ def test_a_converted_model_computes_nearly_the_same(dtype, optional, rng):
     net = record.networks(mx.sym)["residual"]
     data = mx.nd.array(rng.normal(size=(2, 3, 6, 6)))
     shapes, _, states = net.infer_shape(data=data.shape)
-    args = {n: mx.nd.array(rng.normal(size=s)) for n, s in zip(net.list_arguments(), shapes) if n not in ("data", "softmax_label")}
+    args = {n: mx.nd.array(rng.normal(size=s)) for n, s in zip(net.list_arguments(), shapes)
+            if n not in ("data", "softmax_label")}
     auxes = {n: mx.nd.ones(s) for n, s in zip(net.list_auxiliary_states(), states)}
     made, new_args, new_auxes = amp.convert_model(net, args, auxes, dtype, cast_optional_params=optional)
     low = {n for n, a in new_args.items() if np.dtype(a.dtype).name == dtype}
@@ -70,7 +71,8 @@ def test_functions_of_mx_nd_cast(on):
     assert y.dtype == np.float16
     assert mx.nd.exp(y).dtype == np.float32 and mx.nd.softmax(y).dtype == np.float32
     assert mx.nd.relu(y).dtype == np.float16
-    assert mx.nd.Activation(y, act_type="softrelu").dtype == np.float32 and mx.nd.Activation(y, act_type="tanh").dtype == np.float16
+    assert mx.nd.Activation(y, act_type="softrelu").dtype == np.float32
+    assert mx.nd.Activation(y, act_type="tanh").dtype == np.float16
     z = mx.nd.zeros((2, 4))
     assert (y + z).dtype == (z * y).dtype == mx.nd.broadcast_add(y, z).dtype == mx.nd.concat(y, z).dtype == np.float32
     assert (y + y).dtype == np.float16 and mx.nd.stack(y, y).dtype == np.float16

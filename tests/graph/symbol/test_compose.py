@@ -22,7 +22,7 @@ def called(name):
 def written(make):
     """(operator, name, attributes) of the last node that make() gives."""
     with NameManager():
-        found = json.loads(mx.sym.Group([make()]).tojson())["nodes"][-1]
+        found = json.loads(mx.sym.Group([make()]).tojson(remove_amp_cast=False))["nodes"][-1]
     return found["op"], found["name"], found.get("attrs", {})
 
 
