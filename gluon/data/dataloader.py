@@ -27,22 +27,27 @@ __all__ = ["DataLoader"]
 # ---- samples to batches -------------------------------------------------------------------------------------------------
 def default_batchify_fn(data: Sequence[Any]) -> Any:
     """Return a batch of samples: arrays and numbers are stacked in their dtype, tuples element by element as a list."""
-    if isinstance(data[0], NDArray):
-        return nd.stack(*data)
     if isinstance(data[0], tuple):
         return [default_batchify_fn(elements) for elements in zip(*data)]
+    if isinstance(data[0], NDArray):
+        return _stacked(data, lambda shape, dtype: nd.empty(shape, data[0].ctx.work, dtype))
     values = np.asarray(data)
     return nd.array(values, dtype=values.dtype)
 
 
 def default_mp_batchify_fn(data: Sequence[Any]) -> Any:
     """Return a batch as default_batchify_fn does, in memory that is sent to another process without a copy."""
-    if isinstance(data[0], NDArray) and data[0].ctx.is_gpu:
-        return nd.stack(*data)
     if isinstance(data[0], tuple):
         return [default_mp_batchify_fn(elements) for elements in zip(*data)]
+    return _stacked(data, shared_empty)
+
+
+def _stacked(data: Sequence[Any], empty: Callable[..., NDArray]) -> NDArray:
+    """Return arrays or numbers joined along a new first axis, in an array of empty(shape, dtype)."""
+    if isinstance(data[0], NDArray) and data[0].ctx.is_gpu:
+        return nd.stack(*data)
     samples = [_values(d) for d in data]
-    out = shared_empty((len(data), *samples[0].shape), np.result_type(*{a.dtype for a in samples}))
+    out = empty((len(data), *samples[0].shape), np.result_type(*{a.dtype for a in samples}))
     np.stack(samples, out=out.device_array())  # no other thread knows the array yet
     return out
 
