@@ -151,7 +151,8 @@ class _Signature:
         copy_all(self.op._name, [(args[i], buffer) for i, buffer in bound.data])
         results = executor.forward(self.train)
         outputs = [allocate(o.layout) for o in results]
-        copy_all(self.op._name, list(zip(results, outputs)))
+        # the task gets arrays of its own: those of the caller will hold the tape's node, which must go when they do
+        copy_all(self.op._name, [(result, detached(o)) for result, o in zip(results, outputs)])
         if self.records:
             self._record(bound, args, outputs)
         return outputs

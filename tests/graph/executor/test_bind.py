@@ -87,3 +87,21 @@ def test_shared_buffer_is_used_and_filled():
     first = small().simple_bind(mx.cpu(), data=(2, 4), shared_buffer=buffer)
     second = small().simple_bind(mx.cpu(), data=(5, 4), shared_buffer=buffer)
     assert first.arg_dict["fc_weight"] is second.arg_dict["fc_weight"] and buffer["data"] is second.arg_dict["data"]
+
+
+def test_to_bind_again_takes_the_plans_of_the_first_binding(monkeypatch):
+    from tritium.graph.executor import executor
+
+    compiled = []
+    compile_program = executor.compile_program
+    monkeypatch.setattr(executor, "compile_program", lambda *a, **k: compiled.append(a) or compile_program(*a, **k))
+    net = mx.sym.tanh(mx.sym.Variable("x") * 2, name="y")
+    for k in range(3):
+        assert net.eval(x=mx.nd.ones((2,)) * k)[0].asnumpy().tolist() == pytest.approx([np.tanh(2 * k)] * 2)
+    assert len(compiled) == 1
+    net.eval(x=mx.nd.ones((3,)))
+    net.bind(mx.cpu(), {"x": mx.nd.ones((2,))}, {"x": mx.nd.ones((2,))}).forward(is_train=True)
+    assert len(compiled) == 3
+    net._set_attr(force_mirroring="True")  # an attribute may change the plan
+    net.eval(x=mx.nd.ones((2,)))
+    assert len(compiled) == 4
