@@ -15,6 +15,7 @@ from .passes.eliminate import eliminate_identities, eliminate_reshapes
 from .passes.fuse import fuse
 from .passes.fuse_batch_norm import fuse_batch_norm
 from .passes.fuse_epilogue import add_epilogues
+from .passes.fuse_pairs import add_pairs
 from .passes.gradient import add_gradients
 from .passes.rematerialize import CostOf, mirror_candidates, moved_bytes, remat_cheap, remat_to_budget, rematerialize
 from .program import Program, gc_paused, lower, naive_bytes
@@ -41,7 +42,7 @@ def compile_program(heads: Sequence[Entry], specs: list[list[Spec]], train: bool
     has_backward = train or backward
     program = lower(heads, specs, train, places, targets, keep=has_backward)
     if options.layout and not monitored:
-        program = put_channels_last(program)
+        program = put_channels_last(program, has_backward)
     if not train and not monitored:
         program = eliminate_identities(program)
     if has_backward:
@@ -55,6 +56,7 @@ def compile_program(heads: Sequence[Entry], specs: list[list[Spec]], train: bool
         candidate = fuse(fuse_batch_norm(candidate) if fused else candidate, fused)
         if fused:
             candidate = add_epilogues(candidate)
+            candidate = candidate if has_backward else add_pairs(candidate)
         return candidate if monitored else eliminate_reshapes(candidate)
 
     def cost_of(candidate: Program) -> tuple[int, int]:

@@ -18,7 +18,7 @@ from ..kernels.params import Params
 from .passes.infer import infer_dtypes, infer_shapes, spell
 from .symbol.node import Entry, Node, topological
 
-ARG, AUX, GRAD, HEAD, ZERO, OUTPUT, INNER = "arg", "aux", "grad", "head", "zero", "output", "inner"
+ARG, AUX, GRAD, HEAD, ZERO, OUTPUT, KEPT, INNER = "arg", "aux", "grad", "head", "zero", "output", "kept", "inner"
 
 
 @dataclass(slots=True)
@@ -26,7 +26,8 @@ class Value:
     """One buffer.
 
     kind:  "arg", "aux", "grad": an array of the caller; "head": a head gradient; "zero": a constant zero;
-           "output": an output of the executor; "inner": placed by the memory plan.
+           "output": an output of the executor; "kept": has memory of its own, so that it stays from pass to pass;
+           "inner": placed by the memory plan.
     name:  the argument's name, or `node_output`.
     ctx:   the number of its context.
     """
@@ -230,4 +231,4 @@ def lower(heads: Sequence[Entry], specs: list[list[Spec]], train: bool, places: 
 
 def naive_bytes(program: Program) -> int:
     """Return the bytes of all values but the caller's arrays, each with memory of its own."""
-    return sum(v.spec.nbytes for v in program.values if v.kind in (INNER, OUTPUT, ZERO))
+    return sum(v.spec.nbytes for v in program.values if v.kind in (INNER, OUTPUT, ZERO, KEPT))

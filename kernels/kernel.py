@@ -116,13 +116,15 @@ class Kernel:
     keeps:  the numbers of the inputs from which `keep` makes something that stays; () if it is `bind`.
     share:  like bind, for a program in which many kernels read the input of number `shares`: share(inputs, outputs, made). The
             first of them, in each pass, makes what all use, as a packed weight; made, a dict of the program, says where it is.
+    ahead:  asks the compiler for what only bind needs, so that a graph's kernels are compiled at once; None: nothing.
     """
 
-    __slots__ = ("_bind", "_keep", "at", "keeps", "run", "share", "shares")
+    __slots__ = ("_bind", "_keep", "ahead", "at", "keeps", "run", "share", "shares")
 
     def __init__(self, run: KernelFunction | None = None, bind: Bind | None = None,
                  keep: Callable[[Sequence[Any], Sequence[Any]], Prepared] | None = None, keeps: Sequence[int] = (),
-                 share: Callable[[Sequence[Any], Sequence[Any], dict[Any, Any]], BoundKernel] | None = None, shares: int = -1):
+                 share: Callable[[Sequence[Any], Sequence[Any], dict[Any, Any]], BoundKernel] | None = None, shares: int = -1,
+                 ahead: Callable[[], None] | None = None):
         """run or bind may be left out. bind looks at the arrays once, so that each run of what it returns is short."""
         if run is None:
             assert bind is not None
@@ -130,6 +132,7 @@ class Kernel:
         self.run: KernelFunction = run
         self.at: Callable[..., bool] | None = None
         self._bind, self._keep, self.keeps, self.share, self.shares = bind, keep, tuple(keeps), share, shares
+        self.ahead = ahead
 
     def __call__(self, run: Run, inputs: Sequence[DeviceArray], outputs: Sequence[DeviceArray | None], **more: Any) -> None:
         self.run(run, inputs, outputs, **more)
@@ -163,7 +166,7 @@ class Kernel:
                 return bound
             return lambda run: bound(run, scalars)
 
-        return Kernel(partial(self.run, scalars=scalars), bind)
+        return Kernel(partial(self.run, scalars=scalars), bind, ahead=self.ahead)
 
 
 def _bind_and_run(bind: Bind, run: Run, inputs: Sequence[Any], outputs: Sequence[Any]) -> None:

@@ -123,11 +123,16 @@ class Formula:
 
 
 class ChannelsLast(NamedTuple):
-    """An operator and its parameters for arrays with channels last. inputs: the numbers of those that change; None: all."""
+    """An operator and its parameters for arrays with channels last.
+
+    inputs:   the numbers of those that change; None: all.
+    turning:  an operator with the same parameters that reads the first input with channels first, in a graph without backward.
+    """
 
     op: Op
     params: Params
     inputs: tuple[int, ...] | None = None
+    turning: Op | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -19,7 +19,7 @@ from ..compile import compile_program
 from ..options import current
 from ..passes.gradient import copy_op
 from ..passes.infer import infer_dtypes, infer_shapes
-from ..program import ARG, AUX, GRAD, HEAD, INNER, OUTPUT, ZERO, specs_of
+from ..program import ARG, AUX, GRAD, HEAD, INNER, KEPT, OUTPUT, ZERO, specs_of
 from ..symbol.node import Entry, Node, copy_graph, topological
 
 #: kernel, inputs, outputs, number of random numbers, (position, shape) of inputs that are read under another shape
@@ -137,7 +137,7 @@ class BoundSubgraph:
         for v, value in enumerate(program.values):
             if value.kind == INNER and v not in plan.in_output and plan.offsets[v] >= 0:
                 self.arrays[v] = storage.view(block, plan.offsets[v], value.spec.shape, value.spec.dtype)
-            elif v in plan.in_output or value.kind == ZERO:
+            elif v in plan.in_output or value.kind in (ZERO, KEPT):
                 self.arrays[v] = storage.array(value.spec.shape, value.spec.dtype, run.ctx)
                 if value.kind == ZERO:
                     fill(run, self.arrays[v], 0)

@@ -20,7 +20,7 @@ from ..compile import compile_program
 from ..memory.plan import MemoryPlan
 from ..options import Options, current
 from ..passes.fuse import fused_operators
-from ..program import ARG, AUX, GRAD, HEAD, INNER, OUTPUT, ZERO, Program, Value, lower
+from ..program import ARG, AUX, GRAD, HEAD, INNER, KEPT, OUTPUT, ZERO, Program, Value, lower
 from ..show.explain import Explanation, explain
 from .compiled_program import CompiledProgram, cut
 from .segment import Segment
@@ -323,7 +323,7 @@ class Executor:
         for v, value in enumerate(program.values):
             if value.kind in own:
                 arrays[v] = own[value.kind][value.name]
-            elif value.kind == AUX:
+            elif value.kind in (AUX, KEPT):
                 arrays[v] = _array(value.spec, self._contexts[value.ctx])
             elif value.kind == ZERO:
                 arrays[v] = zeros(value.spec.shape, self._contexts[value.ctx], value.spec.dtype)

@@ -19,7 +19,7 @@ from ...kernels.op import Spec, compiled
 from ...ndarray import NDArray
 from ...ndarray.core.chunk import layout_of
 from ...ndarray.dispatch.copy import host, store_host
-from ..program import Program, Step
+from ..program import KEPT, Program, Step
 
 #: A segment runs in the thread that pushes it if its shortest run took at most so many nanoseconds. Waking a worker and
 #: switching threads costs some 40 us, a quarter of the time of a graph of tiny arrays.
@@ -36,13 +36,15 @@ class Shared:
     """Data that the kernels of one pass make once for all steps that read the same array, as a packed weight.
 
     readers: the number of steps of the program that read each value. made: by context, as `Kernel.share` fills it.
+    sources: the variables of what values that stay (program.KEPT) were made from.
     """
 
-    __slots__ = ("made", "readers")
+    __slots__ = ("made", "readers", "sources")
 
     def __init__(self, steps: Iterable[Step]):
         self.readers = Counter(v for s in steps for v in s.inputs)
         self.made: defaultdict[Context, dict[Any, Any]] = defaultdict(dict)
+        self.sources: dict[int, list[Var]] = {}
 
 
 class Segment:
@@ -84,17 +86,23 @@ class Segment:
         for at, step in enumerate(steps):
             ins, outs = program.input_specs(step), program.output_specs(step)
             kernel = compiled(step.op, step.params, ins, outs, step.reqs, "gpu" if ctx.is_gpu else "cpu", program.train)
+            if kernel.ahead is not None:
+                kernel.ahead()
             sources = [_view(arrays[v], step.input_views.get(k)) for k, v in enumerate(step.inputs)]
             targets = [arrays[v] if v >= 0 else None for v in step.outputs]
             self.calls.append((kernel, sources, targets, f"{step.name} ({step.op.name})"))
             self.shares.append(kernel.shares >= 0 and shared.readers[step.inputs[kernel.shares]] >= MANY_READERS)
-            self.kept += [sources[i].chunk.var for i in kernel.keeps]
+            made_from = [var for i in kernel.keeps for var in shared.sources.get(step.inputs[i], [sources[i].chunk.var])]
+            self.kept += made_from
+            stays = {v for v in (*step.inputs, *step.outputs) if v >= 0 and program.values[v].kind == KEPT}
+            shared.sources |= {v: made_from for v in step.outputs if v in stays}
             n_random = step.op.random_count(step.params, ins, outs)
             if n_random:
                 self.random.append((at, n_random))
             n = len(sources) - step.auxiliaries
-            const.update(dict.fromkeys(a.chunk.var for a in sources[:n]))
-            mutable.update(dict.fromkeys(a.chunk.var for a in (*targets, *sources[n:]) if a is not None))
+            const.update(dict.fromkeys(a.chunk.var for a, v in zip(sources[:n], step.inputs) if v not in stays))
+            mutable.update(dict.fromkeys(a.chunk.var for a, v in zip(targets, step.outputs) if a is not None and v not in stays))
+            mutable.update(dict.fromkeys(a.chunk.var for a in sources[n:]))
             names = (*step.op.arguments(step.params), *step.op.auxiliaries(step.params))
             self.read += [(f"{step.name}_{n}", arrays[v]) for n, v in zip(names, step.inputs)]
             self.produced += [(program.values[v].name, arrays[v]) for v in step.outputs if v >= 0]
@@ -150,10 +158,10 @@ class Segment:
         elif not isinstance(bound, Prepared):
             yield bound
         elif any(v in self.mutable for v in self.kept):  # made here, so that it is new each time
-            yield from (bound.prepare, bound.run)
+            yield from (bound.prepare, *self._parts(bound.run, at))
         else:
             self.prepares.append((bound.prepare, at))
-            yield bound.run
+            yield from self._parts(bound.run, at)
 
     def _bound(self) -> list[BoundKernel]:
         """Return the kernels bound to their arrays."""

@@ -12,7 +12,7 @@ from itertools import accumulate
 
 from ...atomic_file import write_atomic
 from ...kernels.op import Req
-from ..program import INNER, ZERO, Program, naive_bytes
+from ..program import INNER, KEPT, ZERO, Program, naive_bytes
 from ..show.svg import draw_plan
 from .output_reuse import MANY, OutputReuse, allowed_inplace, larger_capacities, outputs_of
 from .packing import Piece, aligned, one_after_the_other, pack_best, peak
@@ -101,7 +101,7 @@ def plan_memory(program: Program, *, share: bool = True, naive: int | None = Non
     in_output = {v: o for v, (o, _) in inside.items()}
     live = [None if v in in_output else span for v, span in enumerate(live)]
     offsets = [best.at[g] if live[v] is not None else inside[v][1] if v in inside else -1 for v, g in enumerate(best.group)]
-    kept = best.output_bytes + sum(sizes[v] for v, value in enumerate(values) if value.kind == ZERO)
+    kept = best.output_bytes + sum(sizes[v] for v, value in enumerate(values) if value.kind in (ZERO, KEPT))
     return MemoryPlan(offsets, sum(best.arenas), kept, sum(best.bounds) + kept, naive_bytes(program) if naive is None else naive,
                 live, best.inplace, [v.name for v in values], sizes, best.arenas, in_output, best.reuse.capacity)
 
@@ -184,7 +184,7 @@ def peak_bytes(program: Program) -> int:
     allowed, outputs = allowed_inplace(program), outputs_of(program, sizes)
     inplace = _inplace_pairs(allowed, live, sizes)
     candidate = _PlanCandidate(program, live, sizes, inplace, outputs, allowed, True)
-    return candidate.bound + sum(sizes[v] for v, value in enumerate(program.values) if value.kind == ZERO)
+    return candidate.bound + sum(sizes[v] for v, value in enumerate(program.values) if value.kind in (ZERO, KEPT))
 
 
 def _spans_of(live: Sequence[tuple[int, int] | None], group: Sequence[int]) -> dict[int, tuple[int, int]]:

@@ -16,18 +16,20 @@ from ...kernels.op import ChannelsLast, Req, Spec, builtin
 from ..program import INNER, OUTPUT, Program, Step
 
 _LAST, _FIRST = (0, 2, 3, 1), (0, 3, 1, 2)  # axes of a transpose to channels last, and back
+FEW_CHANNELS = 8  # that a convolution turns as it copies its data
 _AXES = ("axis", "axes", "dim", "shape")  # parameters that name a position: operators with one do not take part
 
 
-def put_channels_last(program: Program) -> Program:
-    """Put the channels of a forward program last where that pays."""
-    return _Pass(program).run()
+def put_channels_last(program: Program, has_backward: bool = False) -> Program:
+    """Put the channels of a forward program last where that pays. has_backward: a backward pass will be added."""
+    return _Pass(program, has_backward).run()
 
 
 class _Pass:
     """last:  {value: the same with channels last}; pending: {value that so far exists only with channels last: its context}."""
 
-    def __init__(self, program: Program):
+    def __init__(self, program: Program, has_backward: bool):
+        self.has_backward = has_backward
         self.old, self.new = program, replace(program, values=list(program.values), steps=[])
         self.last: dict[int, int] = {}
         self.pending: dict[int, int] = {}
@@ -47,6 +49,9 @@ class _Pass:
     def _add(self, step: Step, form: ChannelsLast) -> None:
         """Add step with channels last: its arrays of four axes are transposed ones."""
         changed = range(len(step.inputs)) if form.inputs is None else form.inputs
+        op = form.op
+        if form.turning is not None and not self.has_backward and self._is_narrow(step.inputs[0]):
+            op, changed = form.turning, ()
         for k, v in enumerate(step.inputs):
             if k not in changed:
                 self._channels_first(v)
@@ -57,7 +62,7 @@ class _Pass:
             if self._is_plane(v):
                 outputs[k] = self.last[v] = self._value(v, step.ctx)
                 self.pending[v] = step.ctx
-        self.new.steps.append(replace(step, op=form.op, params=form.params, inputs=inputs, outputs=tuple(outputs)))
+        self.new.steps.append(replace(step, op=op, params=form.params, inputs=inputs, outputs=tuple(outputs)))
         for v in step.outputs:
             if v >= 0 and self.old.values[v].kind == OUTPUT:
                 self._channels_first(v)
@@ -85,6 +90,10 @@ class _Pass:
 
     def _is_plane(self, v: int) -> bool:
         return v >= 0 and len(self.old.values[v].spec.shape) == 4
+
+    def _is_narrow(self, v: int) -> bool:
+        """Return whether v has few channels, and does not exist with channels last."""
+        return v not in self.last and 1 < self.old.values[v].spec.shape[1] <= FEW_CHANNELS
 
     def _value(self, v: int, ctx: int) -> int:
         value = self.old.values[v]

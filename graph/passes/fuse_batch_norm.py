@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 from ...kernels.op import Op, Req
-from ..program import INNER, Program, Step
+from ..program import INNER, KEPT, Program, Step
 
 _SUM = "elemwise_add"
 
@@ -121,7 +121,7 @@ def _formula(program: Program, step: Step, links: _Links) -> list[Step]:
     inputs, before = step.inputs, []
     if len(formulas) > 1:
         numbers = formulas[0]
-        made = [program.add_value(program.values[step.inputs[1]].spec, INNER, f"{step.name}_{n}", step.ctx)
+        made = [program.add_value(program.values[step.inputs[1]].spec, KEPT, f"{step.name}_{n}", step.ctx)
                 for n in numbers.outputs(step.params)]
         before = [Step(numbers, step.params, f"{step.name}_scale", inputs[1:], tuple(made), (Req.WRITE,) * len(made),
                        ctx=step.ctx)]

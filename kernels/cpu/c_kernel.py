@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import ctypes
 from collections.abc import Callable, Sequence
+from functools import cache
 from typing import Any
 
 import numpy as np
@@ -22,40 +23,43 @@ from .rows_kernel import rows_in_c
 
 #: C pays where a run saves so many nanoseconds: compiling takes as long as some ten thousand such runs save, once.
 SAVED = 10_000
+SAVED_BOUND = 2_000  # the same in a bound graph, where it stands between kernels that run in one call
 CALL = 400  # nanoseconds that each call of a NumPy function takes, of any size
 ELEMENT = 0.15  # nanoseconds an element of one node takes NumPy longer than C
 HALF = 2.0  # nanoseconds NumPy takes longer to convert an element from or to half precision
 SHORT = 20_000  # nanoseconds a function may run while other Python threads wait: they would make it wait for longer
 ADDITION = 0.03  # nanoseconds of one element's addition in C, or of copying it in or out
 PIECE = 1 << 15  # elements; pieces are cut by size alone
-LEAST, PIECE_NS = 1 << 12, 4_000  # elements of a piece at least, where it takes that many nanoseconds
+LEAST, PIECE_NS = 1 << 8, 4_000  # elements of a piece at least; nanoseconds that it takes
 
 
 def cpu_kernel(e: Expression, ins: Specs, outs: Specs, reqs: Reqs, name: str, least: float = SAVED) -> Kernel:
     """Return a kernel like `numpy_kernel`, in C where that pays. The C function is compiled at bind, or when first run.
 
-    least:  nanoseconds that a run in C must save.
+    least:  nanoseconds that a run in C must save; where the kernel is bound SAVED_BOUND, if that is less.
     """
     rows = rows_in_c(e, ins, outs, reqs, lambda: numpy_kernel(e, ins, outs, reqs, name=name))
     if rows is not None:
         return rows
-    plain = numpy_kernel(e, ins, outs, reqs, name=name)
-    decided: dict[str, CFunction | str] = {}  # by TRITIUM_CPU_CODE: a cached kernel may outlive a change of it
+    plain, bound = numpy_kernel(e, ins, outs, reqs, name=name), min(least, SAVED_BOUND)
 
-    def decide() -> CFunction | str:
-        mode = c_compile.mode()
-        if mode not in decided:
-            decided[mode] = select_c_function(e, ins, outs, reqs, least)
-        return decided[mode]
+    @cache
+    def decide(mode: str, least: float) -> CFunction | str:  # a cached kernel may outlive a change of TRITIUM_CPU_CODE
+        f = select_c_function(e, ins, outs, reqs, least)
+        if not isinstance(f, str):
+            c_compile.request(f)
+        return f
+
+    def ahead() -> None:
+        decide(c_compile.mode(), bound)
 
     def bind(inputs: Sequence[Any], outputs: Sequence[Any]) -> BoundKernel:
-        f = decide()
+        f = decide(c_compile.mode(), bound)
         return (None if isinstance(f, str) else bind_in_c(f, inputs, outputs)) or plain.bind(inputs, outputs)
 
-    first = decide()
+    first = decide(c_compile.mode(), least)
     if isinstance(first, str):
-        return Kernel(plain.run, bind)
-    c_compile.request(first)
+        return Kernel(plain.run, bind, ahead=ahead)
     f = first
 
     def other(run: Any, inputs: Sequence[Any], outputs: Sequence[Any], scalars: Sequence[float] = ()) -> None:
@@ -69,7 +73,7 @@ def cpu_kernel(e: Expression, ins: Specs, outs: Specs, reqs: Reqs, name: str, le
         n, size, piece, numbers = len(ins) + len(f.targets), f.layout.size, piece_of(f), (ctypes.c_double * f.scalars)()
         addresses = addresses_of(f, [None] * n, numbers)
         if size <= piece:
-            return Ready(Short(found, addresses, size, addresses, numbers), addresses, n)
+            return Ready(Short(found, addresses, size, piece, addresses, numbers), addresses, n)
         return Ready(Phases([[step_of_elements(found, addresses, size, piece, addresses)]], numbers=numbers), addresses, n)
 
     order = order_of(f, range(len(ins)), len(ins))
@@ -178,8 +182,8 @@ def bind_in_c(f: CFunction, inputs: Sequence[np.ndarray], outputs: Sequence[np.n
 
     held = arrays, numbers  # addresses alone keep nothing alive
     if size * (f.cost + len(arrays)) * ADDITION <= SHORT:
-        return Short(found, addresses, size, held, numbers)
-    return Phases([[step_of_elements(found, addresses, size, PIECE, held)]], numbers=numbers)
+        return Short(found, addresses, size, piece_of(f), held, numbers)
+    return Phases([[step_of_elements(found, addresses, size, piece_of(f), held)]], numbers=numbers)
 
 
 def piece_of(f: CFunction) -> int:

@@ -322,6 +322,7 @@ class _FunctionPrinter:
             raise NoSpelling(f"{have} is added to {want}")
         wide = np.promote_types(have, float32 if is_half(want) else want)
         old = self._converted(f"w{k}[j]", want, float32) if is_half(want) else f"w{k}[j]"
+        value = self._converted(value, have, float32) if is_half(have) else value
         return self._converted(f"({_c(wide)}){old} + ({_c(wide)}){value}", wide, want)
 
     def _spelled(self, x: Expr, args: list[str], dtype: np.dtype) -> str:

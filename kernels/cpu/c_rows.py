@@ -303,6 +303,8 @@ class _Printer:
     # ---- sums that are under way ----
     def _start(self, a: str, combine: str, dtype: np.dtype, count: str) -> list[str]:
         """Declare what holds a fold, and fill it. count: of its numbers; "" for a line's, which are declared already."""
+        if is_half(dtype):
+            raise NoSpelling(f"{combine} of half precision")
         first = _identity(combine, dtype)
         lines = [f"{TYPES[dtype.name]} {a}[{count}];"] if count else []
         lines.append(f"for (int64_t j = 0; j < {count or 'room'}; j++) {a}[j] = {first};")

@@ -10,6 +10,7 @@ import ctypes
 import functools
 import os
 from collections.abc import Callable, Sequence
+from time import perf_counter_ns
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -18,14 +19,14 @@ from . import c_compile
 from .c_math import PREAMBLE
 from .c_team_text import TEXT
 
-FOLLOWED = 1 << 15  # elements of a piece of what follows a product or convolution
 KEPT = 1 << 14  # elements of scratch memory up to which it is kept between runs
 KEPT_JOINED = 1 << 18  # the same of several kernels in one call
+TOGETHER = 1 << 13  # elements of short functions that are one piece, about
 
 
 @functools.cache
 def _functions() -> dict[str, c_compile.Loaded] | None:
-    found = c_compile.library(PREAMBLE + TEXT, ("team_run", "team_one", "team_reset"))
+    found = c_compile.library(PREAMBLE + TEXT, ("team_run", "team_logged", "team_one", "team_reset"))
     if found is not None:
         for function in found.values():
             for call in (function.free, function.short):
@@ -107,12 +108,14 @@ class Follower(NamedTuple):
     """A C function f(addresses, first, last) of elements that reads another function's result.
 
     places:  the indices in addresses where that of the result's element 0 is wanted.
+    piece:   elements that are one piece.
     held:    the arrays at the other addresses.
     """
 
     function: c_compile.Loaded
     addresses: Any
     places: Sequence[int]
+    piece: int
     held: Any
 
     def read(self, rows: Step, at: int, y: Any, size: int) -> list[Scratch]:
@@ -130,7 +133,7 @@ class Follower(NamedTuple):
 
     def step(self, size: int) -> Step:
         """Return the step of all elements."""
-        return step_of_elements(self.function, self.addresses, size, FOLLOWED, self.held)
+        return step_of_elements(self.function, self.addresses, size, self.piece, self.held)
 
     def step_after(self, ranges: Sequence[tuple[int, int]]) -> Step:
         """Return the step that follows each piece of another one, given the elements of each piece."""
@@ -174,6 +177,30 @@ class Phases:
         joined.numbers = None
         joined._set([p for one in given for p in one._phases], [s for one in given for s in one._scratch], KEPT_JOINED)
         return joined
+
+    @staticmethod
+    def together(given: Sequence[Phases]) -> Phases:
+        """Return one that runs these, which are independent and have one phase each, in one call.
+
+        Their numbers are read as they are then.
+        Short functions share a phase, several of them a piece. Others have a phase each: so each thread finds in its own cache
+        what it wrote of an array before, its first or its last part.
+        """
+        phases: list[list[Step]] = []
+        short: list[Step] = []
+        last, size = None, 0  # of the piece to which short functions are added
+        for one in given:
+            ((step,), _), = one._phases
+            if not isinstance(one, Short) or step.pieces > 1:
+                phases.append([step])
+                continue
+            if last is None or size >= TOGETHER:
+                short.append(step)
+                size = 0
+            else:
+                last.then = step
+            last, size = step, size + one.size
+        return Phases([*phases, short])
 
     def _make_table(self) -> None:
         tables = [_table(steps) for steps, _ in self._phases]
@@ -223,22 +250,53 @@ class Phases:
                 run.parallel(lambda k, pieces=pieces: pieces[k][0].run(pieces[k][1]), len(pieces))
 
 
+    def logged(self, run: Any) -> list[Piece]:
+        """Run the phases, and return when each piece ran; nothing where they do not run in C."""
+        found, threads = _functions(), 1 if run is None else getattr(run, "threads", 0)
+        if found is None or not threads:
+            self(run)
+            return []
+        if self._record is None:
+            self._make_table()
+        taken = self._take(run) if self._memory else None  # noqa: F841  # alive while it runs
+        log = (ctypes.c_int64 * (2 + 4 * sum(s.pieces for steps, _ in self._phases for s in steps)))()
+        now = perf_counter_ns()
+        record = int64s(*self._record[:2], threads, ctypes.addressof(log))
+        found["team_logged"].free(ctypes.addressof(record))  # type: ignore[call-arg,arg-type]
+        ahead = now - log[1]
+        return [Piece(phase, thread, begin + ahead, end + ahead)
+                for phase, thread, begin, end in zip(*(log[2 + i:2 + 4 * log[0]:4] for i in range(4)))]
+
+
+class Piece(NamedTuple):
+    """When a piece of a phase ran, in nanoseconds of perf_counter, and in which thread: 0 is the caller, others are helpers."""
+
+    phase: int
+    thread: int
+    begin: int
+    end: int
+
+
 def _room(scratch: Scratch) -> int:
     """Return its elements, in whole vectors."""
     return -(-scratch.elements // 16) * 16
 
 
 class Short(Phases):
-    """One C function for a size so small that the calling thread computes it, and keeps the interpreter's lock."""
+    """One C function for a size so small that the calling thread computes it, and keeps the interpreter's lock.
 
-    __slots__ = ("_call", "_one", "_one_at")
+    In a call with others threads share its pieces, of so many elements.
+    """
 
-    def __init__(self, function: c_compile.Loaded, addresses: Any, size: int, held: Any, numbers: Any):
-        super().__init__([[Step(function, addresses, 1, int64s(0, size), held=held)]], numbers=numbers)
+    __slots__ = ("_call", "_one", "_one_at", "size")
+
+    def __init__(self, function: c_compile.Loaded, addresses: Any, size: int, piece: int, held: Any, numbers: Any = None):
+        super().__init__([[step_of_elements(function, addresses, size, piece, held)]], numbers=numbers)
         found = _functions()
         self._call: Any = (lambda at: function.short(addresses, 0, size)) if found is None else found["team_one"].short
         self._one = int64s(address_of(function), ctypes.addressof(addresses), 0, size)
         self._one_at = ctypes.addressof(self._one)
+        self.size = size
 
     def __call__(self, run: Any, scalars: Sequence[float] = ()) -> None:
         if scalars:

@@ -22,6 +22,7 @@ typedef __m512 lanes;
 #define tile_store _mm512_storeu_ps
 #define tile_all _mm512_set1_ps
 #define tile_fma _mm512_fmadd_ps
+#define tile_most _mm512_max_ps
 #elif defined(__AVX2__) && defined(__FMA__)
 #include <immintrin.h>
 typedef __m256 lanes;
@@ -31,6 +32,7 @@ typedef __m256 lanes;
 #define tile_store _mm256_storeu_ps
 #define tile_all _mm256_set1_ps
 #define tile_fma _mm256_fmadd_ps
+#define tile_most _mm256_max_ps
 #else
 #if defined(__aarch64__)
 #define LANES 4
@@ -43,6 +45,7 @@ typedef float lanes __attribute__((vector_size(4 * LANES)));
 static inline lanes tile_load(const float *p) { lanes a; memcpy(&a, p, sizeof a); return a; }
 static inline void tile_store(float *p, lanes a) { memcpy(p, &a, sizeof a); }
 static inline lanes tile_all(float s) { return (lanes){s, s, s, s}; }
+static inline lanes tile_most(lanes a, lanes b) { for (int i = 0; i < LANES; i++) if (b[i] < a[i]) b[i] = a[i]; return b; }
 #if defined(__aarch64__)
 #include <arm_neon.h>
 static inline lanes tile_fma(lanes a, lanes b, lanes c)
@@ -54,6 +57,7 @@ static inline lanes tile_fma(lanes a, lanes b, lanes c) { return a * b + c; }
 #endif
 #endif
 #define COLUMNS (2 * LANES)
+#define NO_FLOOR (-__builtin_inff())
 
 /* The rows of a tile of which so many rows are best cut into. */
 static inline int64_t tile_height(int64_t rows)
@@ -64,19 +68,21 @@ static inline int64_t tile_height(int64_t rows)
 
 
 def vectors_text() -> str:
-    """Return the C text of a vector of floats: the type `lanes` of LANES numbers, tile_load, tile_store, tile_all, tile_fma."""
+    """Return the C text of a vector of floats: the type `lanes` of LANES numbers, tile_load, tile_store, tile_all, tile_fma, and
+    tile_most(a, b), the larger one, b where it is NaN."""
     return f"#ifndef LANES\n{_VECTORS}#endif\n"
 
 
 def tile_text() -> str:
     """Return the C text of the tiles, with `vectors_text`.
 
-    tile_rows(p, x, y, offset, length, runs, w, bias, load, narrow, ahead, step): p rows. y[i][j] = (load: y[i][j]) + sum over
-        runs r and k < length[r] of x[i][offset[r] + k] * w[k'][j], where k' counts on over all runs, + bias[j];
-        w: [k'][COLUMNS]. The bias is added last, as where a product is computed first: small sums are not rounded to the
-        bias's last digit. Meanwhile memory that is wanted next is fetched: ahead, `step` bytes for each k'.
-    tile_outer(p, x, rows, row_step, columns, column_step, d, y, bias, load): y[i][j] = (load: y[i][j]) + sum over rows and
-        columns of x[i] * d[j] + bias[j], where x moves by the steps and d, [rows * columns][COLUMNS], to its next row.
+    tile_rows(p, x, y, offset, length, runs, w, w_step, bias, floor, load, narrow, ahead, step): p rows. y[i][j] = (load: y[i][j])
+        + sum over runs r and k < length[r] of x[i][offset[r] + k] * w[k' * w_step + j], where k' counts on over all runs,
+        + bias[j]; or floor, where that is less: NO_FLOOR or 0.
+        w_step is COLUMNS for what is packed. The bias is added last, as where a product is computed first: small sums are not
+        rounded to the bias's last digit. Meanwhile memory that is wanted next is fetched: ahead, `step` bytes for each k'.
+    tile_outer(p, x, rows, row_step, columns, column_step, d, d_step, y, bias, load, narrow): y[i][j] = (load: y[i][j]) + sum over
+        rows and columns of x[i] * d[j] + bias[j], where x moves by the steps and d by d_step.
     Both take p up to TILE_ROWS, and compute COLUMNS columns, or LANES alone where `narrow` is set.
     """
     parts = [vectors_text()]
@@ -94,33 +100,36 @@ def _begin(each: list[tuple[int, int]]) -> list[str]:
             "    if (load) {", *(f"        a{i}_{v} = tile_load(y[{i}] + {v} * LANES);" for i, v in each), "    }"]
 
 
-def _end(each: list[tuple[int, int]], vectors: int) -> list[str]:
+def _end(each: list[tuple[int, int]], vectors: int, value: str = "{0}") -> list[str]:
     return [*(f"    const lanes b{v} = tile_load(bias + {v} * LANES);" for v in range(vectors)),
-            *(f"    tile_store(y[{i}] + {v} * LANES, a{i}_{v} + b{v});" for i, v in each), "}"]
+            *(f"    tile_store(y[{i}] + {v} * LANES, {value.format(f'a{i}_{v} + b{v}')});" for i, v in each), "}"]
 
 
 def _rows_kernel(p: int, vectors: int) -> str:
     each = [(i, v) for i in range(p) for v in range(vectors)]
     lines = [f"static void tile_rows_{p}_{vectors}(const float *const *x, float *const *y, const int64_t *offset, "
-             "const int64_t *length, int64_t runs, const float *w, const float *bias, int load, const char *ahead, int64_t step)",
+             "const int64_t *length, int64_t runs, const float *w, int64_t w_step, const float *bias, float floor, "
+             "int load, const char *ahead, int64_t step)",
              "{", *_begin(each)]
     lines += [*(f"    if (!load) __builtin_prefetch(y[{i}] + {v} * LANES, 1);" for i, v in each)]
     lines += ["    for (int64_t r = 0; r < runs; r++) {", *(f"        const float *x{i} = x[{i}] + offset[r];" for i in range(p))]
-    lines += ["        for (int64_t k = 0, n = length[r]; k < n; k++, w += COLUMNS, ahead += step) {",
+    lines += ["        for (int64_t k = 0, n = length[r]; k < n; k++, w += w_step, ahead += step) {",
               "            __builtin_prefetch(ahead, 0, 2);",
               *(f"            const lanes w{v} = tile_load(w + {v} * LANES);" for v in range(vectors))]
     for i in range(p):
         lines.append(f"            const lanes s{i} = tile_all(x{i}[k]);")
         lines += [f"            a{i}_{v} = tile_fma(s{i}, w{v}, a{i}_{v});" for v in range(vectors)]
-    return "\n".join([*lines, "        }", "    }", *_end(each, vectors)])
+    lines += ["        }", "    }", "    const lanes least = tile_all(floor);"]
+    return "\n".join([*lines, *_end(each, vectors, "tile_most(least, {0})")])
 
 
 def _outer_kernel(p: int, vectors: int) -> str:
     each = [(i, v) for i in range(p) for v in range(vectors)]
     lines = [f"static void tile_outer_{p}_{vectors}(const float *x, int64_t rows, int64_t row_step, int64_t columns, "
-             "int64_t column_step, const float *d, float *const *y, const float *bias, int load)", "{", *_begin(each)]
+             "int64_t column_step, const float *d, int64_t d_step, float *const *y, const float *bias, int load)", "{",
+             *_begin(each)]
     lines += ["    for (int64_t r = 0; r < rows; r++) {", "        const float *q = x + r * row_step;",
-              "        for (int64_t k = 0; k < columns; k++, q += column_step, d += COLUMNS) {",
+              "        for (int64_t k = 0; k < columns; k++, q += column_step, d += d_step) {",
               *(f"            const lanes d{v} = tile_load(d + {v} * LANES);" for v in range(vectors))]
     for i in range(p):
         lines.append(f"            const lanes s{i} = tile_all(q[{i}]);")
@@ -131,20 +140,20 @@ def _outer_kernel(p: int, vectors: int) -> str:
 def _dispatch(rows: tuple[int, ...]) -> str:
     """Return functions that compute any number of rows up to TILE_ROWS with the tiles there are."""
     lines = ["static void tile_rows(int64_t p, const float *const *x, float *const *y, const int64_t *offset, "
-             "const int64_t *length, int64_t runs, const float *w, const float *bias, int load, int narrow, const char *ahead, "
-             "int64_t step)", "{", "    while (p > 0) {"]
+             "const int64_t *length, int64_t runs, const float *w, int64_t w_step, const float *bias, float floor, int load, "
+             "int narrow, const char *ahead, int64_t step)", "{", "    while (p > 0) {"]
     for n in rows:
         lines += [f"        if (p >= {n}) {{",
-                  f"            (narrow ? tile_rows_{n}_1 : tile_rows_{n}_2)(x, y, offset, length, runs, w, bias, load, "
-                  "ahead, step);",
+                  f"            (narrow ? tile_rows_{n}_1 : tile_rows_{n}_2)(x, y, offset, length, runs, w, w_step, bias, "
+                  "floor, load, ahead, step);",
                   f"            p -= {n}; x += {n}; y += {n}; continue;", "        }"]
     lines += ["    }", "}"]
     lines += ["static void tile_outer(int64_t p, const float *x, int64_t rows, int64_t row_step, int64_t columns, "
-              "int64_t column_step, const float *d, float *const *y, const float *bias, int load, int narrow)", "{",
-              "    while (p > 0) {"]
+              "int64_t column_step, const float *d, int64_t d_step, float *const *y, const float *bias, int load, int narrow)",
+              "{", "    while (p > 0) {"]
     for n in rows:
         lines += [f"        if (p >= {n}) {{",
-                  f"            (narrow ? tile_outer_{n}_1 : tile_outer_{n}_2)(x, rows, row_step, columns, column_step, d, y, "
-                  "bias, load);",
+                  f"            (narrow ? tile_outer_{n}_1 : tile_outer_{n}_2)(x, rows, row_step, columns, column_step, d, "
+                  "d_step, y, bias, load);",
                   f"            p -= {n}; x += {n}; y += {n}; continue;", "        }"]
     return "\n".join([*lines, "    }", "}"])

@@ -115,7 +115,7 @@ def _c_kernel(f: IndexedFunction, code: c_compile.Loaded, shape: tuple[int, ...]
         given = addresses(*places(inputs, outputs), at_sizes, ctypes.addressof(numbers))
         held = (*inputs, *outputs, sizes, numbers)
         if call is code.short and len(pieces) == 1:
-            return Short(code, given, span, held, numbers)
+            return Short(code, given, span, piece, held, numbers)
         return Phases([[step_of_elements(code, given, span, piece, held)]], numbers=numbers)
 
     return Kernel(kernel, bind)

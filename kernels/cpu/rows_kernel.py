@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import ctypes
 from collections.abc import Callable, Sequence
+from functools import cache
 from typing import Any
 
 from ..ir.coalesce import full_shape
@@ -22,21 +23,23 @@ from .c_template import doubles
 from .numpy_printer import numpy_kernel
 
 LEAST = 1024  # elements from which C computes: a call of it takes as long as one of NumPy, and there are several of these
+LEAST_BOUND = 64  # the same in a bound graph, where it stands between kernels that run in one call
 SHORT = 20_000  # nanoseconds a function may run while other Python threads wait: they would make it wait for longer
 NOTHING_SUMMED = "nothing is summed"
+TOO_SMALL = "it is too small to be worth compiling"
 JOINED = 1 << 13  # elements of a piece of the second function
 
 
-def select_row_function(e: Expression, ins: Specs, outs: Specs, reqs: Reqs, finishes: Sequence[Expr | None] = ()
-                        ) -> RowFunction | str:
-    """Return the C function that computes the kernel, or the reason why NumPy does."""
+def select_row_function(e: Expression, ins: Specs, outs: Specs, reqs: Reqs, finishes: Sequence[Expr | None] = (),
+                        least: int = LEAST_BOUND) -> RowFunction | str:
+    """Return the C function that computes the kernel, in a bound graph unless `least` says otherwise, or why NumPy does."""
     mode = c_compile.mode()
     if mode == "numpy":
         return "TRITIUM_CPU_CODE is numpy"
-    if mode == "auto" and max((s.size for s in (*ins, *outs)), default=0) < LEAST:
-        return "it is too small to be worth compiling"
     if e.kind == "elementwise" and all(s.shape == full for full in [full_shape([s.shape for s in (*ins, *outs)])] for s in outs):
         return NOTHING_SUMMED
+    if mode == "auto" and max((s.size for s in (*ins, *outs)), default=0) < least:
+        return TOO_SMALL
     f = row_function(e, ins, outs, reqs, finishes)
     if isinstance(f, str):
         return f
@@ -49,13 +52,35 @@ def rows_in_c(e: Expression, ins: Specs, outs: Specs, reqs: Reqs, plain: Callabl
 
     plain: returns the kernel that computes arrays which C cannot: those that overlap, or lie at odd addresses.
     """
-    f = select_row_function(e, ins, outs, reqs, finishes)
+    f = select_row_function(e, ins, outs, reqs, finishes, LEAST)
+    if f == TOO_SMALL and max(s.size for s in (*ins, *outs)) >= LEAST_BOUND:
+        return _in_c_where_bound(e, ins, outs, reqs, plain, finishes)
     if isinstance(f, str):
         return None
+    _request(f)
+    return _RowKernel(f, ins, outs, plain).kernel
+
+
+def _in_c_where_bound(e: Expression, ins: Specs, outs: Specs, reqs: Reqs, plain: Callable[[], Kernel],
+                      finishes: Sequence[Expr | None]) -> Kernel:
+    """Return a kernel whose run is NumPy's, and that is in C where it is bound. Its function is printed only then."""
+    numpys = plain()
+
+    @cache
+    def in_c() -> Kernel:
+        f = select_row_function(e, ins, outs, reqs, finishes)
+        if isinstance(f, str):
+            return numpys
+        _request(f)
+        return _RowKernel(f, ins, outs, lambda: numpys).kernel
+
+    return Kernel(numpys.run, lambda inputs, outputs: in_c().bind(inputs, outputs), ahead=in_c)
+
+
+def _request(f: RowFunction) -> None:
     c_compile.request(f.function)
     for j in f.joins:
         c_compile.request(j.function)
-    return _RowKernel(f, ins, outs, plain).kernel
 
 
 def cpu_rows_kernel(e: Expression, ins: Specs, outs: Specs, reqs: Reqs, *, name: str = "kernel") -> Kernel:
@@ -109,7 +134,7 @@ class _RowKernel:
         given = (ctypes.c_void_p * (n + len(more)))(*([None] * n), *more)
         held, scalars = (held, sizes, numbers), (ctypes.c_double * f.scalars).from_buffer(numbers)
         if f.work <= SHORT and f.pieces == 1:
-            return Ready(Short(code, given, 1, held, scalars), given, n)
+            return Ready(Short(code, given, 1, 1, held, scalars), given, n)
         steps: list[Step] = []
         further: list[tuple[Any, int, int]] = []  # the address of an output that parts are added up to
         scratch: list[Scratch] = []

@@ -371,8 +371,9 @@ class OperatorProperty:
         epilogue can follow: an object like `Forward` in ops/nn/c_conv.py; None if there is none."""
         return None
 
-    def with_data_last(self) -> Op | None:
-        """Return the operator of the same parameters whose first input and output have channels last, on a CPU, if any."""
+    def with_data_last(self) -> tuple[Op, Op | None] | None:
+        """Return the operator of the same parameters whose first input and output have channels last, on a CPU, if any, and the
+        one whose output alone has, if any."""
         return None
 
     def validate(self) -> None:

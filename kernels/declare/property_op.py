@@ -153,10 +153,12 @@ class PropertyOp(Op):
 
     def channels_last(self, p: Params, target: str) -> ChannelsLast | None:
         prop = self.property(p)
-        changes, other = prop.with_channels_last(), prop.with_data_last() if target == "cpu" else None
+        changes, others = prop.with_channels_last(), prop.with_data_last() if target == "cpu" else None
         if changes is None:
             return None
-        return ChannelsLast(self, self.parse({**p, **changes})) if other is None else ChannelsLast(other, other.parse(p), (0,))
+        if others is None:
+            return ChannelsLast(self, self.parse({**p, **changes}))
+        return ChannelsLast(others[0], others[0].parse(p), (0,), others[1])
 
     def tail(self, p: Params, data: Spec, target: str, *, plus: bool, backward: bool) -> Op | None:
         return self.property(p).tail(data, target, plus=plus, backward=backward)

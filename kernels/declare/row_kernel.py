@@ -73,7 +73,7 @@ def row_kernel(body: Callable[..., Any], views: Sequence[Shape], results: Sequen
             if draws or not (same or target == "gpu"):  # a GPU kernel sees addresses alone
                 return _viewed(inner, views, results, bool(draws))
             return Kernel(lambda run, inputs, outputs, random=None: inner.run(run, inputs[:n], outputs),
-                          lambda inputs, outputs: inner.bind(inputs[:n], outputs))
+                          lambda inputs, outputs: inner.bind(inputs[:n], outputs), ahead=inner.ahead)
 
         in_c = rows_in_c(e, sources, targets, reqs, lambda: whole(numpy_kernel)) if target == "cpu" else None
         return in_c or whole(_printer(target))
@@ -103,7 +103,8 @@ def _viewed(inner: Kernel, views: Sequence[Shape], results: Sequence[Shape], dra
         else:
             inner.run(run, _seen(inputs, views), _seen(outputs, results))
 
-    return Kernel(kernel, None if draws else lambda inputs, outputs: inner.bind(_seen(inputs, views), _seen(outputs, results)))
+    return Kernel(kernel, None if draws else lambda inputs, outputs: inner.bind(_seen(inputs, views), _seen(outputs, results)),
+                  ahead=inner.ahead)
 
 
 def _seen(arrays: Sequence[Any], views: Sequence[Shape]) -> list[Any]:

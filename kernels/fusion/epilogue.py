@@ -9,21 +9,21 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
 from ...dtype import float32, is_float
 from ..cpu import c_compile
-from ..cpu.c_kernel import addresses_of
+from ..cpu.c_kernel import addresses_of, piece_of
 from ..cpu.c_printer import CFunction
 from ..cpu.c_team import Follower
 from ..declare.operator_property import OperatorProperty
 from ..declare.property_op import PropertyOp
 from ..gpu.epilogue import Epilogue
 from ..ir.body import Body
-from ..ir.expr import LOAD, topological
-from ..kernel import BoundKernel, HostRun, InTurn, Kernel
+from ..ir.expr import CONST, LOAD, Expr, topological
+from ..kernel import BoundKernel, HostRun, InTurn, Kernel, Prepared
 from ..op import Expression, Op, Req, Reqs, Spec, Specs, compiled
 from ..params import Params
 from .fused import FusedOp, fused_op
@@ -45,6 +45,25 @@ class Wiring:
     head: tuple[int, ...]
     epilogue: tuple[int, ...]
     n_outputs: int
+
+
+class Scaled(NamedTuple):
+    """A convolution in C whose epilogue is a scale and a shift of each filter, and a rectifier if so made.
+
+    head: see `Forward.keep_scaled` in ops/nn/c_conv.py. scale, shift: positions in the step's inputs; -1: none.
+    """
+
+    head: Any
+    scale: int
+    shift: int
+
+    def of(self, inputs: Sequence[Any]) -> tuple[Any, Any]:
+        """Return scale and shift, or None."""
+        return (None if self.scale < 0 else inputs[self.scale]), (None if self.shift < 0 else inputs[self.shift])
+
+    def keeps(self, wiring: Wiring) -> list[int]:
+        """Return the inputs from which something is made that stays."""
+        return [*wiring.head[1:], *(i for i in (self.scale, self.shift) if i >= 0)]
 
 
 class EpilogueOp(Op):
@@ -146,13 +165,33 @@ class EpilogueOp(Op):
 
         return Kernel(kernel, bind if len(starts) == 1 else None)
 
+    def scaled(self, ins: Specs, outs: Specs, reqs: Reqs) -> Scaled | None:
+        """Return the head that computes the epilogue too, in a graph without backward; None if it does not."""
+        alone = reqs == (Req.NULL, Req.WRITE)
+        head = self._head_in_pieces(tuple(ins[i] for i in self.wiring.head), outs, reqs) if alone else None
+        found = None if head is None or not hasattr(head, "scaled") else _scale_and_shift(self.body, self.wiring)
+        if found is None or any(s.dtype != float32 for s in (*ins, *outs)):
+            return None
+        scale, shift, rectified = found
+        return Scaled(head.scaled(rectified), scale, shift)
+
     def _in_pieces(self, head_ins: Specs, ins: Specs, outs: Specs, reqs: Reqs, train: bool) -> Kernel | None:
         """Return the kernel of a head that calls its epilogue for each part of the result, where both are in C; else None."""
+        scaled, wiring, stays = None if train else self.scaled(ins, outs, tuple(reqs)), self.wiring, reqs[0] != Req.NULL
+        if scaled is not None:
+
+            def keep(inputs: Sequence[Any], outputs: Sequence[Any]) -> Prepared:
+                return scaled.head.keep_scaled([inputs[i] for i in wiring.head], *scaled.of(inputs), outputs[1])
+
+            def anew(inputs: Sequence[Any], outputs: Sequence[Any]) -> BoundKernel:
+                kept = keep(inputs, outputs)
+                return InTurn([kept.prepare, kept.run])
+
+            return Kernel(bind=anew, keep=keep, keeps=scaled.keeps(wiring))
         head, f = self._head_in_pieces(head_ins, outs, reqs), self.c_code(Params({}), ins, outs, reqs)
         if head is None or isinstance(f, str):
             return None
         c_compile.request(f)
-        wiring, stays = self.wiring, reqs[0] != Req.NULL
 
         def given(inputs: Sequence[Any], outputs: Sequence[Any]) -> tuple[list[Any], Any, Follower]:
             """Return the head's inputs, where its result goes (None: into scratch memory), and the epilogue."""
@@ -161,7 +200,7 @@ class EpilogueOp(Op):
             found = c_compile.function(f)
             assert found is not None
             addresses = addresses_of(f, [None if a is None else a.ctypes.data for a in arrays])
-            after = Follower(found, addresses, [k for k, i in enumerate(wiring.epilogue) if i < 0], arrays)
+            after = Follower(found, addresses, [k for k, i in enumerate(wiring.epilogue) if i < 0], piece_of(f), arrays)
             made = outputs[0] if stays else _in_place(outs[0], inputs, outputs[1:], reqs[1:])
             return [inputs[i] for i in wiring.head], made, after
 
@@ -219,6 +258,32 @@ class EpilogueOp(Op):
         if head is not None and head.work >= _WORK:
             op.least = 0
         return op.c_code(Params({}), epilogue_ins, epilogue_outs, reqs[self.wiring.n_outputs:])
+
+
+def _scale_and_shift(body: Body, wiring: Wiring) -> tuple[int, int, bool] | None:
+    """Return where a scale and a shift of the last axis are, -1 where there is none, and whether the result is rectified.
+
+    None if the body is something else.
+    """
+
+    def input_of(x: Expr) -> int | None:
+        """Return the input that x loads, -1 for the head's result."""
+        return wiring.epilogue[x.value] if x.op == LOAD else None
+
+    def channel(x: Expr) -> int | None:
+        """Return the input that x loads, if it has one number for each channel."""
+        at = input_of(x)
+        each = (*(1,) * (len(body.shape) - 1), body.shape[-1])
+        return at if at is not None and at >= 0 and body.ins[x.value] == each else None
+
+    x, found = body.roots[0], []
+    rectified = x.op == "maximum" and x.args[1].op == CONST and x.args[1].value == 0
+    x = x.args[0] if rectified else x
+    for op in ("add", "mul"):
+        at = channel(x.args[1]) if x.op == op else None
+        found.append(-1 if at is None else at)
+        x = x if at is None else x.args[0]
+    return (found[1], found[0], rectified) if len(body.roots) == 1 and input_of(x) == -1 else None
 
 
 def _in_place(head: Spec, inputs: Sequence[Any], outputs: Sequence[Any], reqs: Reqs) -> Any:

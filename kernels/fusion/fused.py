@@ -75,7 +75,7 @@ class FusedOp(TracedOp):
                 outputs[o] = outputs[o].reshape(v)
             return inner.bind(inputs, outputs)
 
-        return Kernel(bind=bind)
+        return Kernel(bind=bind, ahead=inner.ahead)
 
     def c_code(self, p: Params, ins: Specs, outs: Specs, reqs: Reqs) -> CFunction | str:
         """Return the C function that computes one use of the operator on the CPU, or the reason why there is none."""

@@ -22,7 +22,8 @@ from ...engine.memory import storage
 from ...kernels import op as ops
 from ...kernels.cpu.c_kernel import bind_in_c, worth_compiling
 from ...kernels.cpu.c_printer import CFunction, c_function
-from ...kernels.kernel import BoundKernel
+from ...kernels.cpu.c_team import Phases
+from ...kernels.kernel import BoundKernel, Kernel
 from ...kernels.op import Op, Req, compiled_static
 from ...kernels.ops.optimizer.mixed_precision import mixed
 from ...kernels.params import REQUIRED, Params
@@ -135,9 +136,11 @@ class _UpdatePlan:
     const, mutable:  the variables that the push reads and writes.
     independent:     no update reads or writes an array that another one writes.
     bound:           the kernels with their arrays; None on a GPU, and on the CPU before the updates come a second time.
+    together:        what runs all of them in one call, if they are independent and in C.
     """
 
-    __slots__ = ("_arrays", "_last", "_static_keys", "bound", "compiled", "const", "independent", "mutable", "name", "prop")
+    __slots__ = ("_arrays", "_last", "_static_keys", "_used", "bound", "compiled", "const", "independent", "mutable", "name",
+                 "prop", "together")
 
     def __init__(self, ctx: Any, updates: Sequence[ParamUpdate]):
         written = [a.chunk.var for u in updates for a in (u.weight, *u.states, *(() if u.master is None else (u.master,)))]
@@ -152,6 +155,8 @@ class _UpdatePlan:
         self.name = f"{updates[0].op} x {len(updates)}" if len(updates) > 1 else updates[0].op
         self.prop = "inline" if sum(c.nbytes for c in self.compiled) <= _INLINE and not ctx.is_gpu else None
         self.bound: list[BoundKernel] | None = None
+        self.together: Phases | None = None
+        self._used: Any = None  # the scalars that the kernels hold
 
     def scalars(self, updates: Sequence[ParamUpdate]) -> list[tuple[float, ...]] | None:
         """Return the run-time scalars of updates, or None if this is not the plan of these updates of these arrays."""
@@ -174,8 +179,24 @@ class _UpdatePlan:
         for update, compiled, function in zip(updates, self.compiled, functions):
             ins, outs = update.device_arrays()
             call = bind_in_c(function, ins, outs) if in_c and function is not None else None
-            bound.append(call or compiled.kernel.bind(ins, outs))
+            bound.append(call or Kernel(compiled.kernel.run).bind(ins, outs))
+        in_c = [call for call in bound if isinstance(call, Phases) and call.numbers is not None]
+        if self.independent and 1 < len(in_c) == len(bound):
+            self.together = Phases.together(in_c)
         self.bound = bound
+
+    def run(self, rc: Any, scalars: list[tuple[float, ...]]) -> None:
+        """Run the bound kernels."""
+        assert self.bound is not None
+        if self.together is None:
+            for call, values in zip(self.bound, scalars):
+                call(rc, values)
+            return
+        if scalars is not self._used:
+            for call, values in zip(self.bound, scalars):
+                call.numbers[:] = values  # type: ignore[attr-defined]
+            self._used = scalars
+        self.together(rc)
 
 
 #: Plans by the memory of the first gradient, so that they are freed with it. Executors that share weights have different ones.
@@ -201,12 +222,11 @@ def _push(ctx: Any, updates: Sequence[ParamUpdate], priority: int) -> None:
         scalars = plan._last[1]
     elif plan.bound is None and not ctx.is_gpu and storage.access_checker is None:
         plan.bind(updates)
-    bound = plan.bound
+    bound = plan.bound is not None
 
     def run(rc: Any) -> None:
-        if bound is not None:
-            for call, values in zip(bound, scalars):
-                call(rc, values)
+        if bound:
+            plan.run(rc, scalars)
             return
         calls = list(zip(plan.compiled, updates, scalars))
         for compiled, update, values in launch_together(rc, calls) if plan.independent and ctx.is_gpu else calls:

@@ -18,6 +18,7 @@ from ...cpu.c_tile import vectors_text
 LEAST = 1 << 12  # multiplications from which on C computes, in a bound graph
 SHORTEST = 16  # elements of a sum: below, a vector is not full
 PIECE = 1 << 16  # elements of the large matrix that are a piece
+LEAST_SUMMED = 64  # elements of a sum over rows from which on C computes, in a bound graph
 SUMMED = 1 << 16  # elements that are a piece of a sum over rows
 
 _TEXT = """
@@ -115,11 +116,12 @@ def prepare(a: Any, b: Any, out: Any, add: bool, bias: Any) -> Step | None:
     return Call(TEMPLATE, "product_narrow", cdiv(rows, each), sizes).prepare(large, few, *sides, out)
 
 
-def sum_rows(a: np.ndarray, out: np.ndarray, add: bool) -> Step | None:
+def sum_rows(a: np.ndarray, out: np.ndarray, add: bool, in_graph: bool) -> Step | None:
     """Return the step of out [n] = (or +=) the sum over the rows of a [m, n]; None where NumPy computes it."""
     m, n = a.shape
     dense = a.flags.c_contiguous and out.flags.c_contiguous
-    if not a.dtype == out.dtype == np.float32 or not dense or not TEMPLATE.serves(m * n, LEAST):
+    if not a.dtype == out.dtype == np.float32 or not dense or not TEMPLATE.serves(
+            m * n, LEAST_SUMMED if in_graph else LEAST):
         return None
     each = max(64, SUMMED // m // 64 * 64)
     return Call(TEMPLATE, "sum_of_rows", cdiv(n, each), int64s(m, n, each, add)).prepare(a, out)

@@ -8,6 +8,7 @@ number of threads.
 
 from __future__ import annotations
 
+import ctypes
 import functools
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -19,7 +20,7 @@ from ....integers import cdiv
 from ...configs import active as active_configs
 from ...configs.key import Key, key
 from ...cpu.c_team import Follower, Phases, Scratch, Step, aligned, int64s
-from ...cpu.c_template import Call, Template
+from ...cpu.c_template import Call, Template, address
 from ...cpu.c_tile import MOST_COLUMNS, tile_text
 from ...kernel import BoundKernel
 from . import c_narrow
@@ -30,41 +31,65 @@ DEPTH = 1024  # elements of a sum between which a tile is stored
 PANELS = 1 << 17  # elements of the panels that are read again and again: they stay in the second cache
 WORK, PIECES = 1 << 20, 16  # multiplications that are worth a piece of their own; pieces of a product, about
 SLICE = 192  # elements of a sum between which a tile is stored, where both matrices are packed
-COPY = 1 << 15  # elements of a piece that are packed
+FEW_ROWS, SHALLOW = 96, 256  # rows and depth up to which panels are read where they lie
+COPY = 1 << 13  # elements of a piece that are packed
 LANES = 16  # of a vector, for the estimate of what a product costs
 
 _TEXT = """
 typedef struct {
     int64_t rows, columns, depth, x_row, x_depth, y_row, y_column, row_block, row_blocks, column_block, column_blocks, add, chunk,
-        x_next, w_next, y_next;
+        x_next, w_next, y_next, w_row, packed_from, w_matrix;
 } product_sizes;
 
 #define LEAST(a, b) ((a) < (b) ? (a) : (b))
 
-/* arrays: the matrix, its panels [matrix][panel][depth][COLUMNS], then depth, columns, the steps of both, the columns of a
-   piece, the pieces of a matrix, and the steps to the next matrix and its panels. */
+/* Return the panel of matrix i that begins in column f, from row k on, and set the step to its next row: where the second matrix
+   is read as it lies, only what is left over beside whole panels is packed. */
+static inline const float *product_panel(const product_sizes *g, void *const *arrays, int64_t i, int64_t f, int64_t k,
+                                         int narrow, int64_t *step)
+{
+    if (g->w_row && f + (narrow ? LANES : COLUMNS) <= g->columns) {
+        *step = g->w_row;
+        return (const float *)arrays[6] + i * g->w_matrix + k * g->w_row + f;
+    }
+    *step = COLUMNS;
+    return (const float *)arrays[1] + i * g->w_next + (f - g->packed_from) * g->depth + k * COLUMNS;
+}
+
+/* arrays: the matrix, its panels [matrix][panel][depth][COLUMNS], then depth, columns, the steps of both, the depth and the
+   columns of a piece, and the steps to the next matrix and its panels. */
 void product_pack(void *const *arrays, int64_t begin, int64_t end)
 {
     const int64_t *s = arrays[2], K = s[0], N = s[1], down = s[2], along = s[3];
-    for (int64_t piece = begin; piece < end; piece++)
-    for (int64_t first = piece % s[5] * s[4], f = first; f < first + s[4] && f < N; f += COLUMNS) {
-        const float *b = (const float *)arrays[0] + piece / s[5] * s[6] + f * along;
-        float *out = (float *)arrays[1] + piece / s[5] * s[7] + f * K;
-        const int64_t columns = LEAST(COLUMNS, N - f);
-        if (columns < COLUMNS) memset(out, 0, sizeof(float) * K * COLUMNS);
-        if (along == 1 && columns == COLUMNS)
-            for (int64_t k = 0; k < K; k++) memcpy(out + k * COLUMNS, b + k * down, sizeof(float) * COLUMNS);
-        else if (along == 1)
-            for (int64_t k = 0; k < K; k++) memcpy(out + k * COLUMNS, b + k * down, sizeof(float) * columns);
-        else for (int64_t k0 = 0; k0 < K; k0 += 16) {
-            const int64_t n = LEAST(16, K - k0);
-            for (int64_t l = 0; l < columns; l++)
-                for (int64_t k = k0; k < k0 + n; k++) out[k * COLUMNS + l] = b[k * down + l * along];
+    const int64_t high = (K + s[4] - 1) / s[4], wide = (N + s[5] - 1) / s[5];
+    for (int64_t piece = begin; piece < end; piece++) {
+        const float *b = (const float *)arrays[0] + piece / (high * wide) * s[6];
+        float *panels = (float *)arrays[1] + piece / (high * wide) * s[7];
+        const int64_t first = piece % wide * s[5], last = LEAST(first + s[5], N);
+        const int64_t from = piece / wide % high * s[4], to = LEAST(from + s[4], K);
+        if (along == 1)
+            for (int64_t k = from; k < to; k++)
+                for (int64_t f = first; f < last; f += COLUMNS) {
+                    float *out = panels + f * K + k * COLUMNS;
+                    if (f + COLUMNS <= N) { memcpy(out, b + k * down + f, sizeof(float) * COLUMNS); continue; }
+                    memset(out, 0, sizeof(float) * COLUMNS);
+                    memcpy(out, b + k * down + f, sizeof(float) * (N - f));
+                }
+        else for (int64_t f = first; f < last; f += COLUMNS) {
+            float *out = panels + f * K;
+            const int64_t columns = LEAST(COLUMNS, N - f);
+            if (columns < COLUMNS) memset(out + from * COLUMNS, 0, sizeof(float) * (to - from) * COLUMNS);
+            for (int64_t k0 = from; k0 < to; k0 += 16) {
+                const int64_t n = LEAST(16, to - k0);
+                for (int64_t l = 0; l < columns; l++)
+                    for (int64_t k = k0; k < k0 + n; k++) out[k * COLUMNS + l] = b[(f + l) * along + k * down];
+            }
         }
     }
 }
 
-/* arrays: a matrix, panels, a number added to each column or null, one added to each row or null, the result, sizes. */
+/* arrays: a matrix, panels, a number added to each column or null, one added to each row or null, the result, sizes, the second
+   matrix. */
 void product_rows(void *const *arrays, int64_t begin, int64_t end)
 {
     const product_sizes *g = arrays[5];
@@ -85,19 +110,20 @@ void product_rows(void *const *arrays, int64_t begin, int64_t end)
                 for (int64_t j = 0; j < m; j++) xs[j] = x + j * g->x_row;
                 for (int64_t f = f0; f < f1; f += COLUMNS) {
                     const int64_t columns = LEAST(COLUMNS, f1 - f);
-                    const float *w = (const float *)arrays[1] + i * g->w_next + f * K + k * COLUMNS;
                     float *y = (float *)arrays[4] + i * g->y_next + r * g->y_row + f * g->y_column;
                     float *ys[TILE_ROWS], added[COLUMNS] = {0};
                     const int narrow = columns <= LANES;
+                    int64_t w_step;
+                    const float *w = product_panel(g, arrays, i, f, k, narrow, &w_step);
                     const int in_place = !row_bias && g->y_column == 1 && columns == (narrow ? LANES : COLUMNS);
                     if (bias && ends) memcpy(added, bias + f, sizeof(float) * columns);
                     for (int64_t j = 0; j < m; j++) ys[j] = y + j * g->y_row;
                     if (!in_place && load)
                         for (int64_t l = 0; l < columns; l++)
                             for (int64_t j = 0; j < m; j++) in_tile[j][l] = ys[j][l * g->y_column];
-                    if (g->x_depth == 1) tile_rows(m, xs, in_place ? ys : in_tile, &none, &n, 1, w, added, load, narrow,
-                                                   (const char *)w, 0);
-                    else tile_outer(m, x, 1, 0, n, g->x_depth, w, in_place ? ys : in_tile, added, load, narrow);
+                    if (g->x_depth == 1) tile_rows(m, xs, in_place ? ys : in_tile, &none, &n, 1, w, w_step, added, NO_FLOOR,
+                                                   load, narrow, (const char *)w, 0);
+                    else tile_outer(m, x, 1, 0, n, g->x_depth, w, w_step, in_place ? ys : in_tile, added, load, narrow);
                     if (in_place) continue;
                     if (row_bias && ends)
                         for (int64_t j = 0; j < m; j++)
@@ -137,8 +163,9 @@ void product_columns(void *const *arrays, int64_t begin, int64_t end)
                 }
             for (int64_t f = f0; f < f1; f += COLUMNS) {
                 const int64_t columns = LEAST(COLUMNS, f1 - f);
-                const float *w = (const float *)arrays[1] + i * g->w_next + f * K + k * COLUMNS;
                 const int narrow = columns <= LANES;
+                int64_t w_step;
+                const float *w = product_panel(g, arrays, i, f, k, narrow, &w_step);
                 const int in_place = !row_bias && g->y_column == 1 && columns == (narrow ? LANES : COLUMNS);
                 float added[COLUMNS] = {0};
                 if (bias && ends) memcpy(added, bias + f, sizeof(float) * columns);
@@ -149,7 +176,7 @@ void product_columns(void *const *arrays, int64_t begin, int64_t end)
                     if (!in_place && load)
                         for (int64_t l = 0; l < columns; l++)
                             for (int64_t j = 0; j < m; j++) ys[j][l] = y[j * g->y_row + l * g->y_column];
-                    tile_outer(m, strip + r * n, 1, 0, n, TILE_ROWS, w, ys, added, load, narrow);
+                    tile_outer(m, strip + r * n, 1, 0, n, TILE_ROWS, w, w_step, ys, added, load, narrow);
                     if (in_place) continue;
                     for (int64_t j = 0; j < m; j++)
                         for (int64_t l = 0; l < columns; l++)
@@ -192,10 +219,16 @@ class _Roles:
     y: Operand
     turned: bool
 
+    @property
+    def packed_from(self) -> int:
+        """Return the column from which on the second matrix is packed: only what is left over, where it is read few times."""
+        few = self.rows <= FEW_ROWS or (self.depth <= SHALLOW and self.rows <= 8 * FEW_ROWS)
+        return self.columns // MOST_COLUMNS * MOST_COLUMNS if few and self.w.column == 1 else 0
+
     def cost(self) -> float:
         """Return about how many half cycles it takes."""
         vectors = self.rows * cdiv(self.columns, LANES) * self.depth
-        packed = self.depth * self.columns * (2.0 if self.w.row == 1 else 0.2)
+        packed = self.depth * (self.columns - self.packed_from) * (2.0 if self.w.row == 1 else 0.2)
         stored = self.rows * self.columns * (2.0 if self.y.column > 1 else 0.2)
         return self.batch * (vectors + stored) + (self.batch if self.w.matrix else 1) * packed
 
@@ -213,6 +246,16 @@ def in_c(batch: int, m: int, n: int, k: int, *, in_graph: bool = False) -> bool:
     return min(m, n) >= NARROW and TEMPLATE.serves(batch * m * n * k, LEAST_BOUND if in_graph else LEAST)
 
 
+def packing(matrices: int, depth: int, columns: int, steps: Sequence[int], panels: int) -> Call:
+    """Return the call that packs matrices. steps: from row to row, column and matrix. panels: elements of a packed matrix.
+
+    A piece is some rows as they lie in memory: a thread packs what it wrote before, and others leave it in its cache.
+    """
+    deep, wide = (cdiv(COPY, columns), columns) if steps[1] == 1 else (depth, cdiv(COPY, depth * MOST_COLUMNS) * MOST_COLUMNS)
+    pieces = matrices * cdiv(depth, deep) * cdiv(columns, wide)
+    return Call(TEMPLATE, "product_pack", pieces, int64s(depth, columns, *steps[:2], deep, wide, steps[2], panels))
+
+
 class Product:
     """out [batch, m, n] = (or +=) a [batch, m, k] @ b [batch, k, n] + bias [n], each given by its steps."""
 
@@ -221,25 +264,35 @@ class Product:
         straight = _Roles(batch, m, n, k, a, b, out, False)
         other = _Roles(batch, n, m, k, b.turned, a.turned, out.turned, True)
         roles = self.roles = straight if packs_b else min(straight, other, key=_Roles.cost)
-        panels, matrices = k * cdiv(roles.columns, MOST_COLUMNS) * MOST_COLUMNS, batch if roles.w.matrix else 1
-        self.threads, self.packed = threads, matrices * panels
-        each = cdiv(COPY, k * MOST_COLUMNS) * MOST_COLUMNS
-        pieces = cdiv(roles.columns, each)
-        self.pack = Call(TEMPLATE, "product_pack", matrices * pieces, int64s(
-            k, roles.columns, *roles.w[:2], each, pieces, roles.w.matrix, panels))
+        first = 0 if packs_b else roles.packed_from
+        left = roles.columns - first
+        panels, matrices = k * cdiv(left, MOST_COLUMNS) * MOST_COLUMNS, batch if roles.w.matrix else 1
+        self.threads, self.packed, self._first = threads, matrices * panels, first
+        self.pack: Call | None = None
+        if left:
+            self.pack = packing(matrices, k, left, roles.w, panels)
         row_block, column_block = _blocks(roles, piece)
         row_blocks, column_blocks = cdiv(roles.rows, row_block), cdiv(roles.columns, column_block)
         by = "product_rows" if roles.x.column == 1 else "product_columns"
         self.rows = Call(TEMPLATE, by, batch * row_blocks * column_blocks, int64s(
             roles.rows, roles.columns, k, *roles.x[:2], *roles.y[:2], row_block, row_blocks, column_block, column_blocks, add,
-            DEPTH, roles.x.matrix, panels if matrices > 1 else 0, roles.y.matrix))
+            DEPTH, roles.x.matrix, panels if matrices > 1 else 0, roles.y.matrix, roles.w.row if first else 0, first,
+            roles.w.matrix))
 
-    def prepare(self, a: np.ndarray, b: np.ndarray, out: np.ndarray | None, bias: np.ndarray | None) -> tuple[Step, Step]:
-        """Return the calls that pack and that compute. Their second array, the panels, is given later."""
+    def prepare(self, a: np.ndarray, b: np.ndarray, out: np.ndarray | None, bias: np.ndarray | None
+                ) -> tuple[list[Step], Step, list[Scratch]]:
+        """Return the steps that pack, the one that computes, and the memory for what is packed."""
         if self.roles.turned:
             a, b = b, a
         sides = (None, bias) if self.roles.turned else (bias, None)
-        return self.pack.prepare(b, None), self.rows.prepare(a, None, *sides, out)
+        rows = self.rows.prepare(a, None, *sides, out)
+        held, rows.addresses = rows.addresses, (ctypes.c_void_p * 7)(*rows.addresses, address(b))
+        rows.held = rows.held, b, held
+        if self.pack is None:
+            return [], rows, []
+        pack = self.pack.prepare(b, None)
+        pack.addresses[0] += 4 * self._first
+        return [pack], rows, [Scratch(self.packed, ((pack.addresses, 1), (rows.addresses, 1)))]
 
 
 def _blocks(r: _Roles, piece: int) -> tuple[int, int]:
@@ -249,7 +302,7 @@ def _blocks(r: _Roles, piece: int) -> tuple[int, int]:
     rows = r.rows
     pieces = cdiv(r.batch * r.rows * r.columns * r.depth // (piece if r.x.column == 1 else 2 * piece), r.batch)
     while cdiv(r.rows, rows) * cdiv(r.columns, columns) < pieces and rows > 24:
-        rows = cdiv(cdiv(rows, 2), 12) * 12
+        rows = cdiv(cdiv(rows, 2), 4) * 4 if rows >= 96 else cdiv(cdiv(rows, 2), 12) * 12
     while cdiv(r.rows, rows) * cdiv(r.columns, columns) < pieces and columns > MOST_COLUMNS:
         columns = cdiv(columns // MOST_COLUMNS, 2) * MOST_COLUMNS
     return rows, columns
@@ -285,7 +338,7 @@ def sharing(a: np.ndarray, b: np.ndarray, out: np.ndarray, y: np.ndarray | None,
     product = planned(a, b, out, add, in_graph=True, packs_b=True)
     if product is None:
         return None
-    pack, rows = product.prepare(a, b, y, bias)
+    (pack,), rows, _ = product.prepare(a, b, y, bias)
     key = b.ctypes.data, b.shape, b.strides
     first = key not in made
     panels = made[key] = aligned(None, product.packed) if first else made[key]
@@ -325,9 +378,8 @@ class Forward:
         elif min(m, n) >= NARROW or rows is None:
             product = planned(a, b, out, False, in_graph=True)
             assert product is not None
-            pack, rows = product.prepare(a, b, y, bias)
-            scratch.append(Scratch(product.packed, ((pack.addresses, 1), (rows.addresses, 1))))
-            phases.append([pack])
+            pack, rows, scratch = product.prepare(a, b, y, bias)
+            phases.append(pack)
             threads = product.threads
         phases.append([rows])
         if after is not None:
@@ -341,6 +393,6 @@ class Forward:
 def bound(given: Sequence[tuple[Product, np.ndarray, np.ndarray, np.ndarray, np.ndarray | None]]) -> BoundKernel:
     """Return a function (run) that computes independent products: (product, a, b, out, bias) each."""
     calls = [p.prepare(a, b, out, bias) for p, a, b, out, bias in given]
-    scratch = [Scratch(p.packed, ((pack.addresses, 1), (rows.addresses, 1))) for (p, *_), (pack, rows) in zip(given, calls)]
+    scratch = [s for *_, each in calls for s in each]
     threads = 0 if any(p.threads == 0 for p, *_ in given) else max(p.threads for p, *_ in given)
-    return Phases([[pack for pack, _ in calls], [rows for _, rows in calls]], threads, scratch=scratch)
+    return Phases([[step for pack, *_ in calls for step in pack], [rows for _, rows, _ in calls]], threads, scratch=scratch)

@@ -135,9 +135,9 @@ def _pieces(a: np.ndarray, b: np.ndarray, out: np.ndarray, add: bool) -> tuple[l
     return [partial(piece, *part) for part in parts], chosen["threads"]
 
 
-def sum_rows(a: np.ndarray, out: np.ndarray, req: Req) -> BoundKernel:
+def sum_rows(a: np.ndarray, out: np.ndarray, req: Req, *, in_graph: bool = False) -> BoundKernel:
     """Return a function (run) that computes out [n] = (or +=) the sum over the rows of a [m, n]."""
-    in_c = c_narrow.sum_rows(a, out, req == Req.ADD)
+    in_c = c_narrow.sum_rows(a, out, req == Req.ADD, in_graph)
     if in_c is not None:
         return Phases([[in_c]])
     return lambda run: assign(out, req, total(upcast(a), (0,))[0])

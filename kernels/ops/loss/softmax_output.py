@@ -129,7 +129,7 @@ class SoftmaxOutput(OperatorProperty):
 
         if count is None:
             return Kernel(lambda run, inputs, outputs: inner(run, [inputs[0], first(inputs[1])], outputs),
-                          lambda inputs, outputs: inner.bind([inputs[0], first(inputs[1])], outputs))
+                          lambda inputs, outputs: inner.bind([inputs[0], first(inputs[1])], outputs), ahead=inner.ahead)
 
         def kernel(run: Any, inputs: Sequence[Any], outputs: Sequence[Any]) -> None:
             valid = run.workspace(one.shape, one.dtype)

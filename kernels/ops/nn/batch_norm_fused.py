@@ -10,19 +10,17 @@ from collections.abc import Sequence
 from functools import cache
 from typing import Any
 
-from ...cpu.c_kernel import cpu_kernel
+from ...cpu.numpy_printer import numpy_kernel
 from ...declare.operator_property import gpu_module
 from ...declare.property_op import PropertyOp
 from ...declare.traced import TracedOp
 from ...ir.expr import Expr
 from ...ir.lang import sqrt
-from ...kernel import Kernel, KernelFunction
+from ...kernel import InTurn, Kernel, KernelFunction, Prepared
 from ...op import Op, Req, Reqs, Shape, Spec, Specs, builtin
 from ...params import Params
 from . import c_norm
 from .softmax import Rows
-
-_CHANNELS = 128  # elements of the four arrays of a BatchNorm from which on its network is no toy
 
 
 class NormaliseOp(TracedOp):
@@ -169,10 +167,12 @@ class MovingScale(TracedOp):
         return scale, beta - mean * scale
 
     def kernel(self, p: Params, ins: Specs, outs: Specs, reqs: Reqs, target: str, train: bool = False) -> Kernel:
-        """Return a kernel that is C wherever that can be: a network has many, between layers that run in one call."""
-        if target == "gpu" or sum(s.size for s in ins) < _CHANNELS:
+        """Return a kernel whose results stay until the statistics or parameters change, where a graph knows that."""
+        if target == "gpu":
             return super().kernel(p, ins, outs, reqs, target, train)
-        return cpu_kernel(self.expression(p, [s.dtype for s in ins], train), ins, outs, reqs, self.name, least=0)
+        inner = numpy_kernel(self.expression(p, [s.dtype for s in ins], train), ins, outs, reqs, name=self.name)
+        return Kernel(inner.run, inner.bind, keep=lambda inputs, outputs: Prepared(inner.bind(inputs, outputs), InTurn([])),
+                      keeps=range(len(ins)))
 
 
 class ScaleShift(NormaliseOp):

@@ -29,6 +29,7 @@ from ...cpu.c_tile import MOST_COLUMNS, tile_text
 from ...declare.operator_property import assign
 from ...kernel import BoundKernel, InTurn, Prepared, Run
 from ...op import Req, Reqs
+from . import c_depthwise_pair
 from . import c_winograd as winograd
 from .c_conv_text import FIELDS, TEXT
 from .c_depthwise_text import KINDS, each_text, kind_of
@@ -45,11 +46,12 @@ SLOTS, PARTIAL = 16, 1 << 23  # sums of a weight's derivative at most, and their
 
 def _text() -> str:
     sizes = {"fields": ", ".join(FIELDS)}
-    return f"{tile_text()}\n#define MOST_COLUMNS {MOST_COLUMNS}\n{TEXT % sizes}{each_text()}{winograd.TEXT}"
+    own = TEXT % sizes, each_text(), c_depthwise_pair.TEXT, winograd.TEXT
+    return f"{tile_text()}\n#define MOST_COLUMNS {MOST_COLUMNS}\n{''.join(own)}"
 
 
 TEMPLATE = Template(_text, [*(f"conv_{kind}{name}" for kind in ("", "each_") for name in ("rows", "outer", "pack", "unpack")),
-                            "winograd_rows", "winograd_pack"])
+                            "conv_pair", "winograd_rows", "winograd_pack"])
 
 
 def in_c(g: ConvolutionGeometry, dtype: np.dtype) -> bool:
@@ -176,7 +178,7 @@ class _Windows:
             images, rows = (cdiv(images, 2), rows) if images > 1 else (1, cdiv(rows, 2))
         return images, rows, cdiv(self.filters, MOST_COLUMNS) * MOST_COLUMNS
 
-    def sizes(self, images: int, rows: int, filters: int, add: bool) -> tuple[Any, int]:
+    def sizes(self, images: int, rows: int, filters: int, add: bool, rectified: bool = False) -> tuple[Any, int]:
         """Return the numbers that the C function takes, and how many pieces there are."""
         runs, chunks = cut_runs(self.runs())
         (y0, tall), (x0, wide) = self.reach(0), self.reach(1)
@@ -186,7 +188,7 @@ class _Windows:
             "step_x": self.step[1], "first_y": y0, "first_x": x0, "span_y": tall, "span_x": wide, "y_offset":
             self.first, "copied": self.copied, "images": self.images, "block_images": images, "block_rows": rows,
             "row_blocks": cdiv(self.out[0], rows), "filter_blocks": cdiv(self.filters, filters), "filter_block":
-            filters, "runs": len(runs), "chunks": len(chunks) - 1, "depth": self.depth, "add": add}
+            filters, "runs": len(runs), "chunks": len(chunks) - 1, "depth": self.depth, "add": add, "rectified": rectified}
         given |= zip(("x_image", "x_channel", "x_row", "x_column"), self.x)
         given |= zip(("y_image", "y_filter", "y_row", "y_column"), self.y)
         above = [sum(n for _, n in runs[:c]) for c in chunks]
@@ -255,11 +257,11 @@ class _Product:
     ranges:  the first element and the end of what each piece computes; None if they do not lie one after the other.
     """
 
-    def __init__(self, windows: _Windows, weights: _Weights, add: bool):
+    def __init__(self, windows: _Windows, weights: _Weights, add: bool, rectified: bool = False):
         images, rows, filters = windows.pieces()
         if windows.each:
             filters = cdiv(windows.filters, MOST_COLUMNS) * MOST_COLUMNS
-        sizes, pieces = windows.sizes(images, rows, filters, add)
+        sizes, pieces = windows.sizes(images, rows, filters, add, rectified)
         if windows.each:
             sizes = [sizes[0], windows.taps_by_row()]
             if windows.x[1] == 1:  # read in place
@@ -286,8 +288,8 @@ class _InTiles:
     weight:  the steps of the weight's filters, channels and taps, and its first element.
     """
 
-    def __init__(self, made: winograd.Winograd, weight: tuple[int, int, int, int]):
-        numbers, pieces = made.sizes()
+    def __init__(self, made: winograd.Winograd, weight: tuple[int, int, int, int], rectified: bool = False):
+        numbers, pieces = made.sizes(rectified)
         g, sizes, (images, rows, filters) = made.g, int64s(*numbers), made.blocks()
         self.packed = made.packed
         self.rows = Call(TEMPLATE, "winograd_rows", pieces, sizes)
@@ -320,7 +322,7 @@ def forward_windows(g: ConvolutionGeometry) -> _Windows:
     taps = tuple((i * dy - py, j * dx - px, at[i * kw + j]) for i, j in product(range(kh), range(kw)))
     groups, channels, filters, each = _groups(g)
     return _Windows(groups, g.n, channels, filters, g.spatial, g.out, g.stride, taps,  # type: ignore[arg-type]
-                    _steps(g.c, g.spatial, g.channels_last), _steps(g.f, g.out, g.channels_last), each=each)
+                    _steps(g.c, g.spatial, g.channels_last and not g.data_first), _steps(g.f, g.out, g.channels_last), each=each)
 
 
 def _groups(g: ConvolutionGeometry) -> tuple[int, int, int, bool]:
@@ -330,14 +332,14 @@ def _groups(g: ConvolutionGeometry) -> tuple[int, int, int, bool]:
 
 
 @functools.lru_cache(maxsize=512)
-def _forward(g: ConvolutionGeometry, add: bool) -> _Product | _InTiles:
+def _forward(g: ConvolutionGeometry, add: bool, rectified: bool) -> _Product | _InTiles:
     filter_step, channel_step, taps = _weight_steps(g)
     tiles = None if add else winograd.winograd(g)
     if tiles is not None:
-        return _InTiles(tiles, (filter_step, channel_step, taps[1], 0))
+        return _InTiles(tiles, (filter_step, channel_step, taps[1], 0), rectified)
     groups, channels, filters, each = _groups(g)
     weights = _Weights(groups, filters, channels, filter_step, channel_step, filters * filter_step, tuple(taps), each)
-    return _Product(forward_windows(g), weights, add)
+    return _Product(forward_windows(g), weights, add, rectified)
 
 
 @functools.lru_cache(maxsize=512)
@@ -394,9 +396,14 @@ class Forward:
 
     keeps = (1,)  # the inputs that are packed
 
-    def __init__(self, g: ConvolutionGeometry, bias: bool, *, add: bool = False):
-        self._product, self._bias, self._size = _forward(plane(g), add), bias, g.n * math.prod(g.out) * g.f
-        self.work = _work(g)
+    def __init__(self, g: ConvolutionGeometry, bias: bool, *, add: bool = False, rectified: bool = False):
+        """rectified: what is negative becomes 0."""
+        self.product, self._bias, self._size = _forward(plane(g), add, rectified), bias, g.n * math.prod(g.out) * g.f
+        self.geometry, self.work = plane(g), _work(g)
+
+    def scaled(self, rectified: bool) -> Forward:
+        """Return the same convolution for `keep_scaled`."""
+        return Forward(self.geometry, self._bias, rectified=rectified)
 
     def bind(self, inputs: Sequence[Any], y: Any, after: Follower | None = None) -> BoundKernel:
         """Return a function (run) that computes y = (or +=) convolution of x with the weight, plus bias.
@@ -412,8 +419,44 @@ class Forward:
         pack.held = pack.held, packed.take(None)
         return Prepared(Phases([[pack]]), Phases(phases, scratch=scratch))
 
+    def keep_scaled(self, inputs: Sequence[Any], scale: Any, shift: Any, y: Any) -> Prepared:
+        """Return what computes y = scale · (convolution of x with the weight, plus bias) + shift, rectified if so made.
+
+        The weight and the bias are scaled when they are packed. scale, shift: of each filter, or None.
+        """
+        prepare, rows = self.scaled_steps(inputs, scale, shift, y)
+        return Prepared(prepare, Phases([[rows]]))
+
+    def scaled_steps(self, inputs: Sequence[Any], scale: Any, shift: Any, y: Any) -> tuple[BoundKernel, Step]:
+        """Return what scales and packs, and the step that computes."""
+        weight, bias, total = inputs[1], inputs[2] if self._bias else None, np.zeros(self.geometry.f, np.float32)
+        pack, rows, packed = self.product.prepare(inputs[0], weight, total, y)
+        rows.held = rows.held, packed.take(None)
+        packing = Phases([[pack]])
+
+        def prepare(run: Run) -> None:
+            by = np.ones(1, np.float32) if scale is None else scale.reshape(-1)
+            scaled = np.ascontiguousarray(weight * by.reshape(-1, *(1,) * (weight.ndim - 1)))
+            np.add(0 if bias is None else bias * by, 0 if shift is None else shift.reshape(-1), out=total)
+            pack.addresses[0] = scaled.ctypes.data
+            packing(run)
+
+        return prepare, rows
+
+    def pairs_with(self, then: Any) -> bool:
+        """Return whether this convolution and another `Forward`, of its result, are computed in one pass: by `keep_pair`."""
+        return isinstance(then, Forward) and c_depthwise_pair.pairs(self, then)
+
+    def keep_pair(self, inputs: Sequence[Any], scale: Any, shift: Any, then: Forward, others: Sequence[Any], then_scale: Any,
+                  then_shift: Any, y: Any) -> Prepared:
+        """Return what computes y, the convolution `then` of this one's result, both as in `keep_scaled`. others: its inputs."""
+        prepare, first = self.scaled_steps(inputs, scale, shift, None)
+        prepare_then, second = then.scaled_steps(others, then_scale, then_shift, y)
+        step = c_depthwise_pair.step(self, then, first, second)
+        return Prepared(InTurn([prepare, prepare_then]), Phases([[step]]))
+
     def _phases(self, inputs: Sequence[Any], y: Any, after: Follower | None) -> tuple[Step, list[list[Step]], list[Scratch]]:
-        made = self._product
+        made = self.product
         pack, rows, packed = made.prepare(inputs[0], inputs[1], inputs[2] if self._bias else None, y)
         if after is None:
             return pack, [[rows]], [packed]

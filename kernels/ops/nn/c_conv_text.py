@@ -7,7 +7,7 @@ FIELDS = (
     "groups", "channels", "filters", "height", "width", "out_height", "out_width", "step_y", "step_x", "first_y",
     "first_x", "span_y", "span_x", "x_image", "x_channel", "x_row", "x_column", "y_image", "y_filter", "y_row",
     "y_column", "y_offset", "copied", "images", "block_images", "block_rows", "row_blocks", "filter_blocks",
-    "filter_block", "runs", "chunks", "depth", "add",
+    "filter_block", "runs", "chunks", "depth", "add", "rectified",
 )
 
 TEXT = """
@@ -56,7 +56,10 @@ static void conv_fill(const conv_sizes *g, const float *x, float *block, int64_t
         memset(d + n * C, 0, sizeof(float) * (columns - before - n) * C);
         if (g->x_channel == 1 && g->x_column == C) memcpy(d, s, sizeof(float) * n * C);
         else if (g->x_channel == 1) for (int64_t k = 0; k < n; k++) memcpy(d + k * C, s + k * g->x_column, sizeof(float) * C);
-        else for (int64_t k0 = 0; k0 < n; k0 += 16) {
+        else if (C == 3 && g->x_column == 1) {
+            const float *s1 = s + g->x_channel, *s2 = s1 + g->x_channel;
+            for (int64_t k = 0; k < n; k++) { d[3 * k] = s[k]; d[3 * k + 1] = s1[k]; d[3 * k + 2] = s2[k]; }
+        } else for (int64_t k0 = 0; k0 < n; k0 += 16) {
             const int64_t k1 = conv_least(k0 + 16, n);
             for (int64_t c = 0; c < C; c++)
                 for (int64_t k = k0; k < k1; k++) d[k * C + c] = s[c * g->x_channel + k * g->x_column];
@@ -89,15 +92,63 @@ static float *conv_scratch(const conv_sizes *g)
     return conv_memory(0, g->copied ? g->block_images * high * wide * g->channels : 0);
 }
 
+/* Compute some filters of group q for a block of data; y: the first of the group's filters at the block's first position. offset:
+   the runs, as for conv_rows. */
+static void conv_tiles(const conv_sizes *g, const conv_block *b, const float *weights, const float *bias, float *y,
+                       const int64_t *offset, int64_t q, int64_t first, int64_t last)
+{
+    const int64_t *length = offset + g->runs, *chunk = length + g->runs, *above = chunk + g->chunks + 1;
+    float tile[TILE_ROWS * COLUMNS], *in_tile[TILE_ROWS];
+    for (int i = 0; i < TILE_ROWS; i++) in_tile[i] = tile + i * COLUMNS;
+    const int64_t positions = b->images * b->rows * g->out_width, height = tile_height(positions);
+    for (int64_t c = 0; c < g->chunks; c++)
+        for (int64_t f = first; f < last; f += COLUMNS) {
+            const int64_t panel = q * PANELS(g->filters) + f / COLUMNS, first_run = chunk[c], runs = chunk[c + 1] - first_run;
+            const float *w = weights + (panel * g->depth + above[c]) * COLUMNS;
+            const int64_t columns = conv_least(last - f, COLUMNS);
+            const int narrow = columns <= LANES, load = c || g->add;
+            const int in_place = g->y_filter == 1 && columns == (narrow ? LANES : COLUMNS);
+            float added[COLUMNS] = {0};
+            /* the rows of tiles share the work of fetching the weights that follow these; where there are fewer weights than
+               data, and it is read in place, the first panel fetches the data that the next tile reads */
+            const int fetches_data = f == first && !g->copied && g->runs == 1 && g->step_x == 1 && g->x_column == g->channels
+                && positions > last - first;
+            const int64_t tiles = (positions + height - 1) / height;
+            const int64_t deep = (c + 1 < g->chunks ? above[c + 1] : g->depth) - above[c];
+            const int64_t step = (sizeof(float) * COLUMNS + tiles - 1) / tiles;
+            const char *ahead = (const char *)(f + COLUMNS < last ? w + g->depth * COLUMNS : w + deep * COLUMNS
+                - (f - first) * g->depth);
+            if (bias && c == g->chunks - 1) memcpy(added, bias + q * g->filters + f, sizeof(float) * columns);
+            int64_t i = 0, r = 0, k = 0;
+            for (int64_t p = 0; p < positions; p += height, ahead += step * deep) {
+                const int64_t m = conv_least(height, positions - p);
+                const float *xs[TILE_ROWS];
+                float *ys[TILE_ROWS];
+                for (int64_t j = 0; j < m; j++) {
+                    xs[j] = b->data + i * b->image_step + r * b->row_step + k * b->column_step;
+                    ys[j] = y + i * g->y_image + r * g->y_row + k * g->y_column + f * g->y_filter;
+                    if (++k == g->out_width) { k = 0; if (++r == b->rows) { r = 0; i++; } }
+                }
+                if (!in_place && load)
+                    for (int64_t j = 0; j < m; j++)
+                        for (int64_t l = 0; l < columns; l++) in_tile[j][l] = ys[j][l * g->y_filter];
+                tile_rows(m, xs, in_place ? ys : in_tile, offset + first_run, length + first_run, runs, w, COLUMNS, added,
+                          g->rectified && c == g->chunks - 1 ? 0 : NO_FLOOR, load, narrow,
+                          fetches_data ? (const char *)(xs[0] + m * g->channels) : ahead,
+                          fetches_data ? 4 * m : step);
+                if (!in_place)
+                    for (int64_t l = 0; l < columns; l++)
+                        for (int64_t j = 0; j < m; j++) ys[j][l * g->y_filter] = in_tile[j][l];
+            }
+        }
+}
+
 /* arrays: data, packed weights, bias or null, output, sizes, then offsets and lengths of the runs, the first run and the first
    row of packed weights of each chunk. */
 void conv_rows(void *const *arrays, int64_t begin, int64_t end)
 {
     const conv_sizes *g = arrays[4];
-    const int64_t *offset = arrays[5], *length = offset + g->runs, *chunk = length + g->runs, *above = chunk + g->chunks + 1;
-    const float *bias = arrays[2];
-    float *scratch = conv_scratch(g), tile[TILE_ROWS * COLUMNS], *in_tile[TILE_ROWS];
-    for (int i = 0; i < TILE_ROWS; i++) in_tile[i] = tile + i * COLUMNS;
+    float *scratch = conv_scratch(g);
     for (int64_t piece = begin; piece < end; piece++) {
         int64_t at = piece;
         const int64_t fb = at %% g->filter_blocks; at /= g->filter_blocks;
@@ -109,46 +160,7 @@ void conv_rows(void *const *arrays, int64_t begin, int64_t end)
         const conv_block b = conv_take(g, x, scratch, n0, images, r0, rows);
         float *y = (float *)arrays[3] + g->y_offset + n0 * g->y_image + r0 * g->y_row + q * g->filters * g->y_filter;
         const int64_t first = fb * g->filter_block, last = conv_least(first + g->filter_block, g->filters);
-        const int64_t positions = images * rows * g->out_width, height = tile_height(positions);
-        for (int64_t c = 0; c < g->chunks; c++)
-            for (int64_t f = first; f < last; f += COLUMNS) {
-                const int64_t panel = q * PANELS(g->filters) + f / COLUMNS, first_run = chunk[c], runs = chunk[c + 1] - first_run;
-                const float *w = (const float *)arrays[1] + (panel * g->depth + above[c]) * COLUMNS;
-                const int64_t columns = conv_least(last - f, COLUMNS);
-                const int narrow = columns <= LANES, load = c || g->add;
-                const int in_place = g->y_filter == 1 && columns == (narrow ? LANES : COLUMNS);
-                float added[COLUMNS] = {0};
-                /* the rows of tiles share the work of fetching the weights that follow these; where there are fewer weights than
-                   data, and it is read in place, the first panel fetches the data that the next tile reads */
-                const int fetches_data = f == first && !g->copied && g->runs == 1 && g->step_x == 1 && g->x_column == g->channels
-                    && positions > last - first;
-                const int64_t tiles = (positions + height - 1) / height;
-                const int64_t deep = (c + 1 < g->chunks ? above[c + 1] : g->depth) - above[c];
-                const int64_t step = (sizeof(float) * COLUMNS + tiles - 1) / tiles;
-                const char *ahead = (const char *)(f + COLUMNS < last ? w + g->depth * COLUMNS : w + deep * COLUMNS
-                    - (f - first) * g->depth);
-                if (bias && c == g->chunks - 1) memcpy(added, bias + q * g->filters + f, sizeof(float) * columns);
-                int64_t i = 0, r = 0, k = 0;
-                for (int64_t p = 0; p < positions; p += height, ahead += step * deep) {
-                    const int64_t m = conv_least(height, positions - p);
-                    const float *xs[TILE_ROWS];
-                    float *ys[TILE_ROWS];
-                    for (int64_t j = 0; j < m; j++) {
-                        xs[j] = b.data + i * b.image_step + r * b.row_step + k * b.column_step;
-                        ys[j] = y + i * g->y_image + r * g->y_row + k * g->y_column + f * g->y_filter;
-                        if (++k == g->out_width) { k = 0; if (++r == rows) { r = 0; i++; } }
-                    }
-                    if (!in_place && load)
-                        for (int64_t j = 0; j < m; j++)
-                            for (int64_t l = 0; l < columns; l++) in_tile[j][l] = ys[j][l * g->y_filter];
-                    tile_rows(m, xs, in_place ? ys : in_tile, offset + first_run, length + first_run, runs, w, added, load,
-                              narrow, fetches_data ? (const char *)(xs[0] + m * g->channels) : ahead,
-                              fetches_data ? 4 * m : step);
-                    if (!in_place)
-                        for (int64_t l = 0; l < columns; l++)
-                            for (int64_t j = 0; j < m; j++) ys[j][l * g->y_filter] = in_tile[j][l];
-                }
-            }
+        conv_tiles(g, &b, arrays[1], arrays[2], y, arrays[5], q, first, last);
     }
 }
 
@@ -207,8 +219,8 @@ void conv_outer(void *const *arrays, int64_t begin, int64_t end)
                                 const int64_t p = conv_least(TILE_ROWS, length[r] - m);
                                 float *ys[TILE_ROWS];
                                 for (int64_t j = 0; j < p; j++) ys[j] = out + j * COLUMNS;
-                                tile_outer(p, xi + offset[r] + m, rows, b.row_step, g->out_width, b.column_step, di, ys, none,
-                                           1, columns <= LANES);
+                                tile_outer(p, xi + offset[r] + m, rows, b.row_step, g->out_width, b.column_step, di, COLUMNS,
+                                           ys, none, 1, columns <= LANES);
                                 out += p * COLUMNS;
                             }
                     }

@@ -23,6 +23,7 @@ def _columns(taps: int, stride: int, m: int, edge: int) -> str:
     """Return the function that computes m positions for all whole vectors of channels. edge: some columns are not in the data."""
     each = range(m)
     lines = [f"static void each_columns_{taps}_{stride}_{m}_{edge}({_ARGUMENTS})", "{",
+             "    const lanes least = tile_all(floor);",
              "    for (int64_t c = 0; c + LANES <= C; c += LANES) {", "        const float *f = w + c;",
              *(f"        lanes a{j} = load ? tile_load(y + {j} * y_step + c) : tile_all(0);" for j in each),
              f"        for (int64_t i = 0; i < groups; i++, f += {taps} * C) {{",
@@ -37,12 +38,12 @@ def _columns(taps: int, stride: int, m: int, edge: int) -> str:
         lines += [f"            a{(u - q) // stride} = tile_fma(v{u}, f{q}, a{(u - q) // stride});"
                   for q in range(taps) if (u - q) % stride == 0 and 0 <= (u - q) // stride < m]
     return "\n".join([*lines, "        }", "        const lanes b = bias ? tile_load(bias + c) : tile_all(0);",
-                      *(f"        tile_store(y + {j} * y_step + c, a{j} + b);" for j in each), "    }", "}"])
+                      *(f"        tile_store(y + {j} * y_step + c, tile_most(least, a{j} + b));" for j in each), "    }", "}"])
 
 
 _ARGUMENTS = ("const float *x, int64_t row, int64_t step, int64_t column, const int64_t *down, const int64_t *right, "
-              "int64_t groups, const float *w, int64_t C, const float *bias, float *y, int64_t y_step, int64_t load, "
-              "int64_t low, int64_t high, int64_t unit")
+              "int64_t groups, const float *w, int64_t C, const float *bias, float floor, float *y, int64_t y_step, "
+              "int64_t load, int64_t low, int64_t high, int64_t unit")
 
 
 def each_text() -> str:
@@ -90,6 +91,7 @@ static void conv_each_row(const conv_sizes *g, const each_view *v, const each_ta
 {
     const int64_t C = g->channels, *down = taps->at, *right = down + taps->groups, Q = taps->together;
     const int64_t unit = Q == 1 ? g->step_x : 1;
+    const float floor = g->rectified ? 0 : NO_FLOOR;
     int64_t from = 0, to = taps->groups;
     while (from < to && row + down[from] < 0) from++;
     while (to > from && row + down[to - 1] >= v->height) to--;
@@ -100,7 +102,7 @@ static void conv_each_row(const conv_sizes *g, const each_view *v, const each_ta
         const int edge = column < 0 || column + (m - 1) * g->step_x + g->span_x >= v->width;
         const float *x = v->data + row * v->row + column * v->column;
         each_columns[taps->kind][size][edge](x, v->row, v->column * unit, v->column, down + from, right + from, to - from,
-            w + from * Q * C, C, bias, y + k * y_step, y_step, load, -column, v->width - column, unit);
+            w + from * Q * C, C, bias, floor, y + k * y_step, y_step, load, -column, v->width - column, unit);
         for (int64_t c = C / LANES * LANES; c < C; c++)
             for (int64_t j = 0; j < m; j++) {
                 float *to_y = y + (k + j) * y_step + c, sum = load ? *to_y : 0;
@@ -110,7 +112,8 @@ static void conv_each_row(const conv_sizes *g, const each_view *v, const each_ta
                         if (at >= 0 && at < v->width)
                             sum += v->data[(row + down[i]) * v->row + at * v->column + c] * w[(i * Q + q) * C + c];
                     }
-                *to_y = bias ? sum + bias[c] : sum;
+                if (bias) sum += bias[c];
+                *to_y = sum < floor ? floor : sum;
             }
     }
 }

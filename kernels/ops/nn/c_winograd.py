@@ -24,7 +24,7 @@ DATA = 1 << 18  # elements of transformed data that stay in cache
 TRANSFORM = 128  # the time of transforming the data of a channel of a tile, in multiplications
 
 FIELDS = ("images", "height", "width", "channels", "filters", "out_height", "out_width", "pad_y", "pad_x", "tile_rows",
-          "tile_columns", "block_images", "block_rows", "row_blocks", "filter_block", "filter_blocks")
+          "tile_columns", "block_images", "block_rows", "row_blocks", "filter_block", "filter_blocks", "rectified")
 
 _TEXT = """
 typedef struct { int64_t %(fields)s; } winograd_sizes;
@@ -62,7 +62,8 @@ static void winograd_take(const float *const *at, float *out, int64_t next, int6
 
 /* The outputs of a tile for one vector of filters; a second row and column only where there are. */
 static inline __attribute__((always_inline)) void winograd_give(
-    const float *in, int64_t next, lanes bias, float *y, int64_t row, int64_t column, int second_row, int second_column)
+    const float *in, int64_t next, lanes bias, lanes least, float *y, int64_t row, int64_t column, int second_row,
+    int second_column)
 {
     lanes t[4], b[4];
     for (int j = 0; j < 4; j++) {
@@ -70,11 +71,11 @@ static inline __attribute__((always_inline)) void winograd_give(
         t[j] = d0 + d1 + d2;
         b[j] = d1 - d2 - tile_load(in + (12 + j) * next);
     }
-    tile_store(y, t[0] + t[1] + t[2] + bias);
-    if (second_column) tile_store(y + column, t[1] - t[2] - t[3] + bias);
+    tile_store(y, tile_most(least, t[0] + t[1] + t[2] + bias));
+    if (second_column) tile_store(y + column, tile_most(least, t[1] - t[2] - t[3] + bias));
     if (!second_row) return;
-    tile_store(y + row, b[0] + b[1] + b[2] + bias);
-    if (second_column) tile_store(y + row + column, b[1] - b[2] - b[3] + bias);
+    tile_store(y + row, tile_most(least, b[0] + b[1] + b[2] + bias));
+    if (second_column) tile_store(y + row + column, tile_most(least, b[1] - b[2] - b[3] + bias));
 }
 
 /* arrays: data, packed weights [panel][place][channels][COLUMNS], bias or null, output, sizes. A piece is a block of images, of
@@ -118,7 +119,7 @@ void winograd_rows(void *const *arrays, int64_t begin, int64_t end)
                         xs[j] = data + q * next + (p + j) * C;
                         ys[j] = products + q * made + (p + j) * COLUMNS;
                     }
-                    tile_rows(rows, xs, ys, &none, &C, 1, w, zero, 0, columns <= LANES, ahead, step);
+                    tile_rows(rows, xs, ys, &none, &C, 1, w, COLUMNS, zero, NO_FLOOR, 0, columns <= LANES, ahead, step);
                 }
             }
             const float *in = products;
@@ -128,7 +129,8 @@ void winograd_rows(void *const *arrays, int64_t begin, int64_t end)
                         const int64_t row = g->out_width * g->filters;
                         float *y = (float *)arrays[3] + ((n * g->out_height + r * 2) * g->out_width + k * 2) * g->filters + f;
                         for (int64_t l = 0; l < columns; l += LANES)
-                            winograd_give(in + l, made, bias ? tile_load(bias + f + l) : tile_all(0), y + l, row, g->filters,
+                            winograd_give(in + l, made, bias ? tile_load(bias + f + l) : tile_all(0),
+                                          tile_all(g->rectified ? 0 : NO_FLOOR), y + l, row, g->filters,
                                           r * 2 + 1 < g->out_height, k * 2 + 1 < g->out_width);
                     }
         }
@@ -189,13 +191,13 @@ class Winograd:
 
         return cheapest((g.n, whole, g.f), [(*one, f * MOST_COLUMNS) for one in each for f in parts(panels)], time)
 
-    def sizes(self) -> tuple[list[int], int]:
+    def sizes(self, rectified: bool) -> tuple[list[int], int]:
         """Return the numbers that the C functions take, and how many pieces there are."""
         g, (images, rows, filters) = self.g, self.blocks()
         tile_rows, tile_columns = (cdiv(s, 2) for s in g.out)
         row_blocks, filter_blocks = cdiv(tile_rows, rows), cdiv(g.f, filters)
         numbers = [g.n, *g.spatial, g.c, g.f, *g.out, *g.pad, tile_rows, tile_columns, images, rows, row_blocks, filters,
-                   filter_blocks]
+                   filter_blocks, rectified]
         return numbers, cdiv(g.n, images) * row_blocks * filter_blocks
 
 
@@ -203,7 +205,7 @@ class Winograd:
 def winograd(g: ConvolutionGeometry) -> Winograd | None:
     """Return how a convolution of two axes is computed in tiles, or None if it is not: that depends on its sizes alone."""
     plain = g.kernel == (3, 3) and g.stride == g.dilate == (1, 1) and g.groups == 1 and g.channels_last
-    if not plain or g.c % VECTOR or g.f % VECTOR or min(g.c, g.f) < LEAST or min(g.out) < 4:
+    if not plain or g.data_first or g.c % VECTOR or g.f % VECTOR or min(g.c, g.f) < LEAST or min(g.out) < 4:
         return None
     return Winograd(g)
 

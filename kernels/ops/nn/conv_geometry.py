@@ -12,7 +12,7 @@ from ...op import Shape
 class ConvolutionGeometry:
     """Sizes of one convolution. Shapes per spatial axis.
 
-    channels_last: how data and output are stored, and the weight too unless weight_first.
+    channels_last: how data and output are stored, and the weight too unless weight_first. data_first: except the data.
     """
 
     n: int
@@ -27,6 +27,7 @@ class ConvolutionGeometry:
     pad: Shape
     channels_last: bool
     weight_first: bool = False
+    data_first: bool = False
 
     @property
     def needed(self) -> Shape:

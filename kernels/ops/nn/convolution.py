@@ -130,8 +130,8 @@ class Convolution(ConvolutionLayer):
     def with_channels_last(self) -> dict[str, object] | None:
         return {"layout": "NHWC"} if len(self.kernel) == 2 and self.layout in (None, "NCHW") else None
 
-    def with_data_last(self) -> Op | None:
-        return _LAST
+    def with_data_last(self) -> tuple[Op, Op | None] | None:
+        return _LAST, _TURNING
 
     def infer_shape(self, in_shape: Shapes, out_shape: Shapes) -> tuple[Shapes, Shapes, Shapes]:
         x, w, y = in_shape[0], in_shape[1], out_shape[0]
@@ -246,4 +246,14 @@ class ConvolutionLast(Convolution):
         return (filters, channels, *self.kernel)  # type: ignore[attr-defined]
 
 
+class ConvolutionTurning(ConvolutionLast):
+    """The same with data [n, channels, h, w], which is turned as it is copied: in inference, the first convolution of a graph."""
+
+    name = "_convolution_turning"
+
+    def geometry(self, x: Shape) -> ConvolutionGeometry:
+        return replace(super().geometry((x[0], *x[2:], x[1])), data_first=True)
+
+
 _LAST = PropertyOp(ConvolutionLast.name, ConvolutionLast)
+_TURNING = PropertyOp(ConvolutionTurning.name, ConvolutionTurning)

@@ -28,7 +28,7 @@ _SLOTS, _PARTIAL = 16, 1 << 26  # number of partial sums of a weight derivative,
 
 
 def channels_second(g: ConvolutionGeometry, a: np.ndarray) -> np.ndarray:
-    """Return the view [n, c, ...] of data or output."""
+    """Return the view [n, c, ...] of an array as the output is stored."""
     return np.moveaxis(a, -1, 1) if g.channels_last else a
 
 
@@ -100,7 +100,7 @@ def forward(run: Run, g: ConvolutionGeometry, x: np.ndarray, weight: np.ndarray,
     dtype = math_dtype(y.dtype)
     if c_conv.in_c(g, y.dtype):
         return c_conv.forward(run, g, x, weight, bias, y, add=add)
-    w, xs, ys = _flat_weight(g, weight, dtype), channels_second(g, x), channels_second(g, y)
+    w, xs, ys = _flat_weight(g, weight, dtype), x if g.data_first else channels_second(g, x), channels_second(g, y)
     b = None if bias is None else bias.astype(dtype, copy=False).reshape(g.groups, -1, 1)
     config = _config(g, "forward", dtype)
     images, rows = row_pieces(g, dtype.itemsize, config["cache"])

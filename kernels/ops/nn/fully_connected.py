@@ -149,7 +149,7 @@ class FullyConnected(Products):
             calls: list[BoundKernel] = [together(g, in_graph=in_graph) for g in ([given] if apart else [[p] for p in given]) if g]
             calls += [] if last is None else [Phases(*last)]
             if bias:
-                calls.insert(0, sum_rows(arrays[0].reshape(n, h), arrays[5], reqs[2]))
+                calls.insert(0, sum_rows(arrays[0].reshape(n, h), arrays[5], reqs[2], in_graph=in_graph))
             return InTurn(calls)
 
         return Kernel(lambda run, inputs, outputs: bind(inputs, outputs, False)(run), bind,

@@ -84,10 +84,8 @@ class CLayer(Layer):
 
     def _packed(self, weight: Any, matrices: int, depth: int, columns: int, down: int, along: int) -> tuple[Step, int]:
         """Return the step that packs matrices of [depth, columns] into panels, and the number of elements."""
-        each = cdiv(c_product.COPY, depth * MOST_COLUMNS) * MOST_COLUMNS
-        pieces, size = cdiv(columns, each), cdiv(columns, MOST_COLUMNS) * MOST_COLUMNS * depth
-        numbers = int64s(depth, columns, down, along, each, pieces, depth * columns, size)
-        call = Call(c_product.TEMPLATE, "product_pack", matrices * pieces, numbers)
+        size = cdiv(columns, MOST_COLUMNS) * MOST_COLUMNS * depth
+        call = c_product.packing(matrices, depth, columns, (down, along, depth * columns), size)
         return call.prepare(weight, None), matrices * size
 
     def forward(self) -> KernelFunction:

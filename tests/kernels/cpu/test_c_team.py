@@ -4,6 +4,7 @@ import ctypes
 import gc
 import os
 import threading
+import time
 import weakref
 
 import numpy as np
@@ -11,7 +12,7 @@ import pytest
 from support.layer_helpers import Run
 from tritium.kernels.cpu import c_compile
 from tritium.kernels.cpu.c_math import PREAMBLE
-from tritium.kernels.cpu.c_team import KEPT, Phases, Scratch, Step, int64s, step_of_elements
+from tritium.kernels.cpu.c_team import KEPT, TOGETHER, Phases, Scratch, Short, Step, int64s, step_of_elements
 from tritium.kernels.cpu.c_template import Call, Template
 from tritium.kernels.kernel import HostRun
 
@@ -169,3 +170,34 @@ def test_run_time_scalars_are_written_before_a_run(functions):
     phases = Phases([[Step(functions["test_team_step"], addresses(x.ctypes.data), 7)]], numbers=numbers)
     phases(Threads(2), (3.0, 4.0))
     assert list(numbers) == [3, 4] and (x == 1).all()
+
+
+@pytest.mark.parametrize("threads", [1, 2, 7])
+def test_a_log_has_every_piece_once_in_the_order_of_the_phases(functions, threads):
+    x = np.zeros(30)
+    at = (ctypes.c_void_p * 1)(x.ctypes.data)
+    step = functions["test_team_step"]
+    phases = Phases([[Step(step, at, 20), Step(step, (ctypes.c_void_p * 1)(x.ctypes.data + 160), 10)], [Step(step, at, 1)]])
+    before = time.perf_counter_ns()
+    pieces = phases.logged(Threads(threads))
+    after = time.perf_counter_ns()
+    assert x.tolist() == [3] + [1] * 29
+    assert [p.phase for p in sorted(pieces, key=lambda p: p.begin)] == [0] * 30 + [1]
+    assert all(before <= p.begin <= p.end <= after and 0 <= p.thread < 64 for p in pieces)
+    assert phases.logged(None) or threads  # in one thread there is a log, too
+    assert not Phases([[Step(step, at, 2)]]).logged(Run())  # pieces that Python hands out are in none
+
+
+def test_functions_together_run_once_each_and_short_ones_share_a_piece(functions):
+    step = functions["test_team_step"]
+    arrays = [np.zeros(n) for n in (5, TOGETHER, 7, 9, 3 * TOGETHER)]
+    ats = [(ctypes.c_void_p * 1)(a.ctypes.data) for a in arrays]
+    given = [Short(step, at, a.size, a.size, (at, a)) for at, a in zip(ats[:4], arrays)]
+    given.append(Phases([[step_of_elements(step, ats[4], arrays[4].size, TOGETHER, None)]]))
+    together = Phases.together(given)
+    assert [sum(s.pieces for s in steps) for steps, _ in together._phases] == [3, 2]
+    for run in RUNS.values():
+        for a in arrays:
+            a[:] = 0
+        together(run)
+        assert all((a == 1).all() for a in arrays)
