@@ -124,7 +124,7 @@ class Kernel:
     def __init__(self, run: KernelFunction | None = None, bind: Bind | None = None,
                  keep: Callable[[Sequence[Any], Sequence[Any]], Prepared] | None = None, keeps: Sequence[int] = (),
                  share: Callable[[Sequence[Any], Sequence[Any], dict[Any, Any]], BoundKernel] | None = None, shares: int = -1,
-                 ahead: Callable[[], None] | None = None):
+                 ahead: Callable[[], Any] | None = None):
         """run or bind may be left out. bind looks at the arrays once, so that each run of what it returns is short."""
         if run is None:
             assert bind is not None

@@ -202,17 +202,19 @@ class Phases:
             last, size = step, size + one.size
         return Phases([*phases, short])
 
-    def _make_table(self) -> None:
+    def _make_record(self) -> Any:
+        """Return the record that the team's C functions read."""
         tables = [_table(steps) for steps, _ in self._phases]
         pieces = [sum(s.pieces for s in steps) for steps, _ in self._phases]
         table = int64s(*(n for t, count, (_, threads) in zip(tables, pieces, self._phases)
                          for n in (ctypes.addressof(t), threads << 32 | count)))
         self._held += tables, table
-        self._record = int64s(ctypes.addressof(table), self._count, 0)
-        self._record_at = ctypes.addressof(self._record)
+        record = int64s(ctypes.addressof(table), self._count, 0)
+        self._record_at = ctypes.addressof(record)
         if 0 < self._memory <= self._kept:
             self._held.append(self._take(None))
             self._memory = 0
+        return record
 
     def _take(self, run: Any) -> Any:
         """Allocate scratch memory, and write its addresses where they are wanted."""
@@ -231,7 +233,7 @@ class Phases:
     def __call__(self, run: Any, scalars: Sequence[float] = ()) -> None:
         """Run the phases on the threads of a run context; a context without `threads` gets the pieces by its `parallel`."""
         if self._record is None:
-            self._make_table()
+            self._record = self._make_record()
         if scalars:
             self.numbers[:] = scalars
         threads = 1 if run is None else getattr(run, "threads", 0)
@@ -257,7 +259,7 @@ class Phases:
             self(run)
             return []
         if self._record is None:
-            self._make_table()
+            self._record = self._make_record()
         taken = self._take(run) if self._memory else None  # noqa: F841  # alive while it runs
         log = (ctypes.c_int64 * (2 + 4 * sum(s.pieces for steps, _ in self._phases for s in steps)))()
         now = perf_counter_ns()

@@ -169,8 +169,8 @@ class EpilogueOp(Op):
         """Return the head that computes the epilogue too, in a graph without backward; None if it does not."""
         alone = reqs == (Req.NULL, Req.WRITE)
         head = self._head_in_pieces(tuple(ins[i] for i in self.wiring.head), outs, reqs) if alone else None
-        found = None if head is None or not hasattr(head, "scaled") else _scale_and_shift(self.body, self.wiring)
-        if found is None or any(s.dtype != float32 for s in (*ins, *outs)):
+        found = _scale_and_shift(self.body, self.wiring) if hasattr(head, "scaled") else None
+        if head is None or found is None or any(s.dtype != float32 for s in (*ins, *outs)):
             return None
         scale, shift, rectified = found
         return Scaled(head.scaled(rectified), scale, shift)

@@ -1,4 +1,4 @@
-"""At inference on a CPU: BatchNorm and a rectifier go into the convolution before them, a depthwise convolution into the 1 × 1 one
+"""At inference on a CPU BatchNorm and a rectifier go into the convolution before them, a depthwise convolution into the 1 × 1 one
 behind it, and the first convolution turns its data. Oracle: the same steps in NumPy, unfused."""
 
 import numpy as np
