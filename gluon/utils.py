@@ -100,6 +100,11 @@ def download(url: str, path: str | None = None, overwrite: bool = False, sha1_ha
     return path
 
 
+def replace_file(src: str | os.PathLike, dst: str | os.PathLike) -> None:
+    """Move a file to the place of another, atomically."""
+    os.replace(src, dst)
+
+
 def _get_repo_url() -> str:
     """Return the address of MXNet's files, MXNET_GLUON_REPO or its default."""
     repo = os.environ.get("MXNET_GLUON_REPO", "https://apache-mxnet.s3-accelerate.dualstack.amazonaws.com/")
