@@ -70,3 +70,7 @@ def test_files_of_mxnet_are_read(tmp_path):
 def test_parameters_and_descriptions_have_mxnets_names():
     wanted = json.loads(bytes(STORED["names"]))
     assert cases.names(mx) == wanted
+
+
+def test_unrolled_symbols_have_mxnets_names():
+    assert cases.symbols(mx) == json.loads(bytes(STORED["symbols"]))

@@ -161,6 +161,24 @@ def names(mx):
     return made
 
 
+def symbols(mx):
+    """[names of outputs, arguments and inner nodes] of unrolled symbols: a stack and a cell twice, a bidirectional cell, a layer."""
+    rnn, x, found = mx.gluon.rnn, mx.sym.var("x"), []
+    with mx.name.NameManager():
+        stack = rnn.HybridSequentialRNNCell(prefix="s_")
+        stack.add(rnn.LSTMCell(4, prefix="l_"))
+        stack.add(rnn.ZoneoutCell(rnn.GRUCell(3, prefix="g_"), 0.2, 0.2))
+        for _ in range(2):
+            outputs, states = stack.unroll(2, x, merge_outputs=False)
+            found.append(mx.sym.Group(list(outputs) + states))
+        both = rnn.BidirectionalCell(rnn.LSTMCell(4, prefix="a_"), rnn.LSTMCell(4, prefix="b_"))
+        found.append(both.unroll(2, [x, mx.sym.var("y")], merge_outputs=True)[0])
+        cell = rnn.RNNCell(3, prefix="r_")
+        found += [cell.unroll(2, x, merge_outputs=True)[0] for _ in range(2)]
+        found.append(rnn.GRU(3, 2, prefix="gru_")(x))
+    return [[s.list_outputs(), s.list_arguments(), s.get_internals().list_outputs()] for s in found]
+
+
 def network(mx):
     """A hybridized network of layers and an unrolled cell, with weights by formula, and its input."""
     gluon = mx.gluon
@@ -209,5 +227,7 @@ if __name__ == "__main__":
     arrays["network/output"] = net(x).asnumpy()
     net.export(str(target.with_name("rnn_net")))
     net.save_parameters(str(target.with_name("rnn_net.params")))
-    np.savez_compressed(target, names=np.frombuffer(json.dumps(names(mxnet)).encode(), np.uint8), **arrays)
+    texts = {what: np.frombuffer(json.dumps(call(mxnet)).encode(), np.uint8)
+             for what, call in (("names", names), ("symbols", symbols))}
+    np.savez_compressed(target, **texts, **arrays)
     print(len(arrays), "arrays,", target.stat().st_size, "bytes", file=sys.stderr)
