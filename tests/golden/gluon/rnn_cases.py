@@ -162,7 +162,7 @@ def names(mx):
 
 
 def symbols(mx):
-    """[names of outputs, arguments and inner nodes] of unrolled symbols: a stack and a cell twice, a bidirectional cell, a layer."""
+    """[names of outputs, arguments and inner nodes] of unrolled symbols: a stack and a cell twice, both directions, a layer."""
     rnn, x, found = mx.gluon.rnn, mx.sym.var("x"), []
     with mx.name.NameManager():
         stack = rnn.HybridSequentialRNNCell(prefix="s_")
