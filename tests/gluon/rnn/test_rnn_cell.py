@@ -37,7 +37,7 @@ def test_sequences_are_arrays_or_lists():
 def test_an_activation_may_be_a_block():
     outputs = []
     for activation in (nn.LeakyReLU(0.3), lambda y, **_: mx.nd.where(y > 0, y, 0.3 * y), "relu"):
-        cell, x = made(rnn.RNNCell(5, activation=activation))
+        cell, x = made(rnn.RNNCell(5, activation=activation, input_size=4))
         outputs.append(cell.unroll(3, x, merge_outputs=True)[0])
     assert_close(outputs[0], outputs[1])
     assert not np.allclose(outputs[0].asnumpy(), outputs[2].asnumpy())
