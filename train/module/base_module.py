@@ -264,6 +264,7 @@ class BaseModule:
         for epoch in range(begin_epoch, num_epoch):
             tic = time.perf_counter()
             eval_metric.reset()
+            self._begin_epoch(epoch, train_data)
             nbatch, in_flight = -1, deque()
             for nbatch, data_batch in enumerate(_batches(train_data)):
                 if monitor is not None:
@@ -292,6 +293,9 @@ class BaseModule:
                 for name, value in result:
                     self.logger.info("Epoch[%d] Validation-%s=%f", epoch, name, value)
             train_data.reset()
+
+    def _begin_epoch(self, epoch: int, train_data: Any) -> None:
+        """Do nothing; fit calls it before the first batch of each epoch."""
 
     def _fence(self) -> engine.Var:
         """Return a variable that is written when this batch's forward pass completes. Errors of the pass poison it."""
