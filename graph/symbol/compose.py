@@ -156,6 +156,9 @@ class Dumps(Protocol):
     def dumps(self) -> str: ...
 
 
+STORAGE_TYPES: dict[Any, int] = {"default": 0, "row_sparse": 1, "csr": 2}  # MXNet's numbers
+
+
 def variable_attrs(attr: Mapping[str, str] | None, shape: ShapeLike | None, init: Dumps | str | None, stype: str | int | None,
                    given: Mapping[str, object], more: Mapping[str, object]) -> dict[str, str]:
     """Return the attributes for the keywords of `Variable(...)`, as strings. given: other attributes, None if not given."""
@@ -171,7 +174,8 @@ def variable_attrs(attr: Mapping[str, str] | None, shape: ShapeLike | None, init
     if init is not None:
         attrs["__init__"] = init if isinstance(init, str) else init.dumps()
     if stype is not None:
-        if stype not in (0, "default"):
-            raise GraphError(f"Variable: stype={stype!r}: arrays here are dense. Leave stype out.")
-        attrs["__storage_type__"] = "0"
+        number = STORAGE_TYPES.get(stype, stype)
+        if number not in STORAGE_TYPES.values():
+            raise GraphError(f"Variable: stype={stype!r} is not one of {', '.join(map(repr, STORAGE_TYPES))}.")
+        attrs["__storage_type__"] = str(number)  # kept for files; the arrays of an executor are dense
     return attrs

@@ -178,8 +178,8 @@ class Symbol:
         return self._outputs[0][0]
 
     def attr(self, key: str) -> str | None:
-        """One attribute of the node, as a string; `lr_mult` finds `__lr_mult__`."""
-        attrs = self._node().attrs
+        """One attribute of the node, as a string; `lr_mult` finds `__lr_mult__`, and `name` the name."""
+        attrs = {"name": self._node().name, **self._node().attrs}
         return attrs.get(key, attrs.get(f"__{key}__") if key in HIDDEN_KEYS else None)
 
     def list_attr(self, recursive: bool = False) -> dict[str, str]:
@@ -220,6 +220,10 @@ class Symbol:
                 if id(node) in made and node.op is not None:
                     made[id(node)].name = name
         return Symbol(heads)
+
+    def _compose(self, *args: Symbol, name: str | None = None, **kwargs: Symbol) -> None:
+        """Replace variables of this symbol itself, as a call does in a copy."""
+        self._outputs = self(*args, name=name, **kwargs)._outputs
 
     def _gen_atomic_symbol(self) -> Symbol:
         """Return the operator of this symbol with its parameters, without name and inputs: call it with inputs."""
@@ -392,10 +396,6 @@ class AtomicSymbol(Symbol):
 
     def __call__(self, *args: Any, name: str | None = None, **kwargs: Any) -> Symbol:
         return create(self._op, args, {**self._params, **kwargs, "name": name})
-
-    def _compose(self, *args: Any, name: str | None = None, **kwargs: Any) -> None:
-        """Give this symbol its inputs and its name."""
-        self._outputs = self(*args, name=name, **kwargs)._outputs
 
 
 #: Inserts casts before each new node, while mixed precision is on.

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import warnings
 from collections.abc import Callable
 from typing import Any
 
@@ -15,6 +16,7 @@ from .base import AveragedMetric, EvalMetric, check_label_shapes, register, regi
 class BatchError(EvalMetric):
     """Base: the mean over updates of an error. Labels and predictions with one axis are columns [n, 1].
 
+    Other shapes are broadcast, with a warning. Raises ShapeError where that is not possible.
     error:  a function of label minus prediction that returns the error of a batch.
     """
 
@@ -23,8 +25,12 @@ class BatchError(EvalMetric):
     def count_pair(self, label: np.ndarray, pred: np.ndarray) -> None:
         label, pred = (x.reshape(-1, 1) if x.ndim == 1 else x for x in (label, pred))
         if label.shape != pred.shape:
-            raise ShapeError(f"{self.name}: labels and predictions differ in shape: labels {label.shape}, predictions "
-                             f"{pred.shape}.")
+            text = f"{self.name}: labels and predictions differ in shape: labels {label.shape}, predictions {pred.shape}"
+            try:
+                np.broadcast_shapes(label.shape, pred.shape)
+            except ValueError:
+                raise ShapeError(f"{text}.") from None
+            warnings.warn(f"{text}. They are broadcast, as in MXNet.", stacklevel=2)
         self.add(self.error(label.astype(np.float64) - pred.astype(np.float64)), 1)
 
 

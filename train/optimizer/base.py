@@ -10,6 +10,7 @@ from typing import Any
 
 import numpy as np
 
+from ...context import Context
 from ...dtype import is_half
 from ...errors import MXNetError, ParameterError, ShapeError
 from ...ndarray import NDArray, RowSparseNDArray, array, zeros_like
@@ -279,6 +280,15 @@ class Updater:
             state = _on_device(self._loaded.pop(index), state, weight, index)
         self.states[index] = state
         return state
+
+    @property
+    def states_synced(self) -> dict[Any, bool]:
+        """{key: True if its state is on the context of its weight}; those of a file are moved at the first update."""
+        return {**dict.fromkeys(self.states, True), **dict.fromkeys(self._loaded, False)}
+
+    def sync_state_context(self, state: Any, context: Context) -> Any:
+        """Return a state with all its arrays on context."""
+        return map_tree(lambda a: a.as_in_context(context), state)
 
     def get_states(self, dump_optimizer: bool = False) -> bytes:
         """Return all states and update counts as bytes, with dump_optimizer also the optimizer's numeric settings."""

@@ -9,6 +9,7 @@ from typing import Any
 
 import numpy as np
 
+from ...dtype import as_dtype
 from ...errors import ParameterError, check_choice
 from ...io import DataBatch, DataDesc, DataIter
 from ...ndarray import array
@@ -87,7 +88,7 @@ class BucketSentenceIter(DataIter):
 
     def _description(self, name: str, length: int) -> DataDesc:
         shape = (self.batch_size, length) if self.layout == "NT" else (length, self.batch_size)
-        return DataDesc(name, shape, self.dtype, self.layout)
+        return DataDesc(name, shape, as_dtype(self.dtype).type, self.layout)
 
     def reset(self) -> None:
         """Shuffle the sentences within buckets, and the batches, and start from the first batch."""

@@ -71,8 +71,9 @@ def test_inplace_is_accepted_where_mxnet_takes_it():
 
 def test_storage_types():
     assert mx.sym.Variable("x", stype="default").attr("__storage_type__") == "0"
-    with pytest.raises(GraphError, match="stype='csr': arrays here are dense"):
-        mx.sym.Variable("x", stype="csr")
+    assert mx.sym.Variable("x", stype="csr").attr("__storage_type__") == "2"
+    with pytest.raises(GraphError, match="stype='foo' is not one of 'default', 'row_sparse', 'csr'"):
+        mx.sym.Variable("x", stype="foo")
 
 
 def test_an_initializer_may_be_an_attribute_of_an_operator():
