@@ -1,4 +1,4 @@
-"""Run snippets of MXNet programs, and record MXNet 1.9.1's output: run this file with MXNet's Python in its folder.
+"""Run snippets of MXNet programs, and record MXNet 1.9.1's output: run this file with MXNet's Python.
 
 snippets.txt: snippets, each after a line `### title`. A statement that is an expression is printed. The names mx, np, nd, sym and
 autograd are there. recorded.json: {title: output}.
@@ -10,6 +10,7 @@ import io
 import json
 import os
 import re
+import tempfile
 
 
 def load(path):
@@ -41,8 +42,10 @@ if __name__ == "__main__":
     import mxnet
     import numpy
 
-    found = {title: run(title, code, mxnet, numpy) for title, code in load("snippets.txt").items()}
-    with open("recorded.json", "w", encoding="utf-8") as out:
+    folder = os.path.dirname(os.path.abspath(__file__))
+    os.chdir(tempfile.mkdtemp())  # some write files
+    found = {title: run(title, code, mxnet, numpy) for title, code in load(os.path.join(folder, "snippets.txt")).items()}
+    with open(os.path.join(folder, "recorded.json"), "w", encoding="utf-8") as out:
         json.dump(found, out, indent=0)
         out.write("\n")
     os._exit(0)  # without MXNet's work at exit, which may crash
