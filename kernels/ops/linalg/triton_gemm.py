@@ -6,6 +6,7 @@ tensor cores, are added up in float32 and rounded once.
 
 from __future__ import annotations
 
+import functools
 import os
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass, replace
@@ -17,9 +18,11 @@ from ....errors import DTypeError, ParameterError
 from ....integers import cdiv
 from ...configs import active as active_configs
 from ...configs.key import alignment, key
+from ...gpu.copy import PlannedCopy, plan
 from ...gpu.epilogue import Epilogue, with_epilogue
-from ...gpu.launch import launch, wide_float
-from ...gpu.target import block_for, compute_capability, interpreting, multiprocessors, tile_size
+from ...gpu.launch import dtype_of, launch, wide_float
+from ...gpu.target import CodegenTarget, block_for, codegen_target, compute_capability, interpreting, multiprocessors, tile_size
+from ...ir.strided import Strided
 from ...kernel import DeviceArray, Run
 from ...op import Shape
 from . import triton_gemm_kernels as kernels
@@ -27,6 +30,8 @@ from . import triton_gemm_kernels as kernels
 PRECISIONS = ("ieee", "tf32", "tf32x3")
 View = tuple[Shape, tuple[int, ...]]  # of an array: [batch, rows, columns], their strides in elements
 POINTER, TMA, SPECIALISED, GEMV = range(4)  # templates; SPECIALISED is TMA whose warps divide the work
+COPIED = 256  # rows and columns of a product, from which copying an operand takes little beside the product itself
+NARROW = 1.4  # times as long as half a tile of 256 columns a tile of 128 takes: it reads operands more often
 
 
 def precision() -> str:
@@ -54,7 +59,8 @@ def choose(batch: int, m: int, n: int, k: int, itemsize: int, tensor_cores: bool
            sms: int) -> Blocks:
     """Choose template and blocks of a product by its shape, item size and GPU, never by timing.
 
-    tensor_cores: whether the type and precision use them. aligned: rows start at multiples of 16 bytes.
+    tensor_cores: whether the type and precision use them. aligned: rows start at multiples of 16 bytes; those of a large product
+    need not, since the copy engine is given a copy then.
     """
     if batch == 1 and min(m, n) == 1:
         return Blocks(GEMV, 16, 256, 1)
@@ -65,14 +71,14 @@ def choose(batch: int, m: int, n: int, k: int, itemsize: int, tensor_cores: bool
         found = Blocks(POINTER, 128, 128, 16, 8) if large else Blocks(POINTER, 64, 64, 16)
     else:
         bk = 128 // itemsize
-        if aligned and batch == 1 and capability >= 90 and min(m, n) >= 128 and k >= 128 and \
+        if batch == 1 and capability >= 90 and min(m, n) >= (128 if aligned else COPIED) and k >= 128 and \
                 cdiv(m, 128) * cdiv(n, 128) >= sms // 2:
-            wide = cdiv(m, 128) * cdiv(n, 256) >= sms and itemsize == 2
-            return Blocks(TMA, 128, 256 if wide else 128, bk, 8, 3)
+            waves = {bn: cdiv(cdiv(m, 128) * cdiv(n, bn), sms) for bn in (128, 256)}
+            return Blocks(TMA, 128, 256 if 2 * waves[256] <= NARROW * waves[128] else 128, bk, 8, 3)
         if batch * cdiv(m, 128) * cdiv(n, 128) >= sms:
             found = Blocks(POINTER, 128, 128, bk // 2, 8)
         else:
-            found = Blocks(POINTER, 64, 64, bk if aligned else bk // 2)
+            found = Blocks(POINTER, 64, 64, bk if aligned else bk // 2, num_stages=4 if aligned else 3)
     tiles = batch * cdiv(m, found.BM) * cdiv(n, found.BN)
     splits = min(sms // max(1, tiles), k // (4 * found.BK), 32)
     return Blocks(**{**asdict(found), "splits": splits}) if splits > 1 else found
@@ -115,7 +121,8 @@ def gemm(run: Run, a: DeviceArray, a_view: View, b: DeviceArray, b_view: View, c
         capability, sms = compute_capability(device), multiprocessors(device)
         blocks = choose(batch, m, n, k, itemsize, itemsize == 2 or (itemsize == 4 and how != "ieee"), aligned,
                         capability, sms)
-        if epilogue is not None and epilogue.heavy and blocks.BN > 128:  # larger blocks spill registers
+        crowded = (n | ldc) % 8 or (epilogue is not None and epilogue.heavy)
+        if crowded and blocks.BN > 128:  # larger blocks spill registers
             blocks = replace(blocks, BN=128)
         if active_configs.active() and blocks.template != GEMV:
             dtype = str(c.dtype).removeprefix("torch.")
@@ -128,6 +135,10 @@ def gemm(run: Run, a: DeviceArray, a_view: View, b: DeviceArray, b_view: View, c
     if blocks.template == GEMV:
         _launch_gemv(run, a, b, c, bias, (m, n, k), (ta, lda), (tb, ldb), ldc, {**common, "ADD": add}, epilogue, others)
         return
+    if blocks.template in (TMA, SPECIALISED) and batch == 1:
+        along_k = itemsize == 4 and how != "ieee"
+        a, ta, lda = _fetchable(run, a, m, k, ta, lda, itemsize, along_k and ta)
+        b, tb, ldb = _fetchable(run, b, k, n, tb, ldb, itemsize, along_k and not tb)
     cast = itemsize == 8 or interpreting()
     common |= {"TA": ta, "TB": tb, "CAST": cast, "PRECISION": how, "GROUP": 8, "BM": blocks.BM, "BN": blocks.BN,
                "BK": blocks.BK}
@@ -137,8 +148,10 @@ def gemm(run: Run, a: DeviceArray, a_view: View, b: DeviceArray, b_view: View, c
     more = (c if bias is None else bias, *others)
     if blocks.template in (TMA, SPECIALISED) and batch == 1:
         programs = min(tiles, 1 if interpreting() else multiprocessors(getattr(run.stream, "device_index", 0)))
-        launch(with_epilogue(kernels.gemm_tma, epilogue), (programs,), a, b, c, *more, *sizes, lda // unit, ldb // unit,
+        common["UNIT"] = unit = 1 if (n | ldc) % 8 else 8
+        launch(with_epilogue(kernels.gemm_tma, epilogue), (programs,), a, b, c, *more, m, n // unit, k, lda, ldb,
                ldc // unit, programs, **common, ADD=add, SPECIALISE=blocks.template == SPECIALISED,
+               HALVES=2 if itemsize * blocks.BN >= 1024 or unit == 1 else 1,
                workspace=run.workspace, **options)
         return
     splits = blocks.splits
@@ -156,6 +169,30 @@ def gemm(run: Run, a: DeviceArray, a_view: View, b: DeviceArray, b_view: View, c
     launch(with_epilogue(kernels.gemm_sum_splits, epilogue), (cdiv(batch * m * n, block),), parts, c, *more, m, n // unit,
            ldc // unit, batch, steps[2], splits, UNIT=unit, DENSE=ldc == n and (batch == 1 or c_view[1][0] == m * n), ADD=add,
            BIAS=bias is not None, WIDE=wide_float(c), BLOCK=block, stream=run.stream)
+
+
+def _fetchable(run: Run, array: DeviceArray, rows: int, columns: int, turned: bool, leading: int, itemsize: int, other_way: bool
+               ) -> tuple[DeviceArray, bool, int]:
+    """Return an operand as the copy engine and the tensor cores take it, with `turned` and its leading dimension.
+
+    Rows must start at multiples of 16 bytes; TF32 is multiplied along contiguous elements alone. Else it is copied: a pass over
+    memory, where reading it element by element would cost several. other_way: the other axis must be contiguous.
+    """
+    if not other_way and array.data_ptr() % 16 == 0 and leading * itemsize % 16 == 0:
+        return array, turned, leading
+    turn = turned != other_way
+    shape = (columns, rows) if turn else (rows, columns)
+    steps = (1, leading) if turned else (leading, 1)
+    across = cdiv(shape[1], 8) * 8
+    copy = run.workspace((shape[0], across), dtype_of(array))
+    _copying(shape, steps[::-1] if turn else steps, across, codegen_target())(run, array, copy)
+    return copy, turn, across
+
+
+@functools.lru_cache(1024)
+def _copying(shape: Shape, steps: tuple[int, ...], leading: int, codegen: CodegenTarget) -> PlannedCopy:
+    """Return the copy of a matrix with these steps to one whose rows lie `leading` elements apart."""
+    return plan(Strided(0, shape, steps), Strided(0, shape, (leading, 1)))
 
 
 def _turned(view: View) -> View:

@@ -89,13 +89,11 @@ def gemm_pointer(a, b, c, bias, M, N, K, lda: tl.int64, ldb: tl.int64, ldc: tl.i
 def gemm_tma(a, b, c, bias, M, N, K, lda: tl.int64, ldb: tl.int64, ldc: tl.int64, programs, UNIT: tl.constexpr,
              TA: tl.constexpr, TB: tl.constexpr, ADD: tl.constexpr, BIAS: tl.constexpr,
              WIDE: tl.constexpr, CAST: tl.constexpr, PRECISION: tl.constexpr, SPECIALISE: tl.constexpr,
-             GROUP: tl.constexpr, BM: tl.constexpr, BN: tl.constexpr, BK: tl.constexpr):
-    # each program walks over tiles; the copy engine fetches, zeros beyond the edges included
-    M = M * UNIT
+             HALVES: tl.constexpr, GROUP: tl.constexpr, BM: tl.constexpr, BN: tl.constexpr, BK: tl.constexpr):
+    # each program walks over tiles; the copy engine fetches, zeros beyond the edges included. HALVES: the parts in which a tile
+    # is stored: storing takes shared memory, and a wide tile of float32 needs that for its operands.
+    # Only N and ldc are in units of UNIT
     N = N * UNIT
-    K = K * UNIT
-    lda = lda * UNIT
-    ldb = ldb * UNIT
     ldc = ldc * UNIT
     if TA:
         da = tl.make_tensor_descriptor(a, [K, M], [lda, 1], [BK, BM])
@@ -124,13 +122,20 @@ def gemm_tma(a, b, c, bias, M, N, K, lda: tl.int64, ldb: tl.int64, ldc: tl.int64
                 y = y.to(WIDE)
             total = tl.dot(x, y, total, input_precision=PRECISION, out_dtype=WIDE)
         m = tile_m * BM + tl.arange(0, BM)
-        n = tile_n * BN + tl.arange(0, BN)
-        at = c + m.to(tl.int64)[:, None] * ldc + n.to(tl.int64)[None, :]
-        keep = (m[:, None] < M) & (n[None, :] < N)
-        if BIAS:
-            total += tl.load(bias + n, mask=n < N, other=0).to(WIDE)[None, :]
-        total = epilogue(total, n, n < N)
-        _finish(total, c, at, keep, ADD, WIDE)
+        for half in tl.static_range(HALVES):
+            part = total
+            if HALVES == 2:
+                left, right = tl.split(tl.permute(tl.reshape(total, (BM, 2, BN // 2)), (0, 2, 1)))
+                part = left
+                if half == 1:
+                    part = right
+            n = tile_n * BN + half * (BN // HALVES) + tl.arange(0, BN // HALVES)
+            at = c + m.to(tl.int64)[:, None] * ldc + n.to(tl.int64)[None, :]
+            keep = (m[:, None] < M) & (n[None, :] < N)
+            if BIAS:
+                part += tl.load(bias + n, mask=n < N, other=0).to(WIDE)[None, :]
+            part = epilogue(part, n, n < N)
+            _finish(part, c, at, keep, ADD, WIDE)
 
 
 @triton.jit

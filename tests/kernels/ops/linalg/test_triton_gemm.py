@@ -91,7 +91,9 @@ def pick(m, n, k, *, batch=1, itemsize=2, tensor_cores=True, aligned=True, capab
 def test_the_choice_is_by_shape():
     assert pick(4096, 4096, 4096).template == TMA and pick(4096, 4096, 4096).BN == 256
     assert pick(4096, 4096, 4096, capability=80).template == POINTER
-    assert pick(4096, 4096, 4096, aligned=False).template == POINTER
+    assert pick(4096, 4096, 4096, aligned=False) == pick(4096, 4096, 4096)  # the copy engine gets a copy
+    assert pick(200, 16384, 4096, aligned=False).template == POINTER  # which would take long beside so few rows
+    assert pick(2048, 2048, 2048).BN == 256 and pick(1408, 1408, 1408).BN == 128  # one wave or two: what ends sooner
     assert pick(4096, 4096, 4096, batch=8).template == POINTER
     assert pick(4096, 1, 4096).template == GEMV == pick(1, 4096, 4096).template
     assert pick(4096, 4096, 4096, itemsize=4, tensor_cores=False) == Blocks(POINTER, 128, 128, 16, 8)
@@ -108,6 +110,16 @@ def test_how_float32_is_multiplied_is_stated(monkeypatch):
     monkeypatch.setenv("TRITIUM_FLOAT32_MATMUL", "fast")
     with pytest.raises(ParameterError, match="TRITIUM_FLOAT32_MATMUL: 'fast' must be one of ieee, tf32, tf32x3"):
         precision()
+
+
+@pytest.mark.parametrize("how", ["ieee", "tf32"])
+@pytest.mark.parametrize("ta, tb", [(False, False), (True, False), (False, True), (True, True)])
+def test_operands_that_the_copy_engine_does_not_take_are_copied(how, ta, tb, rng, monkeypatch):
+    """Rows of odd lengths; in TF32 also those that lie across the sum's axis. A wide tile is stored in halves."""
+    monkeypatch.setenv("TRITIUM_FLOAT32_MATMUL", how)
+    for blocks in (Blocks(TMA, 32, 32, 32), Blocks(TMA, 32, 256, 32)):
+        check(rng, 1, 71, 301, 87, ta=ta, tb=tb, blocks=blocks, bias=True, add=True, relu=True)
+    check(rng, 1, 71, 41, 87, ta=ta, tb=tb, dtype="float16", blocks=Blocks(TMA, 32, 32, 32))
 
 
 def test_split_sums_give_the_same_bits_every_time(rng):
