@@ -26,8 +26,8 @@ from .c_rnn_text import names, rnn_text
 from .cells import Cell
 from .layer import Layer, Weights
 
-LEAST, NEVER = 1 << 20, 1 << 62  # multiplications of all steps from which on C is worth compiling
-FEW_STEPS, FEW_ROWS = 4, 256  # steps, and rows of all steps, below both of which NumPy computes
+FEW_STEPS = 4  # below which NumPy computes, unless there are many rows; above, its calls take 30 us for every step of an LSTM
+FEW_ROWS, LEAST = 256, 1 << 20  # rows, and multiplications, of all of few steps from which on C computes
 ROWS = 16  # of a block that goes through all steps
 WORK = 1 << 19  # multiplications of a step that are worth cutting
 ALL_ROWS, MANY = 64, 8  # rows of a block of the products of all steps; blocks from which on columns are not cut
@@ -43,8 +43,9 @@ def in_c(mode: str, clipped: bool, sizes: tuple[int, int, int, int], gates: int,
     t, n, _, h = sizes
     if target != "cpu" or dtype != np.float32 or clipped:
         return False
-    few = t < FEW_STEPS and t * n < FEW_ROWS  # packing the weights takes longer than NumPy's products
-    return _template(mode).serves(t * n * h * h * gates, NEVER if few else LEAST)
+    work = t * n * h * h * gates
+    pays = t >= FEW_STEPS or (t * n >= FEW_ROWS and work >= LEAST)  # else packing the weights takes longer than NumPy's products
+    return _template(mode).serves(work, 0 if pays else work + 1)
 
 
 class CLayer(Layer):

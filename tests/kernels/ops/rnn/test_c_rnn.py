@@ -82,7 +82,8 @@ def test_the_bits_do_not_depend_on_the_order_of_pieces(mode, sizes, cpu_code):
 
 def test_the_choice_follows_the_sizes(cpu_code):
     cpu_code("auto")
-    assert c_rnn.in_c("lstm", False, (35, 64, 256, 256), cell("lstm").gates, np.dtype("f"), "cpu")
+    for sizes in ((35, 64, 256, 256), (4, 1, 2, 2), (3, 128, 64, 64)):
+        assert c_rnn.in_c("lstm", False, sizes, cell("lstm").gates, np.dtype("f"), "cpu")
     for clipped, sizes, dtype, target in (
             (True, (35, 64, 256, 256), "f", "cpu"), (False, (3, 4, 8, 8), "f", "cpu"), (False, (2, 32, 512, 512), "f", "cpu"),
             (False, (35, 64, 256, 256), "d", "cpu"), (False, (35, 64, 256, 256), "f", "gpu")):
