@@ -169,6 +169,28 @@ class Kernel:
         return Kernel(partial(self.run, scalars=scalars), bind, ahead=self.ahead)
 
 
+class Reshaped(Kernel):
+    """A kernel that runs another one on the arrays as `seen` gives them: in other shapes, at the same addresses.
+
+    draws: the other one takes random numbers.
+    """
+
+    __slots__ = ("_draws", "_inner", "_seen")
+
+    def __init__(self, inner: Kernel, seen: Callable[[Sequence[Any], Sequence[Any]], tuple[Sequence[Any], Sequence[Any]]],
+                 draws: bool = False):
+        super().__init__(self._run, None if draws else lambda inputs, outputs: inner.bind(*seen(inputs, outputs)), ahead=inner.ahead)
+        self._inner, self._seen, self._draws = inner, seen, draws
+
+    def _run(self, run: Run, inputs: Sequence[Any], outputs: Sequence[Any], scalars: Sequence[float] = (),
+             random: tuple[int, int] | None = None) -> None:
+        more: dict[str, Any] = {"scalars": scalars} if scalars else {}
+        if self._draws:
+            more["random"] = random
+        self._inner.run(run, *self._seen(inputs, outputs), **more)
+        self.at = self._inner.at
+
+
 def _bind_and_run(bind: Bind, run: Run, inputs: Sequence[Any], outputs: Sequence[Any]) -> None:
     bind(inputs, outputs)(run)
 

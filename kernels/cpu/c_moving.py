@@ -58,8 +58,8 @@ class Places:
 
     def _in_order(self, places: Sequence[int]) -> bool:
         """Return what `fit` does, by looking at neighbours; False also for arrays that are only read and overlap in part."""
-        first, sizes, end, writers = -1, (0, 0), 0, 0
-        for at, *its, is_written in sorted([(places[i], nbytes, item, is_written) for i, nbytes, item, is_written in self._arrays]):
+        first, sizes, end, writers = -1, [0, 0], 0, 0
+        for at, *its, is_written in sorted([(places[i], *more) for i, *more in self._arrays]):
             if at >= end:
                 first, sizes, end, writers = at, its, at + its[0], is_written
             elif at != first or its != sizes or (writers and is_written):

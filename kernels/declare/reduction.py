@@ -39,7 +39,7 @@ from ..ir.expr import (
 )
 from ..ir.lang import where
 from ..ir.rows import by_row
-from ..kernel import Kernel
+from ..kernel import Kernel, Reshaped
 from ..op import Expression, Gradient, Need, Refusal, Req, Reqs, Shape, Shapes, Spec, Specs
 from ..params import Param, Params
 from .simple_op import SimpleOp, array_names, declare
@@ -180,8 +180,7 @@ class ReductionOp(SimpleOp):
 
 def _seen_as(inner: Kernel, shape: Shape) -> Kernel:
     """Return inner for an output of another shape."""
-    return Kernel(lambda run, inputs, outputs, scalars=(): inner.run(run, inputs, [outputs[0].reshape(shape)], scalars=scalars),
-                  lambda inputs, outputs: inner.bind(inputs, [outputs[0].reshape(shape)]))
+    return Reshaped(inner, lambda inputs, outputs: (inputs, [outputs[0].reshape(shape)]))
 
 
 class FoldOp(ReductionOp):

@@ -31,7 +31,7 @@ from ..ir.expr import (
     topological,
     typed,
 )
-from ..kernel import Kernel, KernelFunction
+from ..kernel import Kernel, KernelFunction, Reshaped
 from ..op import Expression, Req, Reqs, Shape, Spec, Specs
 from .traced import printed
 
@@ -71,9 +71,8 @@ def row_kernel(body: Callable[..., Any], views: Sequence[Shape], results: Sequen
         def whole(make: Callable[..., Kernel]) -> Kernel:
             inner, n = make(e, sources, targets, reqs, name=name), len(views)
             if draws or not (same or target == "gpu"):  # a GPU kernel sees addresses alone
-                return _viewed(inner, views, results, bool(draws))
-            return Kernel(lambda run, inputs, outputs, random=None: inner.run(run, inputs[:n], outputs),
-                          lambda inputs, outputs: inner.bind(inputs[:n], outputs), ahead=inner.ahead)
+                return Reshaped(inner, lambda inputs, outputs: (_seen(inputs, views), _seen(outputs, results)), bool(draws))
+            return Reshaped(inner, lambda inputs, outputs: (inputs[:n], outputs))
 
         in_c = rows_in_c(e, sources, targets, reqs, lambda: whole(numpy_kernel)) if target == "cpu" else None
         return in_c or whole(_printer(target))
@@ -92,19 +91,6 @@ def row_kernel(body: Callable[..., Any], views: Sequence[Shape], results: Sequen
             last(run, [arrays[i] for i in reads], [given[i] for i in writes])
 
     return Kernel(kernel)
-
-
-def _viewed(inner: Kernel, views: Sequence[Shape], results: Sequence[Shape], draws: bool) -> Kernel:
-    """Return the kernel that calls inner with its arrays seen in these shapes, and with random numbers if it draws."""
-
-    def kernel(run: Any, inputs: Sequence[Any], outputs: Sequence[Any], random: tuple[int, int] | None = None) -> None:
-        if draws:
-            inner.run(run, _seen(inputs, views), _seen(outputs, results), random=random)
-        else:
-            inner.run(run, _seen(inputs, views), _seen(outputs, results))
-
-    return Kernel(kernel, None if draws else lambda inputs, outputs: inner.bind(_seen(inputs, views), _seen(outputs, results)),
-                  ahead=inner.ahead)
 
 
 def _seen(arrays: Sequence[Any], views: Sequence[Shape]) -> list[Any]:
