@@ -179,7 +179,8 @@ class Reshaped(Kernel):
 
     def __init__(self, inner: Kernel, seen: Callable[[Sequence[Any], Sequence[Any]], tuple[Sequence[Any], Sequence[Any]]],
                  draws: bool = False):
-        super().__init__(self._run, None if draws else lambda inputs, outputs: inner.bind(*seen(inputs, outputs)), ahead=inner.ahead)
+        bind = None if draws else lambda inputs, outputs: inner.bind(*seen(inputs, outputs))
+        super().__init__(self._run, bind, ahead=inner.ahead)
         self._inner, self._seen, self._draws = inner, seen, draws
 
     def _run(self, run: Run, inputs: Sequence[Any], outputs: Sequence[Any], scalars: Sequence[float] = (),

@@ -86,7 +86,8 @@ def order_of(f: CFunction, inputs: Sequence[int], output: int) -> list[int]:
 
 
 def functions_together(functions: Sequence[CFunction], orders: Sequence[Sequence[int]], ins: Specs, outs: Specs,
-                       other: KernelFunction, scalars_of: Callable[[Sequence[float]], Sequence[Sequence[float]]]) -> MovingKernel | None:
+                       other: KernelFunction, scalars_of: Callable[[Sequence[float]], Sequence[Sequence[float]]]
+                       ) -> MovingKernel | None:
     """Return the kernel that runs functions in one call, independent of each other; None if together they are not worth it.
 
     orders:      for each function the numbers of its arrays; outputs count from len(ins) on.

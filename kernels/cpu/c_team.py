@@ -159,7 +159,7 @@ class Phases:
     def _set(self, phases: list[tuple[list[Step], int]], scratch: list[Sequence[Scratch]], kept: int) -> None:
         self._phases, self._scratch, self._kept, self._count = phases, scratch, kept, len(phases)
         self._memory = max((sum(map(_room, each)) for each in scratch), default=0)
-        self._record: Any = None
+        self._record: Any = None  # what `team` gets: the phases, their number, the threads
         self._record_at = self._threads = 0
         self._at = 0  # the address of its scratch memory, as the functions know it
         self._held: list[Any] = []
@@ -250,7 +250,6 @@ class Phases:
                     step.run(i)
             else:
                 run.parallel(lambda k, pieces=pieces: pieces[k][0].run(pieces[k][1]), len(pieces))
-
 
     def logged(self, run: Any) -> list[Piece]:
         """Run the phases, and return when each piece ran; nothing where they do not run in C."""

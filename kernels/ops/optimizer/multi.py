@@ -136,7 +136,7 @@ class MultiUpdate(Op):
 
     def _in_one_call(self, p: Params, q: Params, ins: Specs, outs: Specs, reqs: Reqs, kernel: KernelFunction,
                      scalars_of: Callable[[Sequence[float]], Sequence[Sequence[float]]]) -> Kernel | None:
-        """Return the kernel that calls C once for all weights; None where that gives other bits than `kernel`, or saves little."""
+        """Return the kernel that calls C once for all weights; None where its bits differ from `kernel`'s, or it saves little."""
         one, functions, orders = registry.builtin(self.one), [], []
         everything, own = range(len(ins)), len(ins) - len(self.shared)
         for i, mine in enumerate(self._parts(p)):

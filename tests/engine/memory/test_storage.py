@@ -38,6 +38,29 @@ def test_a_dropped_block_is_pooled_and_reused(own):
     assert storage.release_all(own) == 1024 and storage.stats(own) == (0, 0, 1024)
 
 
+def test_the_next_block_of_its_size_gets_the_bytes_that_were_returned(own):
+    b, other = storage.alloc(1000, own), storage.alloc(2000, own)
+    address = b.address
+    assert address % 64 == 0 and b.memory.ctypes.data == address
+    b.memory[:] = 1
+    del b
+    third = storage.alloc(2000, own)  # of another size
+    b = storage.alloc(900, own)
+    assert b.address == address and other.address != third.address
+    assert storage.stats(own) == (1024 + 2 * 2048, 0, 1024 + 2 * 2048)
+    del b, other, third
+    assert storage.stats(own) == (0, 1024 + 2 * 2048, 1024 + 2 * 2048)
+
+
+def test_an_array_on_a_block_keeps_its_bytes_when_the_block_is_gone(own):
+    b = storage.alloc(100, own)
+    address, part = b.address, b.memory[10:]
+    del b
+    assert storage.alloc(100, own).address != address
+    del part
+    assert storage.alloc(100, own).address == address
+
+
 def test_a_view_keeps_the_bytes(own):
     b = storage.alloc(64, own)
     part = storage.view(b, 16, (2, 4), "float32")[1:]

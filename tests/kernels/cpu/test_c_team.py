@@ -3,6 +3,8 @@
 import ctypes
 import gc
 import os
+import subprocess
+import sys
 import threading
 import time
 import weakref
@@ -121,6 +123,34 @@ def test_callers_of_several_threads_share_the_helpers(functions):
 
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="no fork here")
 @pytest.mark.filterwarnings("ignore::DeprecationWarning")
+@pytest.mark.skipif(not hasattr(os, "sched_getaffinity") or len(os.sched_getaffinity(0)) < 2, reason="needs two processors")
+def test_helpers_that_wake_leave_the_callers_processor_to_it():
+    """In a process of its own, whose threads are the helpers."""
+    code = """if True:
+        import os
+        import numpy as np
+        from tritium.kernels.cpu import c_compile
+        from tritium.kernels.cpu.c_math import PREAMBLE
+        from tritium.kernels.cpu.c_team import Phases, Step, int64s
+        from tritium.kernels.kernel import HostRun
+        text = PREAMBLE + "void test_team_nothing(void *const *arrays, int64_t begin, int64_t end) {}"
+        nothing = c_compile.library(text, ["test_team_nothing"])["test_team_nothing"]
+        os.sched_setaffinity(0, list(os.sched_getaffinity(0))[:2])
+        class Two(HostRun):
+            threads = 2
+        known, allowed = set(os.listdir("/proc/self/task")), os.sched_getaffinity(0)
+        phases = Phases([[Step(nothing, int64s(0), 4)]])
+        while True:  # until it has slept
+            phases(Two())
+            helper, = set(os.listdir("/proc/self/task")) - known
+            if len(os.sched_getaffinity(int(helper))) == len(allowed) - 1:
+                break
+        print(os.sched_getaffinity(int(helper)) < allowed)
+    """
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=100)
+    assert done.stdout == "True\n", done.stderr
+
+
 def test_a_forked_child_has_helpers_of_its_own(functions):
     x = np.zeros(500)
     phases = Phases([[Step(functions["test_team_step"], addresses(x.ctypes.data), 500)]])

@@ -4,7 +4,8 @@ import gc
 
 import numpy as np
 import pytest
-from tritium import engine
+from support.helpers import assert_close
+from tritium import autograd, engine
 from tritium import ndarray as nd
 from tritium.cache import Cache
 from tritium.context import cpu
@@ -182,6 +183,33 @@ def test_an_array_that_gets_a_variable_during_an_inline_read_is_read_again_in_or
         return done
     monkeypatch.setattr(type(engine.current()), "try_run_inline", interrupted)
     assert (nd.relu(a).asnumpy() == 2).all()
+
+
+def test_a_layer_may_hand_its_kernel_more_arrays_than_that_reads(rng):
+    """The derivative of SoftmaxOutput is one of two arrays, and the layer has three."""
+    values, labels = rng.normal(size=(64, 32)), rng.integers(0, 32, 64)
+    x, t = nd.array(values), nd.array(labels)
+    x.attach_grad()
+    p = np.exp(values) / np.exp(values).sum(axis=1, keepdims=True)
+    for _ in range(3):  # computed in another way from the second time on
+        with autograd.record():
+            y = nd.SoftmaxOutput(x, t)
+        y.backward()
+        assert_close(x.grad, p - np.eye(32)[labels])
+
+
+@pytest.mark.parametrize("n", [100, 5000, 60_000])
+def test_writes_in_place_run_in_order_with_reads(n, rng):
+    values = rng.normal(size=n).astype("float32")
+    a, b = nd.array(values), nd.array(np.ones(n, "float32"))
+    for _ in range(5):
+        c = a * 2
+        a += b
+        nd.sgd_update(a, c, lr=0.5, out=a)
+    want = values
+    for _ in range(5):
+        want = (want + 1) - np.float32(0.5) * (want * 2)
+    assert_close(a, want)
 
 
 def test_caches_stay_bounded_with_ever_new_shapes(monkeypatch):

@@ -15,10 +15,10 @@ KINDS = [("multi_sgd_update", "sgd_update", [], "float32"), ("multi_sgd_mom_upda
          ("multi_mp_sgd_mom_update", "mp_sgd_mom_update", ["mom", "weight32"], "float16")]
 
 
-def arrays(states, dtype, ctx, rng):
+def arrays(states, dtype, ctx, rng, shapes=((3, 4), (7,))):
     """Weight, gradient and states of two parameters."""
     found = []
-    for shape in ((3, 4), (7,)):
+    for shape in shapes:
         w = rng.standard_normal(shape).astype(dtype)
         more = [w.astype("f") if s == "weight32" else rng.standard_normal(shape).astype("f") for s in states]
         found.append([mx.nd.array(a, ctx=ctx, dtype=a.dtype) for a in (w, rng.standard_normal(shape).astype(dtype), *more)])
@@ -36,6 +36,22 @@ def test_as_one_by_one(multi, one, states, dtype, ctx, rng):
     for t, a in zip(together, apart):
         for got, want in zip(t, a):
             assert (got.asnumpy() == want.asnumpy()).all()
+
+
+@pytest.mark.parametrize("multi, one, states, dtype", KINDS)
+def test_one_call_of_c_gives_the_bits_of_numpy(multi, one, states, dtype, monkeypatch):
+    """Lists of rates as in MXNet's optimizers; other rates, other arrays and a new output come between."""
+    params = COMMON | ({"momentum": 0.9} if "mom" in states else {})
+    results = []
+    for code, shapes in (("c", ((70, 80), (9000,))), ("numpy", ((80, 70), (9000, 1)))):  # of other layouts, so that both are made
+        monkeypatch.setenv("TRITIUM_CPU_CODE", code)
+        groups = [arrays(states, dtype, mx.cpu(), np.random.default_rng(k), shapes) for k in (1, 2)]
+        for lrs, k, into in (([0.1, 0.2], 0, True), ([0.3, 0.4], 0, True), ([0.3, 0.4], 1, True), ([0.1, 0.2], 0, False)):
+            out = {"out": [t[0] for t in groups[k]]} if into else {}
+            made = getattr(mx.nd, multi)(*chain(*groups[k]), lrs=lrs, wds=[0.0, 0.05], num_weights=2, **out, **params)
+        results.append([a.asnumpy().ravel() for a in (*chain(*groups[0], *groups[1]), *made)])
+    for got, want in zip(*results):
+        np.testing.assert_array_equal(got, want)
 
 
 def test_rates_are_no_part_of_the_kernel():
