@@ -11,6 +11,7 @@ import os
 import random
 import signal
 import socket
+import threading
 import time
 import traceback
 import weakref
@@ -41,7 +42,7 @@ class PendingResult:
     def __init__(self, pool: WorkerPool, worker: int, task: bytes):
         self._pool, self._worker = pool, worker
         self._body: bytes | None = None
-        self._keys: Sequence[Key] = ()
+        self._keys: Sequence[Key] = ()  # of the arrays in the body
         pool._queued[worker].append((weakref.ref(self), task))
         pool._send(worker)
 
@@ -51,8 +52,9 @@ class PendingResult:
         Raises the error of the task; MXNetError if its worker dies; multiprocessing.TimeoutError.
         """
         end = None if timeout is None else time.monotonic() + timeout
-        while self._body is None:
-            self._pool._receive(self._worker, end)
+        with self._pool._lock:
+            while self._body is None:
+                self._pool._receive(self._worker, end)
         error, answer, text = loads(self._body)
         if error is not None:
             raise error from MXNetError(f"in a worker process:\n{text}")
@@ -82,6 +84,7 @@ class WorkerPool:
     def __init__(self, processes: int, initializer: Callable[..., None] | None = None, initargs: Sequence[Any] = ()):
         self.owner = os.getpid()
         self._next = 0
+        self._lock = threading.RLock()  # several threads may iterate over one loader
         self._queued: list[deque[tuple[weakref.ref, bytes]]] = [deque() for _ in range(processes)]
         self._sent: list[deque[tuple[weakref.ref, int]]] = [deque() for _ in range(processes)]  # and their bytes
         self._returned: list[deque[Region]] = [deque() for _ in range(processes)]  # of arrays that were dropped since a task
@@ -120,8 +123,9 @@ class WorkerPool:
         except Exception as e:  # pickling raises errors of many classes
             raise ParameterError(f"DataLoader: batchify_fn or indices cannot be passed to a worker process: {e}. Define "
                                  f"functions and classes at the top of a module.") from None
-        worker, self._next = self._next, (self._next + 1) % len(self._pipes)
-        return PendingResult(self, worker, task)
+        with self._lock:
+            worker, self._next = self._next, (self._next + 1) % len(self._pipes)
+            return PendingResult(self, worker, task)
 
     def terminate(self) -> None:
         """End the processes at once, and wait for that."""

@@ -8,6 +8,7 @@ import multiprocessing
 import os
 import random
 import signal
+import threading
 
 import numpy as np
 import pytest
@@ -157,6 +158,22 @@ def test_descriptors_and_memory_of_unread_batches_are_freed():
     kept = [b for _ in range(5) for b in loader]
     assert descriptors() <= before  # also while batches are kept
     np.testing.assert_array_equal(kept[-1].asnumpy(), ROWS[8:])
+
+
+def test_threads_may_iterate_over_one_loader():
+    loader = DataLoader(SimpleDataset(ROWS), batch_size=2, num_workers=2)
+    found = {}
+
+    def epoch(number):
+        found[number] = np.concatenate([b.asnumpy() for b in loader._prefetch_iter()])
+
+    threads = [threading.Thread(target=epoch, args=(i,)) for i in range(3)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    for i in range(3):
+        np.testing.assert_array_equal(found[i], ROWS)
 
 
 CACHED = []
