@@ -60,8 +60,8 @@ class Trainer:
         for param in self._params:
             own = param.list_ctx()
             if contexts is not None and contexts != own:
-                raise BlockError(f"All Parameters must be initialized on the same set of contexts, but Parameter {param.name} is "
-                                 f"initialized on {own} while previous Parameters are initialized on {contexts}.")
+                raise BlockError(f"All Parameters must be initialized on the same set of contexts: {param.name} is on {own}, "
+                                 f"earlier ones are on {contexts}.")
             contexts = own
         return contexts or []
 
@@ -182,14 +182,13 @@ class Trainer:
 
     def _needs_local(self, method: str) -> None:
         if self._kvstore is not None and self._update_on_kvstore:
-            raise BlockError(f"{method}() when parameters are updated on kvstore is not supported. Try setting "
-                             f"`update_on_kvstore` to False when creating trainer.")
+            raise BlockError(f"{method}() when parameters are updated on kvstore is not supported. Pass "
+                             f"update_on_kvstore=False to Trainer.")
 
     def _check_and_rescale_grad(self, scale: float) -> None:
         if self._update_on_kvstore and self._distributed and self._kv_initialized and self._optimizer.rescale_grad != scale:
-            raise MXNetError("Possible change in the `batch_size` from previous `step` detected. Optimizer gradient normalizing "
-                             "factor will not change w.r.t new batch_size when update_on_kvstore=True and when distributed "
-                             "kvstore is used.")
+            raise MXNetError("Possible change in the `batch_size` from previous `step` detected: a distributed store that runs "
+                             "the optimizer keeps the first one. Pass update_on_kvstore=False.")
         self._optimizer.rescale_grad = scale
 
     def _learned(self) -> list[Parameter]:
@@ -235,10 +234,8 @@ class Trainer:
                     if not a._fresh_grad:
                         raise BlockError(
                             f"Gradient of Parameter `{param.name}` on context {a.context} has not been updated by backward since "
-                            f"last `step`. This could mean a bug in your model that made it only use a subset of the Parameters "
-                            f"(Blocks) for this iteration. If you are intentionally only using a subset, call step with "
-                            f"ignore_stale_grad=True to suppress this warning and skip updating of Parameters with stale "
-                            f"gradient.")
+                            f"last `step`. If only a part of the network is to learn, pass ignore_stale_grad=True: it leaves "
+                            f"such parameters alone.")
             if on_store:
                 continue
             for update, a, grad in zip(updates, arrays, param.list_grad()):

@@ -30,8 +30,7 @@ def split_data(data: NDArray, num_slice: int, batch_axis: int = 0, even_split: b
     size = data.shape[batch_axis]
     if even_split and size % num_slice:
         raise BlockError(f"data with shape {data.shape} cannot be evenly split into {num_slice} slices along axis {batch_axis}. "
-                         f"Use a batch size that's multiple of {num_slice} or set even_split=False to allow uneven "
-                         f"partitioning of data.")
+                         f"Use a batch size that {num_slice} divides, or even_split=False.")
     if num_slice == 1:
         return [data]
     each, extra = divmod(size, num_slice)
@@ -68,7 +67,7 @@ def clip_global_norm(arrays: Sequence[NDArray], max_norm: float, check_isfinite:
     norm = ndarray.sqrt(ndarray.add_n(*[square(a) for a in arrays]))
     value = norm.asscalar() if check_isfinite else None
     if value is not None and not math.isfinite(value):
-        warnings.warn("nan or inf is detected. Clipping results will be undefined.", stacklevel=2)
+        warnings.warn(f"nan or inf is detected: the norm is {value}, and the clipped arrays are not finite either.", stacklevel=2)
     scale = ndarray.minimum(max_norm / (norm + 1e-8), 1.0)
     for a in arrays:
         dense = a if isinstance(a, NDArray) else a.data

@@ -64,8 +64,8 @@ class Block:
             self.register_child(value, name)
         elif isinstance(value, Parameter):
             if name in self._reg_params:
-                raise BlockError(f"Overriding Parameter attribute {name} is not allowed. If you want to share parameters between "
-                                 f"blocks, please set 'params' at Block construction instead.")
+                raise BlockError(f"Overriding Parameter attribute {name} is not allowed. To share parameters between blocks, "
+                                 f"pass params= when they are made.")
             self._reg_params[name] = value
         super().__setattr__(name, value)
 
@@ -127,9 +127,8 @@ class Block:
 
         for name, value in self.__dict__.items():
             if isinstance(value, (list, tuple, dict)) and not name.startswith("_") and lost(value):
-                warnings.warn(f'"{type(self).__name__}.{name}" is an unregistered container with Blocks. Note that Blocks inside '
-                              f"the list, tuple or dict will not be registered automatically. Make sure to register them using "
-                              f"register_child() or switching to nn.Sequential/nn.HybridSequential instead.", stacklevel=3)
+                warnings.warn(f'"{type(self).__name__}.{name}" is an unregistered container with Blocks, whose parameters are '
+                              f"not found. Call register_child for each, or use nn.Sequential.", stacklevel=3)
 
     def summary(self, *inputs: Any) -> None:
         """Print a table of the output shapes and numbers of parameters of all blocks, for the given inputs."""

@@ -56,8 +56,8 @@ class HybridBlock(Block):
     def register_child(self, block: Block, name: str | None = None) -> None:
         """Make block, which must be a HybridBlock, a child."""
         if not isinstance(block, HybridBlock):
-            raise BlockError(f"Children of HybridBlock must also be HybridBlock, but {block} has type {type(block)}. If you are "
-                             f"using Sequential, please try HybridSequential instead.")
+            raise BlockError(f"Children of HybridBlock must also be HybridBlock, but {block} has type {type(block)}. Use "
+                             f"HybridSequential in place of Sequential.")
         super().register_child(block, name)
         self._clear_cached_op()
 
@@ -73,8 +73,8 @@ class HybridBlock(Block):
         if clear:
             self._clear_cached_op()
         if active and (self._forward_hooks or self._forward_pre_hooks):
-            warnings.warn(f'"{self.name}" is being hybridized while still having forward hook/pre-hook. If "{self.name}" is a '
-                          f"child of HybridBlock, the hooks will not take effect.", stacklevel=2)
+            warnings.warn(f'"{self.name}" has forward hooks and is hybridized. They are not called where it is part of a larger '
+                          f"hybridized block.", stacklevel=2)
         super().hybridize(active, static_alloc=static_alloc, static_shape=static_shape, inline_limit=inline_limit,
                           forward_bulk_size=forward_bulk_size, backward_bulk_size=backward_bulk_size)
 
@@ -107,8 +107,7 @@ class HybridBlock(Block):
         Raises BlockError before the first call after hybridize.
         """
         if not self._cached_graph:
-            raise BlockError("Please first call block.hybridize() and then run forward with this block at least once before "
-                             "calling export.")
+            raise BlockError("HybridBlock.export: there is no graph yet. Call hybridize() and then the block, once.")
         out = self._cached_graph[1]
         out.save(f"{path}-symbol.json", remove_amp_cast=remove_amp_cast)
         arguments, states = set(out.list_arguments()), set(out.list_auxiliary_states())
@@ -127,7 +126,7 @@ class HybridBlock(Block):
             flat, self._in_format = _flatten(args, "input")
             real = sum(a is not None for a in flat)
             if real == 0:
-                raise BlockError("All args are None and we do not support such a case. Please pass one array at least.")
+                raise BlockError(f"{self.name}: all inputs are None. Pass one array at least.")
             numbers = iter(range(real))
             inputs = [None if a is None else symbol.var("data" if real == 1 else f"data{next(numbers)}") for a in flat]
             params = {name: param.var() for name, param in self._reg_params.items()}
@@ -170,8 +169,8 @@ class HybridBlock(Block):
         flat = [x] if type(x) is NDArray and not args else _gather([x, *args])
         if any(isinstance(a, Symbol) for a in flat):
             if not all(isinstance(a, Symbol) for a in flat):
-                raise BlockError("In HybridBlock, we do not support mixed NDArrays and Symbols types for the input. Please check "
-                                 "the type of the args.")
+                raise BlockError(f"{self.name}: the inputs mix NDArrays and Symbols. Pass arrays to compute, or symbols to "
+                                 f"compose.")
             params = {name: param.var() for name, param in self._reg_params.items()}
             with self.name_scope():
                 return self.hybrid_forward(symbol, x, *args, **params)
@@ -250,8 +249,7 @@ def _gather(args: Any) -> list[Any]:
     """Return the arrays and symbols in nested args. Raises BlockError if there are none."""
     flat = list(_arrays_in(args))
     if not flat:
-        raise BlockError("In HybridBlock, there must be one NDArray or one Symbol in the input. Please check the type of the "
-                         "args.")
+        raise BlockError(f"HybridBlock: there is no NDArray or Symbol among the inputs: {args}.")
     return flat
 
 

@@ -22,8 +22,8 @@ def _flatten(args: Any, inout_str: str) -> tuple[list[Any], Format]:
     if args is None:
         return [None], -1
     if not isinstance(args, (list, tuple)):
-        raise BlockError(f"When hybridized, the {inout_str} of HybridBlock must be (nested) list of Symbol or NDArray, but got "
-                         f"{args} of type {type(args)}.")
+        raise BlockError(f"HybridBlock: when hybridized, each {inout_str} is an array or a list of them, which may nest: "
+                         f"{args!r} is a {type(args).__name__}.")
     flat, formats = [], []
     for arg in args:
         arrays, form = _flatten(arg, inout_str)

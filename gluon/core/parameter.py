@@ -159,7 +159,7 @@ class Parameter:
         self._deferred_init = ()
         if self.shape is None or not shape_is_known(self.shape):
             raise BlockError(f"Cannot initialize Parameter '{self.name}' because it has invalid shape: {self.shape}. "
-                             f"Please specify in_units, in_channels, etc for `Block`s.")
+                             f"Give in_units, in_channels and the like, or use it in the forward pass.")
         with autograd.pause():
             if data is None:
                 data = ndarray.zeros(self.shape, ctx=cpu(), dtype=self.dtype)
@@ -245,13 +245,10 @@ class Parameter:
                              f"{self._ctx_list}.")
         if self._deferred_init:
             raise DeferredInitializationError(
-                f"Parameter '{self.name}' has not been initialized yet because initialization was deferred. Actual "
-                f"initialization happens during the first forward pass. Please pass one batch of data through the network "
-                f"before accessing Parameters. You can also avoid deferred initialization by specifying in_units, "
-                f"num_features, etc., for network layers.")
-        raise MXNetError(f"Parameter '{self.name}' has not been initialized. Note that you should initialize parameters and "
-                         f"create Trainer with Block.collect_params() instead of Block.params because the later does not "
-                         f"include Parameters of nested child Blocks.")
+                f"Parameter '{self.name}' has not been initialized yet because initialization was deferred: its shape "
+                f"{self.shape} is not complete. Run the network on a batch first, or give in_units, in_channels and the like.")
+        raise MXNetError(f"Parameter '{self.name}' has not been initialized. Call initialize() of the whole network; "
+                         f"collect_params() has the parameters of all its blocks, params only its own.")
 
     def data(self, ctx: Context | None = None) -> NDArray:
         """Return the array on a context; None: the current one, or the only one."""
@@ -270,7 +267,7 @@ class Parameter:
     def _check_dense(self, method: str) -> None:
         if self._stype != "default":
             raise MXNetError(f"Cannot return a copy of Parameter '{self.name}' via {method}() because its storage type is "
-                             f"{self._stype}. Please use row_sparse_data() instead.")
+                             f"{self._stype}. Use row_sparse_data().")
 
     def row_sparse_data(self, row_id: NDArray) -> NDArray:
         """Return the array on the context of row_id, in which these rows are up to date."""
@@ -283,7 +280,7 @@ class Parameter:
     def _rows(self, method: str, array: NDArray, row_id: NDArray) -> NDArray:
         if self._stype != "row_sparse":
             raise MXNetError(f"Cannot return a copy of Parameter {self.name} via {method}() because its storage type is "
-                             f"{self._stype}. Please use data() instead.")
+                             f"{self._stype}. Use data().")
         return self._get_row_sparse([array], array.context, row_id)
 
     def _get_row_sparse(self, arrays: list[NDArray], ctx: Any, row_id: NDArray) -> NDArray:

@@ -76,8 +76,8 @@ class ParameterDict:
             if present is None:
                 setattr(param, key, wanted)
             elif wanted is not None and not _agrees(param, key, wanted, present):
-                raise BlockError(f"Cannot retrieve Parameter '{name}' because desired attribute does not match with stored for "
-                                 f"attribute '{key}': desired '{wanted}' vs stored '{present}'.")
+                raise BlockError(f"Cannot retrieve Parameter '{name}': its {key} is {present}, not {wanted}. Use another name, "
+                                 f"or the same {key}.")
         return param
 
     def get_constant(self, name: str, value: Any = None) -> Parameter:
@@ -89,22 +89,21 @@ class ParameterDict:
         param = self._get_impl(name)
         if param is None:
             if value is None:
-                raise KeyError(f"No constant named '{name}'. Please specify value if you want to create a new constant.")
+                raise KeyError(f"No constant named '{name}'. Give its value to make it.")
             param = self._params[name] = Constant(name, value)
         elif value is not None:
             if not isinstance(param, Constant):
-                raise BlockError(f"Parameter '{name}' already exists but it is not a constant.")
+                raise BlockError(f"Parameter '{name}' exists already, and is not a constant.")
             values = value.asnumpy() if isinstance(value, NDArray) else np.asarray(value)
             if param.shape != values.shape or not (param.value.asnumpy() == values).all():
-                raise BlockError(f"Constant '{name}' already exists but it's value doesn't match new value.")
+                raise BlockError(f"Constant '{name}' exists already with another value.")
         return param
 
     def update(self, other: ParameterDict | Mapping[str, Parameter]) -> None:
         """Add the parameters of another dictionary. Raises BlockError if two of the same name are not the same."""
         for name, param in other.items():
             if self._params.setdefault(name, param) is not param:
-                raise BlockError(f"Cannot update self with other because they have different Parameters with the same name "
-                                 f"'{name}'.")
+                raise BlockError(f"ParameterDict.update: both have a parameter '{name}', and they are not the same one.")
 
     # ---- all parameters -----------------------------------------------------------------------------------------------
     def initialize(self, init: Any = None, ctx: Contexts = None, verbose: bool = False, force_reinit: bool = False) -> None:
@@ -140,9 +139,9 @@ class ParameterDict:
         arrays = {}
         for param in self.values():
             if not param.name.startswith(strip_prefix):
-                raise BlockError(f"Prefix '{strip_prefix}' is to be striped before saving, but Parameter's name '{param.name}' "
-                                 f"does not start with '{strip_prefix}'. This may be due to your Block shares parameters from "
-                                 f"other Blocks or you forgot to use 'with name_scope()' when creating child blocks.")
+                raise BlockError(f"ParameterDict.save: the name '{param.name}' does not begin with '{strip_prefix}', which is to "
+                                 f"be removed. It is shared with another block, or was made outside name_scope(): use "
+                                 f"save_parameters.")
             arrays[param.name[len(strip_prefix):]] = param._reduce()
         ndarray.save(filename, arrays)
 
@@ -151,8 +150,7 @@ class ParameterDict:
         """Read values from a file. restore_prefix: put before each name in the file. See `load_dict`."""
         for name in self.keys() if restore_prefix else ():
             if not name.startswith(restore_prefix):
-                raise BlockError(f"restore_prefix is '{restore_prefix}' but Parameters name '{name}' does not start with "
-                                 f"'{restore_prefix}'.")
+                raise BlockError(f"ParameterDict.load: the name '{name}' does not begin with restore_prefix='{restore_prefix}'.")
         self.load_dict(_named(ndarray.load(filename), filename), ctx, allow_missing, ignore_extra, restore_prefix,
                        os.fspath(filename), cast_dtype, dtype_source)
 
@@ -169,8 +167,8 @@ class ParameterDict:
         for name in () if allow_missing else self.keys():
             if name not in values:
                 raise BlockError(f"Parameter '{name}' is missing in {source}, which contains parameters: "
-                                 f"{_brief_print_list(list(values))}. Please make sure source and target networks have the same "
-                                 f"prefix. Set allow_missing=True to keep what is missing.")
+                                 f"{_brief_print_list(list(values))}. The prefixes of the two networks may "
+                                 f"differ. Set allow_missing=True to keep what is missing.")
         for name, value in values.items():
             if name in self._params:
                 self[name]._load_init(value, ctx, cast_dtype=cast_dtype, dtype_source=dtype_source)
