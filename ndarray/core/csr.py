@@ -110,19 +110,22 @@ def _places(columns: Any, row_ends: Any, count: int, shape: Sequence[int] | None
         raise ParameterError(f"csr_matrix: {count} elements for {len(columns)} indices.")
     if len(columns) and not (columns.min() >= 0 and columns.max() < width):
         raise ShapeError(f"csr_matrix: indices from {columns.min()} to {columns.max()} in a matrix of {width} columns.")
+    return columns, row_ends, (rows, width)
+
+
+def _ascend(columns: np.ndarray, row_ends: np.ndarray) -> bool:
+    """Return whether the columns of each row ascend, each once."""
     rises = np.diff(columns) > 0
     ends = row_ends[1:-1]
     rises[ends[(ends > 0) & (ends < len(columns))] - 1] = True
-    if not rises.all():
-        raise ParameterError("csr_matrix: the indices of a row must ascend, each once. Sort them, and add up equal ones.")
-    return columns, row_ends, (rows, width)
+    return bool(rises.all())
 
 
 def csr_matrix(arg1: Any, shape: Sequence[int] | None = None, ctx: Context | None = None, dtype: DTypeLike | None = None
                ) -> CSRNDArray:
     """Return a matrix in compressed sparse rows.
 
-    arg1:   (data, indices, indptr); or (data, (row, column)), elements in any order, of which equal places add up; or a shape,
+    arg1:   (data, indices, indptr) or (data, (row, column)), elements in any order, of which equal places add up; or a shape,
             for zeros; or a dense matrix (NDArray, NumPy or lists), a CSRNDArray, or a matrix of scipy.sparse.
     shape:  (rows, columns); by default the smallest.
     dtype:  by default that of the elements given as an array; float32 for lists.
@@ -143,7 +146,10 @@ def csr_matrix(arg1: Any, shape: Sequence[int] | None = None, ctx: Context | Non
         return _from_coordinates(arg1[0], row, column, shape, ctx, dtype)
     if isinstance(arg1, tuple) and len(arg1) == 3:
         data = _elements(arg1[0], ctx, dtype)
-        return CSRNDArray(data, *_places(arg1[1], arg1[2], data.size, shape))
+        columns, row_ends, shape = _places(arg1[1], arg1[2], data.size, shape)
+        if _ascend(columns, row_ends):
+            return CSRNDArray(data, columns, row_ends, shape)
+        return _from_coordinates(data, np.repeat(np.arange(shape[0]), np.diff(row_ends)), columns, shape, ctx, dtype)
     return dense_to_csr(arg1 if isinstance(arg1, NDArray) else _elements(arg1, ctx, dtype), shape, ctx, dtype)
 
 

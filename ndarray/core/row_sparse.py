@@ -72,10 +72,10 @@ def row_sparse_array(arg1: Any,
                      dtype: DTypeLike | None = None) -> RowSparseNDArray:
     """Return a row-sparse array, as MXNet's function of this name.
 
-    arg1:   (data, indices), rows [n, ...] and their ascending indices; or a dense array, whose nonzero rows are taken; or a
+    arg1:   (data, indices), rows [n, ...] and their indices, each once; or a dense array, whose nonzero rows are taken; or a
             shape, for an array without rows; or a row-sparse array.
     shape:  of the dense array; by default with as many rows as the last index needs.
-    Raises: ParameterError for indices that do not ascend; ShapeError for data, indices and shape that do not fit.
+    Raises: ParameterError for equal indices; ShapeError for data, indices and shape that do not fit.
     """
     if isinstance(arg1, RowSparseNDArray):
         data = arg1.data.as_in_context(ctx or arg1.context)
@@ -84,10 +84,14 @@ def row_sparse_array(arg1: Any,
         return RowSparseNDArray(np.zeros(0, np.int64), zeros((0, *arg1[1:]), ctx=ctx, dtype=dtype), tuple(map(int, arg1)))
     if isinstance(arg1, tuple) and len(arg1) == 2:
         data = arg1[0] if isinstance(arg1[0], NDArray) and dtype is None else array(arg1[0], ctx=ctx, dtype=dtype)
-        rows = _rows(arg1[1], shape)
+        given = _host(arg1[1])
+        order = np.argsort(given, kind="stable")
+        rows = _rows(given[order], shape)
         full = (int(rows[-1]) + 1 if len(rows) else 0, *data.shape[1:]) if shape is None else tuple(map(int, shape))
         if data.shape != (len(rows), *full[1:]):
             raise ShapeError(f"{_NAME}: data {data.shape} is not {len(rows)} rows of an array of shape {full}.")
+        if (rows != given).any():
+            data = data[order]
         return RowSparseNDArray(rows, data.as_in_context(ctx or data.context), full)
     dense = array(arg1, ctx=ctx or (arg1.context if isinstance(arg1, NDArray) else current_context()), dtype=dtype)
     rows = np.flatnonzero(dense.asnumpy().reshape(dense.shape[0], -1).any(axis=1)).astype(np.int64)
@@ -95,8 +99,12 @@ def row_sparse_array(arg1: Any,
     return RowSparseNDArray(rows, data, dense.shape)
 
 
+def _host(indices: NDArray | ArrayLike) -> np.ndarray:
+    return np.asarray(indices.asnumpy() if isinstance(indices, NDArray) else indices, np.int64).reshape(-1)
+
+
 def _rows(indices: NDArray | ArrayLike, shape: Sequence[int] | None) -> np.ndarray:
-    rows = np.asarray(indices.asnumpy() if isinstance(indices, NDArray) else indices, np.int64).reshape(-1)
+    rows = _host(indices)
     if (rows[1:] <= rows[:-1]).any():
         raise ParameterError(f"{_NAME}: the indices of rows must ascend, each once. Sort them, and add up equal ones.")
     if len(rows) and (rows[0] < 0 or (shape is not None and rows[-1] >= shape[0])):
