@@ -79,13 +79,9 @@ def write_atomic(path: str | os.PathLike, data: str | bytes | Iterable[bytes | m
 def open_regular(path: str | os.PathLike, flags: int = os.O_RDONLY) -> int:
     """Return a descriptor for reading a file; an opener for open().
 
-    Raises: FileError for a folder, a pipe or a device, which may be endless or block; MissingFileError, an MXNetError that is
-            a FileNotFoundError too; OSError as open() does.
+    Raises: FileError for a folder, a pipe or a device, which may be endless or block; OSError as open() does.
     """
-    try:
-        descriptor = os.open(path, flags | _READING)
-    except FileNotFoundError:
-        raise MissingFileError(f"{os.fsdecode(path)}: no such file.") from None
+    descriptor = os.open(path, flags | _READING)
     if not stat.S_ISREG(os.fstat(descriptor).st_mode):
         os.close(descriptor)
         raise FileError(f"{os.fsdecode(path)}: is a folder, a pipe or a device, and not a file.")
@@ -93,9 +89,15 @@ def open_regular(path: str | os.PathLike, flags: int = os.O_RDONLY) -> int:
 
 
 def read_file(path: str | os.PathLike) -> bytes:
-    """Return the bytes that a file has when it is opened. Raises as open_regular does."""
-    with open(path, "rb", opener=open_regular) as file:
-        return file.read(os.fstat(file.fileno()).st_size)
+    """Return the bytes that a file has when it is opened.
+
+    Raises: MissingFileError, an MXNetError that is a FileNotFoundError too, if there is no such file; otherwise as open_regular.
+    """
+    try:
+        with open(path, "rb", opener=open_regular) as file:
+            return file.read(os.fstat(file.fileno()).st_size)
+    except FileNotFoundError:
+        raise MissingFileError(f"{os.fsdecode(path)}: cannot be opened: {os.strerror(errno.ENOENT)}.") from None
 
 
 def _existing(target: str) -> os.stat_result | None:

@@ -7,7 +7,9 @@ A user's mistake is an MXNetError that is also a ValueError or TypeError. A mist
 from __future__ import annotations
 
 import difflib
+import errno
 import multiprocessing
+import os
 import warnings
 from collections.abc import Iterable, Sequence
 from typing import Any
@@ -60,6 +62,13 @@ class FileError(MXNetError, ValueError):
 class MissingFileError(FileError, FileNotFoundError):
     """A file that does not exist."""
 
+    def __init__(self, message: str):
+        super().__init__(message)
+        self.errno, self.strerror = errno.ENOENT, os.strerror(errno.ENOENT)
+
+    def __str__(self) -> str:
+        return self.args[0]
+
 
 class UnreachableError(FileError):
     """A file whose bytes cannot be read now, because a server does not answer. Readers do not count it as a damaged record."""
@@ -87,6 +96,10 @@ class BlockError(MXNetError, AssertionError, ValueError):
 
 class DeferredInitializationError(MXNetError):
     """A gluon Parameter was used whose shape is unknown until the first forward pass."""
+
+
+class GraphTypeError(GraphError, TypeError):
+    """A value in a graph that is of another class than a Symbol or a name."""
 
 
 class KVStoreError(MXNetError):

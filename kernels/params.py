@@ -15,6 +15,8 @@ import numpy as np
 from ..dtype import as_dtype
 from ..errors import MXNetError, OperatorError, ParameterError, nearest, warn_ignored
 
+#: MXNet's value for a parameter that is not given, which wrappers of operators pass on (`mx.base._Null`).
+NULL: Any = type("_NullType", (), {"__repr__": lambda self: "_Null", "__bool__": lambda self: False})()
 REQUIRED: Any = type("Required", (), {"__repr__": lambda self: "required"})()
 
 #: Attributes that any node may carry and that are not parameters of its operator (MXNet's own, and switches of old back ends).
@@ -192,6 +194,7 @@ def parse_params(op: str, declared: Sequence[Param], given: Mapping[str, object]
     An operator without parameters ignores what is given, with a warning, as in MXNet.
     Raises ParameterError for an unknown name, a missing value or a wrong type.
     """
+    given = {k: v for k, v in given.items() if v is not NULL}
     known = {d.name for d in declared}
     unknown = [n for n in given if n not in known and n not in IGNORED and not (n.startswith("__") and n.endswith("__"))]
     if unknown and not declared:

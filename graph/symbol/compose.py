@@ -7,7 +7,7 @@ from typing import Any, Protocol, runtime_checkable
 
 from ...errors import GraphError, OperatorError, ParameterError, nearest
 from ...kernels.op import Op, ShapeLike
-from ...kernels.params import IGNORED, Params, format_value
+from ...kernels.params import IGNORED, NULL, Params, format_value
 from ...ndarray.dispatch.arguments import array_names
 from .naming import AttrScope, NameManager
 from .node import HIDDEN_KEYS, Entry, Node, hidden_form
@@ -125,6 +125,7 @@ def make_node(op: Op, given: Sequence[Entry | None], named: Mapping[str, Entry],
 
 def _parse(op: Op, params: Mapping[str, object], n_inputs: int) -> tuple[Params, dict[str, str]]:
     known = {d.name: d for d in op.params}
+    params = {k: v for k, v in params.items() if v is not NULL}
     given = {k: v for k, v in params.items() if v is not None or (k in known and known[k].default is not None)}
     if "num_args" in known and given.get("num_args") is None:
         given["num_args"] = n_inputs

@@ -12,7 +12,7 @@ from numpy.typing import DTypeLike
 from ...atomic_file import read_file, write_atomic
 from ...context import Context
 from ...dtype import DTYPE_TO_FLAG, as_dtype
-from ...errors import DTypeError, GraphError, NotImplementedForSymbol, ShapeError, nearest
+from ...errors import DTypeError, GraphError, GraphTypeError, NotImplementedForSymbol, ShapeError, nearest
 from ...kernels import op as ops
 from ...kernels.op import Op, Shape, ShapeLike, is_known
 from ...ndarray import NDArray
@@ -212,7 +212,7 @@ class Symbol:
         replace: dict[int, Entry] = {}
         for key, symbol in given.items():
             if not isinstance(symbol, Symbol):
-                raise GraphError(f"Symbol: {key}={symbol!r} is not a Symbol; only symbols can be composed.")
+                raise GraphTypeError(f"Symbol: {key}={symbol!r} is not a Symbol; only symbols can be composed.")
             replace[id(by_name[key])] = symbol._single(key)
         heads, made = copy_graph(self._outputs, replace)
         if name:
@@ -454,7 +454,7 @@ def Variable(name: str, attr: Mapping[str, str] | None = None, shape: ShapeLike 
     init:              an initializer, or the string its `dumps()` gives.
     """
     if not isinstance(name, str):
-        raise GraphError(f"Variable: the name {name!r} is not a string.")
+        raise GraphTypeError(f"Variable: the name {name!r} is not a string.")
     flag = None
     if dtype is not None:
         as_known = as_dtype(dtype)

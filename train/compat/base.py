@@ -14,6 +14,7 @@ import numpy as np
 
 from ...errors import *  # noqa: F403  # every error class
 from ...errors import MXNetError
+from ...kernels.params import NULL as _Null  # noqa: F401  # MXNet's name
 
 numeric_types = (float, int, np.generic)
 integer_types = (int, np.int32, np.int64)
@@ -54,6 +55,26 @@ def c_str_array(strings: Sequence[str]) -> Any:
 def c_array(ctype: Any, values: Sequence[Any]) -> Any:
     """Return a C array of ctype."""
     return (ctype * len(values))(*values)
+
+
+def c_array_buf(ctype: Any, buf: Any) -> Any:
+    """Return a C array of ctype on the memory of buf, an array of the module `array`."""
+    return (ctype * len(buf)).from_buffer(buf)
+
+
+def c_handle_array(objs: Sequence[Any]) -> Any:
+    """Return a C array of the handles of objects."""
+    return c_array(ctypes.c_void_p, [o.handle for o in objs])
+
+
+def build_param_doc(arg_names: Sequence[str], arg_types: Sequence[str], arg_descs: Sequence[str], remove_dup: bool = True) -> str:
+    """Return the section Parameters of a docstring. remove_dup: leave out repeated names."""
+    lines, seen = ["Parameters", "----------"], set()
+    for name, kind, text in zip(arg_names, arg_types, arg_descs):
+        if name not in seen or not remove_dup:
+            lines += [f"{name} : {kind}", *([f"    {text}"] if text else [])]
+        seen.add(name)
+    return "\n".join(lines) + "\n"
 
 
 def _as_list(obj: Any) -> list[Any]:

@@ -10,10 +10,16 @@ from ...io.iterator import as_batch
 from ...ndarray import NDArray
 from ..kvstore_sync import update_params as _update_params
 from ..module.executor_group import ExecutorGroup as DataParallelExecutorGroup
+from ..module.executor_group import _concatenate
 from ..module.executor_group import split_batch as _split_input_slice
 
-__all__ = ["DataParallelExecutorGroup", "_check_arguments", "_load_data", "_load_general", "_load_label", "_split_input_slice",
-           "_update_params"]
+__all__ = ["DataParallelExecutorGroup", "_check_arguments", "_load_data", "_load_general", "_load_label", "_merge_multi_context",
+           "_split_input_slice", "_update_params"]
+
+
+def _merge_multi_context(outputs: Sequence[Sequence[NDArray]], major_axis: Sequence[int]) -> list[NDArray]:
+    """Return each output of the whole batch, from its parts on the contexts. major_axis: the axis of the samples of each."""
+    return [_concatenate(list(parts), axis) for parts, axis in zip(outputs, major_axis)]
 
 
 def _check_arguments(symbol: Any) -> None:

@@ -198,3 +198,9 @@ def test_a_bad_image_is_named_or_skipped(tmp_path, caplog):
 def test_wrong_parameters_are_named(wrong, message):
     with pytest.raises((ParameterError, ShapeError), match=f"^ImageIter: .*{message}"):
         iterator(**wrong)
+
+
+def test_out_must_have_the_shape_of_the_result():
+    image = mx.nd.zeros((4, 4, 3), dtype="uint8")
+    with pytest.raises(ShapeError, match=r"mx.image: out is uint8\[3,2,3\]@cpu\(0\), the result has the shape \(2, 2, 3\)"):
+        mx.image.imresize(image, 2, 2, out=mx.nd.zeros((3, 2, 3), dtype="uint8"))

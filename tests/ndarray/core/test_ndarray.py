@@ -184,3 +184,14 @@ def test_numbers_wrap_around_in_unsigned_arrays():
     assert (a * -1).tolist() == [253, 252, 6] and (a + -1).tolist() == [2, 3, 249]
     assert nd.full(1, -1, dtype="uint8").tolist() == [255]
     assert a.clip(-1, 300).tolist() == [3, 4, 250] and nd.sign(a).tolist() == [1, 1, 1] and a.repeat(0).shape == (0,)
+
+
+def test_mxnets_state_of_a_pickle_is_read_and_written():
+    handle = bytes.fromhex("c9fa93f90000000002000000010000000000000002000000000000000100000000000000040000000100000002000000")
+    a = nd.array([[1, 2]], dtype="int32")  # whose state MXNet 1.9.1 writes so
+    assert a.__getstate__() == {"handle": bytearray(handle)}
+    b = nd.NDArray.__new__(nd.NDArray)
+    b.__setstate__({"handle": bytearray(handle)})
+    assert b.asnumpy().tolist() == [[1, 2]] and b.dtype == np.int32
+    with pytest.raises(FileError, match="pickle: the array"):
+        b.__setstate__({"handle": handle[:-1]})

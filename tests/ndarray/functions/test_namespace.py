@@ -202,3 +202,18 @@ def test_cached_parameters_of_one_call_are_not_used_for_another():
         nd.dot(a, b, b)
     with pytest.raises(OperatorError, match="dot: rhs is missing"):
         nd.dot(a)
+
+
+def test_an_operator_without_parameters_ignores_keywords_with_a_warning():
+    with pytest.warns(UserWarning, match="zeros_like: 'dtype' is ignored: no such parameter. Parameters: none"):
+        assert nd.zeros_like(X, dtype="float64").dtype == np.float32
+
+
+def test_what_is_taken_out_of_the_dictionary_of_a_namespace_is_gone():
+    contrib = nd.contrib
+    taken = vars(contrib).pop("box_encode")
+    try:
+        assert not hasattr(contrib, "box_encode") and "box_decode" in contrib.__dict__
+    finally:
+        contrib.box_encode = taken
+    assert contrib.box_encode is taken

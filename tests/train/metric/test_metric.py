@@ -240,3 +240,10 @@ def test_users_metrics_without_global_sums():
     kept = Wrong("kept", has_global_stats=True)
     kept.update([np.array([1])], [np.array([3])])
     assert np.isnan(kept.get_global()[1]) and kept.get()[1] == 1
+
+
+def test_labels_and_predictions_of_other_shapes_are_broadcast_with_a_warning():
+    metric = mx.metric.create("mse")
+    with pytest.warns(UserWarning, match=r"mse: labels and predictions differ in shape: labels \(2, 1\), predictions \(2, 2\)"):
+        metric.update([np.array([1.0, 0.0])], [np.array([[0.0, 1.0], [0.0, 2.0]])])
+    assert metric.get() == ("mse", 1.25)  # MXNet 1.9.1's
