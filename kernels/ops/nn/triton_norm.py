@@ -46,14 +46,17 @@ def norm_sums_last(x, dy, y, mean, inverse, first, second, M: tl.int64, N, per_s
     N = N * UNIT
     c = tl.program_id(1) * BN + tl.arange(0, BN)
     live = c < N
-    shift = tl.load(mean + c, mask=live, other=0).to(WIDE)[None, :]
+    if BACK:
+        shift = tl.load(mean + c, mask=live, other=0).to(WIDE)[None, :]
+    else:  # the channel's first value
+        shift = tl.load(x + c, mask=live, other=0).to(WIDE)[None, :]
     r = shift
     if BACK:
         r = tl.load(inverse + c, mask=live, other=0).to(WIDE)[None, :]
     one = tl.zeros((BM, BN), WIDE)
     two = tl.zeros((BM, BN), WIDE)
     begin = tl.program_id(0).to(tl.int64) * per_split
-    for start in range(0, per_split, BM):
+    for start in tl.range(0, per_split, BM, num_stages=4):  # loads run ahead
         m = begin + start + tl.arange(0, BM)
         inside = ((m < M) & (start + tl.arange(0, BM) < per_split))[:, None] & live[None, :]
         at = m[:, None] * N + c[None, :]
@@ -70,7 +73,10 @@ def norm_sums_first(x, dy, y, mean, inverse, first, second, outer: tl.int64, N, 
     inner = inner * UNIT
     c = tl.program_id(0) % N
     split = tl.program_id(0) // N
-    shift = tl.load(mean + c).to(WIDE)
+    if BACK:
+        shift = tl.load(mean + c).to(WIDE)
+    else:
+        shift = tl.load(x + c.to(tl.int64) * inner).to(WIDE)
     r = shift
     if BACK:
         r = tl.load(inverse + c).to(WIDE)
@@ -91,28 +97,31 @@ def norm_sums_first(x, dy, y, mean, inverse, first, second, outer: tl.int64, N, 
 
 
 @triton.jit
-def norm_shift(x, shift, N, step: tl.int64, BLOCK: tl.constexpr):
-    # the first value of every channel
-    c = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
-    tl.store(shift + c, tl.load(x + c * step, mask=c < N, other=0).to(shift.dtype.element_ty), mask=c < N)
+def _sum_parts(first, second, c, live, N, splits, WIDE: tl.constexpr, PARTS: tl.constexpr, BLOCK: tl.constexpr):
+    # first and second, [splits, N], summed over splits for the channels c: many parts are read at once
+    one = tl.zeros((PARTS, BLOCK), WIDE)
+    two = tl.zeros((PARTS, BLOCK), WIDE)
+    for start in range(0, splits, PARTS):
+        s = start + tl.arange(0, PARTS)
+        at = s[:, None] * N + c[None, :]
+        inside = (s < splits)[:, None] & live[None, :]
+        one += tl.load(first + at, mask=inside, other=0)
+        two += tl.load(second + at, mask=inside, other=0)
+    return tl.sum(one, axis=0), tl.sum(two, axis=0)
 
 
 @triton.jit
-def norm_statistics(moving_mean, moving_var, mean, inverse, shift, first, second, N, splits, count, eps, momentum,
-                    BATCH: tl.constexpr, WIDE: tl.constexpr, BLOCK: tl.constexpr):
+def norm_statistics(moving_mean, moving_var, mean, inverse, x, first, second, N, step: tl.int64, splits, count, eps, momentum,
+                    BATCH: tl.constexpr, WIDE: tl.constexpr, PARTS: tl.constexpr, BLOCK: tl.constexpr):
     c = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
     live = c < N
     mu = tl.load(moving_mean + c, mask=live, other=0).to(WIDE)
     var = tl.load(moving_var + c, mask=live, other=0).to(WIDE)
     if BATCH:
-        one = tl.zeros((BLOCK,), WIDE)
-        two = tl.zeros((BLOCK,), WIDE)
-        for s in range(splits):
-            one += tl.load(first + s * N + c, mask=live, other=0)
-            two += tl.load(second + s * N + c, mask=live, other=0)
+        one, two = _sum_parts(first, second, c, live, N, splits, WIDE, PARTS, BLOCK)
         one = one / count
         batch_var = tl.maximum(two / count - one * one, 0)
-        batch_mean = one + tl.load(shift + c, mask=live, other=0)
+        batch_mean = one + tl.load(x + c * step, mask=live, other=0).to(WIDE)
         tl.store(moving_mean + c, (mu * momentum + batch_mean * (1 - momentum)).to(moving_mean.dtype.element_ty), mask=live)
         tl.store(moving_var + c, (var * momentum + batch_var * (1 - momentum)).to(moving_var.dtype.element_ty), mask=live)
         mu = batch_mean
@@ -158,15 +167,11 @@ def norm_apply(x, gamma, beta, mean, inverse, other, y, rows: tl.int64, columns,
 
 @triton.jit
 def norm_channels(first, second, total_out, along_out, beta_out, gamma_out, N, splits, BETA: tl.constexpr,
-                  GAMMA: tl.constexpr, FIX: tl.constexpr, WIDE: tl.constexpr, BLOCK: tl.constexpr):
+                  GAMMA: tl.constexpr, FIX: tl.constexpr, WIDE: tl.constexpr, PARTS: tl.constexpr, BLOCK: tl.constexpr):
     # the sums over parts, and the derivatives of beta and gamma; BETA, GAMMA: 0 nothing, 1 write, 2 add
     c = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
     live = c < N
-    one = tl.zeros((BLOCK,), WIDE)
-    two = tl.zeros((BLOCK,), WIDE)
-    for s in range(splits):
-        one += tl.load(first + s * N + c, mask=live, other=0)
-        two += tl.load(second + s * N + c, mask=live, other=0)
+    one, two = _sum_parts(first, second, c, live, N, splits, WIDE, PARTS, BLOCK)
     tl.store(total_out + c, one, mask=live)
     tl.store(along_out + c, two, mask=live)
     if BETA > 0:
@@ -237,7 +242,7 @@ def _sums(run: Run, rows: Rows, x: DeviceArray, dy: DeviceArray, y: DeviceArray,
     sms = 1 if interpreting() else multiprocessors(getattr(run.stream, "device_index", 0))
     arrays = (x, x if dy is None else dy, x if y is None else y, mean, inverse)
     if last:
-        bn = tile_size(n, 64)
+        bn = tile_size(n, 128)
         bm = tile_size(outer, 2048 // bn, 1024)
         splits = min(cdiv(4 * sms, cdiv(n, bn)), cdiv(outer, 4 * bm), 1024)
     else:
@@ -255,9 +260,14 @@ def _sums(run: Run, rows: Rows, x: DeviceArray, dy: DeviceArray, y: DeviceArray,
     return first, second, splits
 
 
+def _parts(splits: int) -> tuple[int, int]:
+    """Return the channels of a program that adds parts, and how many parts it reads at once."""
+    return 128 if interpreting() else 8, min(256, next_power_of_2(max(1, splits)))
+
+
 def _tiles(rows: int, columns: int) -> tuple[int, int]:
     bn = min(tile_size(columns, 256, 1024), 1024)
-    return max(1, min(next_power_of_2(rows), (1 << 16 if interpreting() else 1024) // bn)), bn
+    return max(1, min(next_power_of_2(rows), (1 << 16 if interpreting() else 2048) // bn)), bn
 
 
 def forward(run: Run, rows: Rows, p: BatchNorm, batch: bool, inputs: Sequence[DeviceArray], outputs: Sequence[DeviceArray],
@@ -271,17 +281,16 @@ def forward(run: Run, rows: Rows, p: BatchNorm, batch: bool, inputs: Sequence[De
     batch = batch and count > 0
     mean = outputs[1] if reqs[1] in (Req.WRITE, Req.INPLACE) else run.workspace((n,), _scratch(x))
     inverse = outputs[2] if reqs[2] in (Req.WRITE, Req.INPLACE) else run.workspace((n,), _scratch(x))
-    shift, first, second, splits = mean, mean, mean, 0
-    blocks = cdiv(n, 128)
+    first, second, splits = mean, mean, 0
     if batch:
-        shift = run.workspace((n,), _scratch(x))
-        launch(norm_shift, (blocks,), x, shift, n, inner, stream=run.stream, BLOCK=128)
-        first, second, splits = _sums(run, rows, x, None, None, shift, shift, back=False, relu=False)
-    launch(norm_statistics, (blocks,), moving_mean, moving_var, mean, inverse, shift, first, second, n, splits,
-           float(max(1, count)), float(p.eps), float(p.momentum), stream=run.stream, BATCH=batch, WIDE=wide_float(x), BLOCK=128)
+        first, second, splits = _sums(run, rows, x, None, None, mean, inverse, back=False, relu=False)
+    block, parts = _parts(splits)
+    launch(norm_statistics, (cdiv(n, block),), moving_mean, moving_var, mean, inverse, x, first, second, n, inner, splits,
+           float(max(1, count)), float(p.eps), float(p.momentum), stream=run.stream, BATCH=batch, WIDE=wide_float(x),
+           PARTS=parts, BLOCK=block)
     for value, out, req in ((mean, outputs[1], reqs[1]), (inverse, outputs[2], reqs[2])):
         if req == Req.ADD:
-            launch(norm_add, (blocks,), value, out, n, stream=run.stream, BLOCK=128)
+            launch(norm_add, (cdiv(n, 128),), value, out, n, stream=run.stream, BLOCK=128)
     if reqs[0] == Req.NULL:
         return
     last, height, width = _matrix(rows)
@@ -303,8 +312,10 @@ def backward(run: Run, rows: Rows, p: BatchNorm, batch: bool, inputs: Sequence[D
     total, along = run.workspace((n,), _scratch(x)), run.workspace((n,), _scratch(x))
     first, second, splits = _sums(run, rows, x, dy, y, mean, inverse, back=True, relu=relu)
     how = {Req.NULL: 0, Req.ADD: 2}
-    launch(norm_channels, (cdiv(n, 128),), first, second, total, along, outputs[2], outputs[1], n, splits,
-           BETA=how.get(reqs[2], 1), GAMMA=how.get(reqs[1], 1), FIX=p.fix_gamma, WIDE=wide_float(x), BLOCK=128, stream=run.stream)
+    block, parts = _parts(splits)
+    launch(norm_channels, (cdiv(n, block),), first, second, total, along, outputs[2], outputs[1], n, splits,
+           BETA=how.get(reqs[2], 1), GAMMA=how.get(reqs[1], 1), FIX=p.fix_gamma, WIDE=wide_float(x), PARTS=parts, BLOCK=block,
+           stream=run.stream)
     if reqs[0] == Req.NULL:
         return
     last, height, width = _matrix(rows)
