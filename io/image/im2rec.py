@@ -154,7 +154,8 @@ def _record(line: ListLine, root: Path, options: PackOptions) -> bytes:
     try:
         data = read_file(root / line.path)
     except (OSError, ValueError) as e:
-        raise e if isinstance(e, FileError) and not isinstance(e, OSError) else FileError(f"cannot be read: {getattr(e, 'strerror', e)}") from None
+        refused = isinstance(e, FileError) and not isinstance(e, OSError)
+        raise e if refused else FileError(f"cannot be read: {getattr(e, 'strerror', e)}") from None
     if not len(line.label):
         raise FileError("the list has no label for it")
     if not 0 <= line.id < 1 << 64:
