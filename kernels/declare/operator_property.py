@@ -27,6 +27,7 @@ from numpy.typing import ArrayLike, DTypeLike
 from ...dtype import as_dtype, is_half
 from ...errors import OperatorError, describe
 from ..configs.key import Config, Key
+from ..cpu.errstate import no_fp_warnings
 from ..gpu import copy
 from ..gpu.launch import dtype_of
 from ..gpu.user_kernel import launching, running
@@ -178,7 +179,7 @@ def assign(dst: TBlob | np.ndarray, req: Req, value: Any) -> None:
     if req == Req.ADD:
         np.add(array, value, out=array, casting="unsafe")
     elif req != Req.NULL:
-        np.copyto(array, value, casting="unsafe")
+        no_fp_warnings(np.copyto, array, value, "unsafe")  # a float16 may overflow to infinity
 
 
 def store(run: Run, array: DeviceArray, req: Req, values: ArrayLike) -> None:

@@ -125,8 +125,7 @@ def test_a_trainer_scales_the_loss_and_skips_overflows(on, caplog):
         return dense.weight.data().asnumpy().tolist()
 
     assert step([0.25, 0.5]) == [[0.75, 0.5]]
-    with pytest.warns(RuntimeWarning, match="overflow"):
-        assert step([60000.0, 0.5]) == [[0.75, 0.5]]  # 60000 · 2¹⁶ does not fit in float16
+    assert step([60000.0, 0.5]) == [[0.75, 0.5]]  # 60000 · 2¹⁶ does not fit in float16
     assert "decreasing loss scale to 32768" in caplog.text
     step([0.25, 0.5])
     assert scaler.loss_scale == 2.0**15

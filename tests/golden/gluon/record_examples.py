@@ -18,7 +18,7 @@ def main():
     sys.path.insert(0, str(EXAMPLES))
     printed = {}
     for path in sorted(EXAMPLES.glob("*.py")):
-        if path.stem == "formula":
+        if path.stem in ("formula", "mixed_precision", "onnx_round_trip"):  # the latter two do not run there
             continue
         text = re.sub(r"^(import|from) tritium\b", r"\1 mxnet", path.read_text(), flags=re.MULTILINE)
         with contextlib.redirect_stdout(io.StringIO()) as out:

@@ -31,7 +31,8 @@ def results(text, nd, folder):
                v.to_indices(["life", "<u>", "nothing"]), v.to_indices("is"), v.to_tokens([0, 0]), v.to_tokens(0)]
     for e in (first, second, kept, both):
         yield [len(e), e.idx_to_token, e.vec_len, e.idx_to_vec.asnumpy().tolist(),
-               e.get_vecs_by_tokens("hello").asnumpy().tolist(), e.get_vecs_by_tokens(["sun", "SUN", "world"], lower_case_backup=True).asnumpy().tolist(), e.unknown_token,
+               e.get_vecs_by_tokens("hello").asnumpy().tolist(),
+               e.get_vecs_by_tokens(["sun", "SUN", "world"], lower_case_backup=True).asnumpy().tolist(), e.unknown_token,
                e.reserved_tokens]
     first.update_token_vectors("hello", nd.array([9, 9, 9]))
     first.update_token_vectors(["world", "<unk>"], nd.array([[1, 1, 1], [2, 2, 2]]))
