@@ -92,6 +92,8 @@ static float *conv_scratch(const conv_sizes *g)
     return conv_memory(0, g->copied ? g->block_images * high * wide * g->channels : 0);
 }
 
+#define SOME_POSITIONS 504  /* positions that share what is computed about them: a multiple of all heights of tiles */
+
 /* Compute some filters of group q for a block of data; y: the first of the group's filters at the block's first position. offset:
    the runs, as for conv_rows. */
 static void conv_tiles(const conv_sizes *g, const conv_block *b, const float *weights, const float *bias, float *y,
@@ -100,47 +102,54 @@ static void conv_tiles(const conv_sizes *g, const conv_block *b, const float *we
     const int64_t *length = offset + g->runs, *chunk = length + g->runs, *above = chunk + g->chunks + 1;
     float tile[TILE_ROWS * COLUMNS], *in_tile[TILE_ROWS];
     for (int i = 0; i < TILE_ROWS; i++) in_tile[i] = tile + i * COLUMNS;
-    const int64_t positions = b->images * b->rows * g->out_width, height = tile_height(positions);
-    for (int64_t c = 0; c < g->chunks; c++)
-        for (int64_t f = first; f < last; f += COLUMNS) {
-            const int64_t panel = q * PANELS(g->filters) + f / COLUMNS, first_run = chunk[c], runs = chunk[c + 1] - first_run;
-            const float *w = weights + (panel * g->depth + above[c]) * COLUMNS;
-            const int64_t columns = conv_least(last - f, COLUMNS);
-            const int narrow = columns <= LANES, load = c || g->add;
-            const int in_place = g->y_filter == 1 && columns == (narrow ? LANES : COLUMNS);
-            float added[COLUMNS] = {0};
-            /* the rows of tiles share the work of fetching the weights that follow these; where there are fewer weights than
-               data, and it is read in place, the first panel fetches the data that the next tile reads */
-            const int fetches_data = f == first && !g->copied && g->runs == 1 && g->step_x == 1 && g->x_column == g->channels
-                && positions > last - first;
-            const int64_t tiles = (positions + height - 1) / height;
-            const int64_t deep = (c + 1 < g->chunks ? above[c + 1] : g->depth) - above[c];
-            const int64_t step = (sizeof(float) * COLUMNS + tiles - 1) / tiles;
-            const char *ahead = (const char *)(f + COLUMNS < last ? w + g->depth * COLUMNS : w + deep * COLUMNS
-                - (f - first) * g->depth);
-            if (bias && c == g->chunks - 1) memcpy(added, bias + q * g->filters + f, sizeof(float) * columns);
-            int64_t i = 0, r = 0, k = 0;
-            for (int64_t p = 0; p < positions; p += height, ahead += step * deep) {
-                const int64_t m = conv_least(height, positions - p);
-                const float *xs[TILE_ROWS];
-                float *ys[TILE_ROWS];
-                for (int64_t j = 0; j < m; j++) {
-                    xs[j] = b->data + i * b->image_step + r * b->row_step + k * b->column_step;
-                    ys[j] = y + i * g->y_image + r * g->y_row + k * g->y_column + f * g->y_filter;
-                    if (++k == g->out_width) { k = 0; if (++r == b->rows) { r = 0; i++; } }
-                }
-                if (!in_place && load)
-                    for (int64_t j = 0; j < m; j++)
-                        for (int64_t l = 0; l < columns; l++) in_tile[j][l] = ys[j][l * g->y_filter];
-                tile_rows(m, xs, in_place ? ys : in_tile, offset + first_run, length + first_run, runs, w, COLUMNS, added,
-                          g->rectified && c == g->chunks - 1 ? 0 : NO_FLOOR, load, narrow,
-                          fetches_data ? (const char *)(xs[0] + m * g->channels) : ahead,
-                          fetches_data ? 4 * m : step);
-                if (!in_place)
-                    for (int64_t l = 0; l < columns; l++)
-                        for (int64_t j = 0; j < m; j++) ys[j][l * g->y_filter] = in_tile[j][l];
-            }
+    const float *xs[SOME_POSITIONS];
+    float *ys[SOME_POSITIONS];
+    const int64_t all = b->images * b->rows * g->out_width, height = tile_height(all);
+    int64_t i = 0, r = 0, k = 0;
+    for (int64_t before = 0; before < all; before += SOME_POSITIONS) {
+        const int64_t positions = conv_least(SOME_POSITIONS, all - before);
+        for (int64_t p = 0; p < positions; p++) {
+            xs[p] = b->data + i * b->image_step + r * b->row_step + k * b->column_step;
+            ys[p] = y + i * g->y_image + r * g->y_row + k * g->y_column + first * g->y_filter;
+            if (++k == g->out_width) { k = 0; if (++r == b->rows) { r = 0; i++; } }
         }
+        for (int64_t c = 0; c < g->chunks; c++) {
+            for (int64_t f = first; f < last; f += COLUMNS) {
+                const int64_t panel = q * PANELS(g->filters) + f / COLUMNS, first_run = chunk[c];
+                const int64_t runs = chunk[c + 1] - first_run, columns = conv_least(last - f, COLUMNS);
+                const float *w = weights + (panel * g->depth + above[c]) * COLUMNS;
+                const float floor = g->rectified && c == g->chunks - 1 ? 0 : NO_FLOOR;
+                const int narrow = columns <= LANES, load = c || g->add;
+                const int in_place = g->y_filter == 1 && columns == (narrow ? LANES : COLUMNS);
+                float added[COLUMNS] = {0};
+                /* the rows of tiles share the work of fetching the weights that follow these; where there are fewer weights than
+                   data, and it is read in place, the first panel fetches the data that the next tile reads */
+                const int fetches_data = f == first && !g->copied && g->runs == 1 && g->step_x == 1
+                    && g->x_column == g->channels && all > last - first;
+                const int64_t tiles = (positions + height - 1) / height;
+                const int64_t deep = (c + 1 < g->chunks ? above[c + 1] : g->depth) - above[c];
+                const int64_t step = (sizeof(float) * COLUMNS + tiles - 1) / tiles;
+                const char *ahead = (const char *)(f + COLUMNS < last ? w + g->depth * COLUMNS : w + deep * COLUMNS
+                    - (f - first) * g->depth);
+                if (bias && c == g->chunks - 1) memcpy(added, bias + q * g->filters + f, sizeof(float) * columns);
+                for (int64_t p = 0; p < positions; p += height, ahead += step * deep) {
+                    const int64_t m = conv_least(height, positions - p);
+                    if (!in_place && load)
+                        for (int64_t j = 0; j < m; j++)
+                            for (int64_t l = 0; l < columns; l++) in_tile[j][l] = ys[p + j][l * g->y_filter];
+                    tile_rows(m, xs + p, in_place ? ys + p : in_tile, offset + first_run, length + first_run, runs, w, COLUMNS,
+                              added, floor, load, narrow, fetches_data ? (const char *)(xs[p] + m * g->channels) : ahead,
+                              fetches_data ? 4 * m : step);
+                    if (!in_place)
+                        for (int64_t l = 0; l < columns; l++)
+                            for (int64_t j = 0; j < m; j++) ys[p + j][l * g->y_filter] = in_tile[j][l];
+                }
+                for (int64_t p = 0; p < positions; p++) ys[p] += COLUMNS * g->y_filter;
+            }
+            if (c + 1 < g->chunks)
+                for (int64_t p = 0; p < positions; p++) ys[p] -= (last - first + COLUMNS - 1) / COLUMNS * COLUMNS * g->y_filter;
+        }
+    }
 }
 
 /* arrays: data, packed weights, bias or null, output, sizes, then offsets and lengths of the runs, the first run and the first
