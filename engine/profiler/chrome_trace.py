@@ -11,8 +11,9 @@ from ..failure import format_call_site
 from .recorder import Recorder
 from .timeline import Operation
 
-#: Categories that a viewer can hide: functions, pushes and waits, arrows, memory. User-made objects have their domain's.
-OPERATION, API, ARROW, MEMORY = "operation", "api", "dependency", "memory"
+#: Categories that a viewer can hide: functions, the kernels in them, pushes and waits, arrows, memory. User-made objects have
+#: their domain's.
+OPERATION, KERNEL, API, ARROW, MEMORY = "operation", "kernel", "api", "dependency", "memory"
 _ARROWS = 4  # per operation, from those that held it longest
 
 
@@ -38,6 +39,8 @@ def document(recorder: Recorder, operations: Sequence[Operation], began: int, ap
             freed = min(max(h.end - 1, h.start), o.start)
             events.append({**arrow, "ph": "s", "tid": threads.of(h.thread), "ts": (freed - began) / 1000})
             events.append({**arrow, "ph": "f", "bp": "e", "tid": threads.of(o.thread), "ts": (o.start - began) / 1000})
+    for name, thread, start, end, pieces in list(recorder.parts):
+        events.append(_slice(name, KERNEL, threads.of(thread), start - began, end - start, {"pieces": pieces}))
     if api:
         for thread, start, end, var in list(recorder.waits):
             events.append(_slice("wait_for_all" if var is None else "wait_for_var", API, threads.of(thread),
@@ -76,9 +79,12 @@ class _Threads:
     def of(self, ident: int) -> int:
         return self._numbers.setdefault(ident, len(self._numbers) + 1)
 
+    def _name(self, ident: int) -> str:
+        return self._known.get(ident) or (f"tritium-c-helper {-ident}" if ident < 0 else f"thread {ident}")
+
     def names(self) -> list[dict[str, Any]]:
         """Return the metadata events."""
         common = {"ph": "M", "pid": os.getpid(), "ts": 0}
         return [{**common, "name": "process_name", "tid": 0, "args": {"name": "tritium"}}] + [
-            {**common, "name": "thread_name", "tid": n, "args": {"name": self._known.get(ident) or f"thread {ident}"}}
+            {**common, "name": "thread_name", "tid": n, "args": {"name": self._name(ident)}}
             for ident, n in self._numbers.items()]

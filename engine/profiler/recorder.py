@@ -18,11 +18,12 @@ scope: contextvars.ContextVar[str] = contextvars.ContextVar("tritium_profiler_sc
 
 
 class Recorder:
-    """Four lists, each with at most `limit` entries. Later entries are counted in `dropped`. Times are of perf_counter_ns.
+    """Five lists, each with at most `limit` entries. Later entries are counted in `dropped`. Times are of perf_counter_ns.
 
     ran:     task, thread, start, end, task, thread ... of functions. start is -1 where on_complete was called, at end.
     waits:   (thread, start, end, var) of waits that blocked; var is None for wait_for_all.
     memory:  (time, ctx, bytes in use, bytes pooled).
+    parts:   (name, thread, start, end, pieces) of the kernels of a graph's operation. Threads in C are -1, -2 ...
     marks:   (phase, category, name, thread, time, arguments) of user-made objects; for the phases see chrome_trace.py.
     """
 
@@ -36,6 +37,7 @@ class Recorder:
         self.ran: list[Any] = []
         self.waits: list[tuple[int, int, int, Var | None]] = []
         self.memory: list[tuple[int, Context, int, int]] = []
+        self.parts: list[tuple[str, int, int, int, int]] = []
         self.marks: list[tuple[str, str, str, int, int, dict[str, Any]]] = []
 
     def pushed(self, task: Task, submit: Callable[[Task], Any]) -> None:
@@ -57,6 +59,10 @@ class Recorder:
     def waited(self, start: int, var: Var | None) -> None:
         """Note that the calling thread was blocked from start until now."""
         self._keep(self.waits, (get_ident(), start, perf_counter_ns(), var))
+
+    def part(self, name: str, thread: int, start: int, end: int, pieces: int = 1) -> None:
+        """Note that a thread computed so many pieces of a kernel from start until end."""
+        self._keep(self.parts, (name, thread, start, end, pieces))
 
     def memory_is(self, ctx: Context, in_use: int, pooled: int) -> None:
         """Note the bytes that ctx holds now."""

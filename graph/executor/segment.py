@@ -6,12 +6,15 @@ import math
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from itertools import groupby
+from threading import get_ident
 from time import perf_counter_ns
 from typing import Any
 
 from ...context import Context
 from ...engine import Engine, Opr, Var
 from ...engine.memory import resource
+from ...engine.profiler import objects
+from ...engine.profiler.recorder import Recorder
 from ...errors import MXNetError
 from ...kernels.cpu.c_team import Phases
 from ...kernels.kernel import BoundKernel, InTurn, Kernel, Prepared, Run
@@ -24,6 +27,9 @@ from ..program import KEPT, Program, Step
 #: A segment runs in the thread that pushes it if its shortest run took at most so many nanoseconds. Waking a worker and
 #: switching threads costs some 40 us, a quarter of the time of a graph of tiny arrays.
 SHORT = 300_000
+
+#: Nanoseconds between two pieces from which on a profile shows them apart: a helper may have computed for another caller.
+APART = 2_000
 
 #: Steps that read an array, from which on it is prepared once for all of them, as a packed weight: a layer in training has two.
 MANY_READERS = 4
@@ -58,18 +64,20 @@ class Segment:
     shortest:        nanoseconds of the shortest run so far.
     kept:            variables of the arrays from which its kernels keep something. versions: theirs at the last push.
     ready:           what a run calls: (function, the first and the last of the kernels that it is). Consecutive kernels in C
-                     are one function. prepares: what makes the things that are kept, (function, kernel).
+                     are one function. phases: the kernel of each of its phases. prepares: what makes the things that are
+                     kept, (function, kernel).
     shared:          what it shares with the other segments of its pass, which are bound and run in order.
     """
 
-    __slots__ = ("calls", "computes_only", "const", "ctx", "drawn", "draws", "failed", "kept", "mutable", "name", "prepares",
-                 "produced", "random", "read", "ready", "shared", "shares", "shortest", "versions")
+    __slots__ = ("calls", "computes_only", "const", "ctx", "drawn", "draws", "failed", "kept", "mutable", "name", "phases",
+                 "prepares", "produced", "random", "read", "ready", "shared", "shares", "shortest", "versions")
 
     def __init__(self, steps: Sequence[Step], arrays: Mapping[int, NDArray], program: Program, arena_var: Var, ctx: Context,
                  name: str, shared: Shared):
         self.calls: list[tuple[Kernel, list[NDArray], list[NDArray | None], str]] = []
         self.ready: list[tuple[BoundKernel, int, int]] | None = None
         self.prepares: list[tuple[BoundKernel, int]] = []
+        self.phases: list[list[int]] = []
         self.random: list[tuple[int, int]] = []
         self.draws: dict[int, tuple[int, int]] = {}
         self.drawn: list[tuple[str, tuple[int, int]]] = []
@@ -123,8 +131,12 @@ class Segment:
                 for prepare, at in self.prepares:
                     last = at
                     prepare(rc)
-            for call, at, last in ready:  # noqa: B007
-                call(rc)
+            recorder = None if self.ctx.is_gpu else objects.active_recorder
+            for i, (call, at, last) in enumerate(ready):
+                if recorder is None:
+                    call(rc)
+                else:
+                    self._record(rc, recorder, i)
             self.shortest = min(self.shortest, perf_counter_ns() - start)
         except MXNetError as failure:
             self.failed, self.versions = True, []
@@ -133,20 +145,38 @@ class Segment:
             self.failed, self.versions = True, []
             raise MXNetError(f"{self._named(at, last)}: {type(failure).__name__}: {failure}") from failure
 
+    def _record(self, rc: Run, recorder: Recorder, i: int) -> None:
+        """Run what `ready` has at i, and note which thread computed what when."""
+        assert self.ready is not None
+        (call, at, _), start = self.ready[i], perf_counter_ns()
+        pieces = call.logged(rc) if isinstance(call, Phases) else call(rc)
+        if not pieces:
+            recorder.part(self.calls[at][3], get_ident(), start, perf_counter_ns())
+            return
+        ordered = sorted(pieces, key=lambda p: (p.thread, p.begin))
+        first = 0
+        for k, (piece, then) in enumerate(zip(ordered, [*ordered[1:], None]), 1):
+            if then is None or (then.thread, then.phase) != (piece.thread, piece.phase) or then.begin > piece.end + APART:
+                name = self.calls[self.phases[i][piece.phase]][3]
+                recorder.part(name, -piece.thread or get_ident(), ordered[first].begin, piece.end, k - first)
+                first = k
+
     def _named(self, at: int, last: int) -> str:
         """Return the names of the kernels from one to another, for an error."""
         return self.calls[at][3] if at == last else f"{self.calls[at][3]} to {self.calls[last][3]}"
 
     def _joined(self) -> list[tuple[BoundKernel, int, int]]:
         """Return what a run calls."""
-        self.prepares = []
+        self.prepares, self.phases = [], []
         joined: list[tuple[BoundKernel, int, int]] = []
         parts = [(part, at) for at, bound in enumerate(self._bound()) for part in self._parts(bound, at)]
         for in_c, some in groupby(parts, lambda p: isinstance(p[0], Phases)):
             run = list(some)
             if in_c:
+                self.phases.append([at for p, at in run if isinstance(p, Phases) for _ in range(p.count)])
                 joined.append((Phases.join([p for p, _ in run if isinstance(p, Phases)]), run[0][1], run[-1][1]))
             else:
+                self.phases += [[] for _ in run]
                 joined += [(part, at, at) for part, at in run]
         return joined
 

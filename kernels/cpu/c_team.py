@@ -251,6 +251,11 @@ class Phases:
             else:
                 run.parallel(lambda k, pieces=pieces: pieces[k][0].run(pieces[k][1]), len(pieces))
 
+    @property
+    def count(self) -> int:
+        """The number of its phases."""
+        return self._count
+
     def logged(self, run: Any) -> list[Piece]:
         """Run the phases, and return when each piece ran; nothing where they do not run in C."""
         found, threads = _functions(), 1 if run is None else getattr(run, "threads", 0)

@@ -3,8 +3,12 @@
 import math
 
 import numpy as np
+import pytest
 import tritium as mx
+from support.trace_format import check
+from tritium import engine
 from tritium.graph.executor.segment import SHORT
+from tritium.kernels.cpu import c_compile
 
 
 class Twice(mx.operator.CustomOp):
@@ -59,3 +63,35 @@ def test_a_segment_with_a_users_code_never_runs_where_it_is_pushed():
     executor, compiled, segment = bound(mx.sym.Custom(mx.sym.var("x"), op_type="twice_in_a_segment"))
     assert not pushed_inline(compiled, segment, 1)
     assert executor.outputs[0].asnumpy().tolist() == [2, 2, 2]
+
+
+@pytest.mark.skipif(not c_compile.available(), reason="there is no C compiler")
+@pytest.mark.parametrize("workers", [1, 2])
+def test_a_profile_shows_which_thread_computed_each_layer(tmp_path, workers):
+    """Kernels that run in one call of C, and one of NumPy between them."""
+    x = mx.sym.Convolution(mx.sym.Variable("data"), kernel=(3, 3), num_filter=32, name="first")
+    x = mx.sym.erfinv(mx.sym.Convolution(mx.sym.relu(x), kernel=(1, 1), num_filter=32, name="second"), name="between")
+    net = mx.sym.FullyConnected(x, num_hidden=20, name="last")
+    before = engine.set_current(engine.ThreadedEngine(workers))
+    try:
+        executor = net.simple_bind(mx.cpu(), "null", data=(16, 8, 20, 20))
+        executor.forward()
+        mx.nd.waitall()
+        mx.profiler.set_config(filename=str(tmp_path / "profile.json"))
+        mx.profiler.set_state("run")
+        executor.forward()
+        mx.nd.waitall()
+        mx.profiler.dump()
+    finally:
+        mx.profiler.set_state("stop")
+        engine.set_current(before).stop()
+    events = check((tmp_path / "profile.json").read_text())
+    (whole,) = [e for e in events if e.get("cat") == "operation"]
+    kernels = [e for e in events if e.get("cat") == "kernel"]
+    assert {n for e in kernels for n in ("first", "second", "between", "last") if n in e["name"]} == {
+        "first", "second", "between", "last"}
+    assert all(whole["ts"] <= e["ts"] and e["ts"] + e["dur"] <= whole["ts"] + whole["dur"] + 0.002 for e in kernels)
+    names = {e["tid"]: e["args"]["name"] for e in events if e["ph"] == "M" and e["name"] == "thread_name"}
+    others = {names[e["tid"]] for e in kernels if e["tid"] != whole["tid"]}
+    assert others <= {f"tritium-c-helper {n}" for n in range(1, 64)} and (workers > 1 or not others)
+    assert sum(e["args"]["pieces"] for e in kernels if "last" in e["name"]) >= 1
