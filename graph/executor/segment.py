@@ -132,7 +132,7 @@ class Segment:
                     last = at
                     prepare(rc)
             recorder = None if self.ctx.is_gpu else objects.active_recorder
-            for i, (call, at, last) in enumerate(ready):
+            for i, (call, at, last) in enumerate(ready):  # noqa: B007
                 if recorder is None:
                     call(rc)
                 else:

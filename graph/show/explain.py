@@ -2,14 +2,19 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass
 
+import numpy as np
+
 from ...kernels.cpu import c_compile
-from ...kernels.cpu.c_printer import CFunction
 from ...kernels.cpu.c_printer import program as c_program
+from ...kernels.cpu.c_team import Phases
 from ...kernels.cpu.rows_kernel import NOTHING_SUMMED
 from ...kernels.fusion.epilogue import EpilogueOp
 from ...kernels.fusion.fused import FusedOp
+from ...kernels.kernel import BoundKernel, InTurn, Prepared
+from ...kernels.op import Req, compiled
 from ..program import Program, Step
 
 
@@ -20,8 +25,9 @@ class KernelReport:
     operators:  the operators that run in it, as `name (operator)`.
     nbytes:     bytes it reads and writes.
     apart:      why the kernel that reads its result is another one; "" if none does.
-    code:       "NumPy", "C" or "Triton": the language of the kernel; of a product with an epilogue, that of the epilogue.
-    source:     the text of a kernel in C; for other fused kernels the reason why they are not in C.
+    code:       "NumPy", "C" or "Triton": the language of the kernel; "C, NumPy" where a part of it is either.
+    source:     the text of a kernel in C that was printed for it, else the names of its C functions; for other fused kernels the
+                reason why they are not in C.
     """
 
     number: int
@@ -77,19 +83,37 @@ def explain(program: Program) -> Explanation:
 
 
 def _code(program: Program, step: Step) -> tuple[str, str]:
-    """Return the language that computes a step, and its text in C or the reason why it has none."""
+    """Return the language that computes a step, and its text in C or the reason why it has none.
+
+    The kernel is bound to arrays that nobody touches, as a graph binds it: so nothing says otherwise than what runs.
+    """
     if program.targets[step.ctx] == "gpu":
         return "Triton", ""
-    if not isinstance(step.op, (FusedOp, EpilogueOp)):
-        with c_compile.noted() as functions:
-            if step.op.capturable:  # code of the framework's, which only computes: an index formula may be in C
-                step.op.kernel(step.params, program.input_specs(step), program.output_specs(step), step.reqs, "cpu")
-        return ("C", c_program(functions)) if functions else ("NumPy", "")
     use = step.params, program.input_specs(step), program.output_specs(step), step.reqs
+    if not step.op.capturable or step.op.random_count(*use[:3]):  # user code; what draws is not bound
+        return "NumPy", ""
+    kernel = compiled(step.op, *use, "cpu", program.train)
+    ins, outs = ([np.empty(s.shape, s.dtype) for s in specs] for specs in use[1:3])
+    with c_compile.noted() as functions:
+        parts = list(_parts(kernel.keep(ins, [None if r == Req.NULL else o for o, r in zip(outs, step.reqs)])))
+    in_c = [p for p in parts if isinstance(p, Phases)]
+    if in_c:
+        text = c_program(functions) if functions else f"/* {', '.join(dict.fromkeys(n for p in in_c for n in p.names))} */"
+        return "C" if len(in_c) == len(parts) else "C, NumPy", text
+    if not isinstance(step.op, (FusedOp, EpilogueOp)):
+        return "NumPy", ""
     code = step.op.c_code(*use)
-    if isinstance(code, CFunction):
-        return "C", c_program([code])
     rows = step.op.rows_code(*use) if isinstance(step.op, FusedOp) else code
-    if rows == NOTHING_SUMMED:
-        return "NumPy", code
-    return ("NumPy", rows) if isinstance(rows, str) else ("C", c_program(rows.texts))
+    reasons = [r for r in (rows, code) if isinstance(r, str) and r != NOTHING_SUMMED]
+    return "NumPy", reasons[0] if reasons else ""
+
+
+def _parts(bound: BoundKernel) -> Iterator[BoundKernel]:
+    """Return the functions that a bound kernel calls in each run."""
+    if isinstance(bound, Prepared):
+        yield from _parts(bound.run)
+    elif isinstance(bound, InTurn):
+        for call in bound.calls:
+            yield from _parts(call)
+    else:
+        yield bound

@@ -164,7 +164,7 @@ def worth_compiling(functions: Sequence[CFunction]) -> bool:
 
 def _saved(f: CFunction) -> float:
     """Return the nanoseconds that a run in C saves."""
-    return f.nodes * (CALL + ELEMENT * f.layout.size) + HALF * f.halves * f.layout.size
+    return max(1, f.nodes) * (CALL + ELEMENT * f.layout.size) + HALF * f.halves * f.layout.size
 
 
 def bind_in_c(f: CFunction, inputs: Sequence[np.ndarray], outputs: Sequence[np.ndarray]) -> Phases | None:

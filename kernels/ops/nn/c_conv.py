@@ -26,7 +26,6 @@ from ....integers import cdiv
 from ...cpu.c_team import Follower, Phases, Scratch, Step, int64s
 from ...cpu.c_template import Call, Template
 from ...cpu.c_tile import MOST_COLUMNS, tile_text
-from ...declare.operator_property import assign
 from ...kernel import BoundKernel, InTurn, Prepared, Run
 from ...op import Req, Reqs
 from . import c_depthwise_pair
@@ -51,7 +50,7 @@ def _text() -> str:
 
 
 TEMPLATE = Template(_text, [*(f"conv_{kind}{name}" for kind in ("", "each_") for name in ("rows", "outer", "pack", "unpack")),
-                            "conv_pair", "winograd_rows", "winograd_pack"])
+                            "conv_bias", "conv_pair", "winograd_rows", "winograd_pack"])
 
 
 def in_c(g: ConvolutionGeometry, dtype: np.dtype) -> bool:
@@ -484,13 +483,15 @@ def bind_backward(g: ConvolutionGeometry, dy: np.ndarray, x: np.ndarray, weight:
     bias = len(reqs) > 2 and reqs[2] != Req.NULL
     first: list[Step] = []
     then: list[Step] = []
-    scratch, sums = [], None
+    scratch = []
     if reqs[1] != Req.NULL or bias:
         made = _weight_gradient(g, reqs[1] == Req.ADD)
         sums = np.empty((made.slots, g.f)) if bias else None
         outer, unpack = made.outer.prepare(x, dy, None, sums), made.unpack.prepare(grads[1], None)
         scratch.append(Scratch(made.partial, ((outer.addresses, 2), (unpack.addresses, 1))))
         first.append(outer)
+        if bias:
+            then.append(Call(TEMPLATE, "conv_bias", 1, int64s(made.slots, g.f, reqs[2] == Req.ADD)).prepare(sums, grads[2]))
         if reqs[1] != Req.NULL:
             then.append(unpack)
     for part in _data_gradient(g, reqs[0] == Req.ADD) if reqs[0] != Req.NULL else ():
@@ -498,14 +499,7 @@ def bind_backward(g: ConvolutionGeometry, dy: np.ndarray, x: np.ndarray, weight:
         first.append(pack)
         then.append(rows)
         scratch.append(packed)
-    phases = Phases([first, then], scratch=scratch)
-    if sums is None:
-        return phases
-
-    def bias_gradient(run: Run) -> None:
-        assign(grads[2], reqs[2], sums.sum(axis=0))
-
-    return InTurn([phases, bias_gradient])
+    return Phases([first, then], scratch=scratch)
 
 
 def backward(run: Run, g: ConvolutionGeometry, dy: np.ndarray, x: np.ndarray, weight: np.ndarray, grads: Sequence[np.ndarray],

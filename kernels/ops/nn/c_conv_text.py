@@ -238,6 +238,20 @@ void conv_outer(void *const *arrays, int64_t begin, int64_t end)
     }
 }
 
+/* arrays: sums of dy as doubles [slots][filters], the derivative by the bias, then slots, filters, add. */
+void conv_bias(void *const *arrays, int64_t begin, int64_t end)
+{
+    const int64_t *s = arrays[2];
+    const double *sums = arrays[0];
+    float *out = arrays[1];
+    (void)begin; (void)end;
+    for (int64_t f = 0; f < s[1]; f++) {
+        double total = 0;
+        for (int64_t k = 0; k < s[0]; k++) total += sums[k * s[1] + f];
+        out[f] = s[2] ? out[f] + (float)total : (float)total;
+    }
+}
+
 /* sizes: filters, channels, taps, pieces of a group, steps of filter, channel and group, slots, groups, add; then the taps.
    A piece is MOST_COLUMNS filters. Calls DO(out, w) for each element of a panel, in an order that reads w as it lies. */
 #define CONV_EACH(DO) do { \

@@ -6,6 +6,7 @@ from hypothesis import HealthCheck, given, settings
 from support.random_graphs import networks
 from tritium.graph import Group, options
 from tritium.graph.symbol import namespace as sym
+from tritium.kernels.cpu import c_compile
 
 
 def bound(symbol, ctx=None, **shapes):
@@ -63,3 +64,18 @@ def test_random_graphs_are_explained_whole(network):
     assert set(forward) == nodes
     for k in found:
         assert k.apart == "" or k.apart.startswith("apart from ")
+
+
+def test_templates_of_layers_are_named(monkeypatch):
+    monkeypatch.setenv("TRITIUM_CPU_CODE", "auto")
+    if not c_compile.available():
+        pytest.skip("there is no C compiler")
+    x = sym.Pooling(sym.Convolution(sym.Variable("data"), kernel=(3, 3), num_filter=32), kernel=(2, 2), pool_type="max")
+    y = sym.FullyConnected(x, num_hidden=64)
+    kernels = y.simple_bind(mx.cpu(), "null", data=(8, 16, 12, 12)).explain()
+    for name, function in (("Convolution", "conv_"), ("Pooling", "pool_"), ("FullyConnected", "product_")):
+        (kernel,) = (k for k in kernels if name.lower() in k.operators[0].partition("(")[2].lower())
+        assert kernel.code == "C" and function in kernel.source
+    (mixed,) = sym.erfinv(sym.FullyConnected(sym.Variable("data"), num_hidden=64)).simple_bind(
+        mx.cpu(), "null", data=(64, 64)).explain()
+    assert mixed.code == "C, NumPy" and "product_" in mixed.source

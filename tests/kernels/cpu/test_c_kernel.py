@@ -213,7 +213,7 @@ def test_a_bound_graph_reports_whether_c_or_numpy_computes_it(monkeypatch):
     found = {k.operators[-1]: k for k in y.simple_bind(mx.cpu(), x=(4, 5), grad_req="null").explain()}
     (whole,) = (k for k in found.values() if "FullyConnected" not in str(k.operators))
     assert whole.code == "C" and "void kernel_" in whole.source and " C " in str(whole)
-    assert all(k.code == "C" for k in found.values())
+    assert all(k.code in ("C", "C, NumPy") for k in found.values())
     monkeypatch.setenv("TRITIUM_CPU_CODE", "numpy")
     for k in y.simple_bind(mx.cpu(), x=(4, 5), grad_req="null").explain():
         assert k.code == "NumPy" and "not in C: TRITIUM_CPU_CODE is numpy" in str(k)
