@@ -134,17 +134,20 @@ class WorkerPool:
     def _send(self, worker: int) -> None:
         """Send tasks to a worker as far as that cannot wait: it may be busy, and then does not read."""
         queued, sent = self._queued[worker], self._sent[worker]
-        while queued:
-            result, task = queued[0]
-            if result() is not None:
-                if sent and sum(n for _, n in sent) + len(task) > _AHEAD:
-                    return
-                try:
+        try:
+            while queued:
+                result, task = queued[0]
+                if result() is not None:
+                    if sent and sum(n for _, n in sent) + len(task) > _AHEAD:
+                        return
                     self._pipes[worker].send_bytes(dumps((*self._given_back(worker), task)))
-                except OSError:
-                    return  # it died; `get` says so
-                sent.append((result, len(task)))
-            queued.popleft()
+                    sent.append((result, len(task)))
+                queued.popleft()
+        except OSError:
+            return  # it died; `get` says so
+        except BaseException:  # after Ctrl-C nobody knows what was sent
+            self.terminate()
+            raise
 
     def _given_back(self, worker: int) -> tuple[list[Key], list[Key]]:
         """Return the keys of regions that a worker may use again, and of those that it shall drop."""
@@ -183,16 +186,16 @@ class WorkerPool:
                 region.close()
                 arrived[key] = region, self._returned[worker]
             body = pipe.recv_bytes()
+            result = self._sent[worker].popleft()[0]()
+            if result is None:
+                _drop(keys)
+            else:
+                result._arrive(body, keys)
         except (EOFError, OSError):
             raise self._death(worker) from None
         except BaseException:  # after Ctrl-C or too long a wait, the rest of this answer would be read as the next one
             self.terminate()
             raise
-        result = self._sent[worker].popleft()[0]()
-        if result is None:
-            _drop(keys)
-        else:
-            result._arrive(body, keys)
         self._send(worker)
 
     def _death(self, worker: int) -> MXNetError:

@@ -14,7 +14,7 @@ import numpy as np
 import pytest
 import tritium as mx
 from tritium.errors import LoaderTimeoutError, MXNetError, ParameterError
-from tritium.gluon.data import ArrayDataset, DataLoader, Dataset, SimpleDataset
+from tritium.gluon.data import ArrayDataset, DataLoader, Dataset, SimpleDataset, worker_pool
 from tritium.gluon.data.dataloader import ForkingPickler, _as_in_context, _MultiWorkerIter, default_mp_batchify_fn
 
 ROWS = np.arange(10 * 700, dtype="float32").reshape(10, 700)
@@ -104,20 +104,24 @@ def test_a_batch_that_takes_too_long_is_an_error():
     assert issubclass(LoaderTimeoutError, multiprocessing.TimeoutError)  # which MXNet raises
 
 
-def test_ctrl_c_ends_the_wait_and_the_next_epoch_works(tmp_path):
-    pressed = tmp_path / "pressed"
+@pytest.mark.parametrize("place, call, ends", [("wait", 3, True), ("loads", 3, True), ("dumps", 4, True),
+                                               ("loads", 2, False), ("dumps", 3, False)])
+def test_after_ctrl_c_anywhere_the_next_epoch_works(monkeypatch, place, call, ends):
+    """ends: it came while a message was sent or received, so that the workers cannot be used any more."""
+    loader = DataLoader(SimpleDataset(ROWS), batch_size=2, num_workers=2)
+    real, calls = getattr(worker_pool, place), []
 
-    def press_once(i):
-        if i == 2 and not pressed.exists():
-            pressed.touch()
-            os.kill(os.getppid(), signal.SIGINT)
-            signal.pause()
-        return np.float32(i)
+    def interrupted(*args):
+        calls.append(args)
+        if len(calls) == call and os.getpid() == loader._worker_pool.owner:
+            raise KeyboardInterrupt
+        return real(*args)
 
-    loader = DataLoader(Calls(press_once), batch_size=2, num_workers=1)
+    monkeypatch.setattr(worker_pool, place, interrupted)
     with pytest.raises(KeyboardInterrupt):
         list(loader)
-    assert len(list(loader)) == 5
+    assert loader._worker_pool.closed == ends
+    np.testing.assert_array_equal(np.concatenate([b.asnumpy() for b in loader]), ROWS)
 
 
 def test_workers_end_with_their_loader():
