@@ -86,6 +86,10 @@ class NotAvailableError(MXNetError, NotImplementedError):
     """A part of MXNet that does not exist here. The message has the reason and another way."""
 
 
+class NoSuchNameError(NotAvailableError, AttributeError):
+    """A name of a module that does not exist here. Also an AttributeError: whoever looks through all modules goes on."""
+
+
 class GraphError(MXNetError, ValueError):
     """A malformed symbol or graph."""
 

@@ -6,7 +6,7 @@ import importlib
 from typing import Any
 
 from .. import ndarray as _ndarray
-from ..errors import NotAvailableError
+from ..errors import NoSuchNameError
 from ..graph.symbol import namespace as _symbol
 
 nd = ndarray = _ndarray.contrib
@@ -19,7 +19,7 @@ def __getattr__(name: str) -> Any:
     if name in _MODULES:
         return importlib.import_module(f".{name}", __name__)
     if name in ("quantization", "quant"):
-        raise NotAvailableError(f"mx.contrib.{name}: int8 networks are not available. Use mx.contrib.amp, which computes in "
+        raise NoSuchNameError(f"mx.contrib.{name}: int8 networks are not available. Use mx.contrib.amp, which computes in "
                                 f"float16 or bfloat16; the operators nd.contrib.quantize and dequantize exist.")
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
 

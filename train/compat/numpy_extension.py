@@ -10,7 +10,7 @@ from ...context import cpu_pinned as cpu_pinned
 from ...context import current_context as current_context
 from ...context import gpu as gpu
 from ...engine import num_gpus as num_gpus
-from ...errors import NotAvailableError
+from ...errors import NoSuchNameError
 from ...ndarray import waitall as waitall
 from .util import gpu_memory_info as gpu_memory_info
 from .util import is_np_array as is_np_array
@@ -22,5 +22,5 @@ from .util import set_np as set_np
 def __getattr__(name: str) -> Any:
     if name.startswith("_"):
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    raise NotAvailableError(f"mx.npx.{name}: the NumPy interface of MXNet 1.6 and later is not available. Use mx.nd, which has "
+    raise NoSuchNameError(f"mx.npx.{name}: the NumPy interface of MXNet 1.6 and later is not available. Use mx.nd, which has "
                             f"the same operators under the names of MXNet 1.x, such as mx.nd.softmax.")

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from typing import Any
 
-from ...errors import NotAvailableError
+from ...errors import NoSuchNameError
 
 
-def _error(name: str) -> NotAvailableError:
-    return NotAvailableError(f"mx.np.{name}: the NumPy interface of MXNet 1.6 and later is not available. Use mx.nd, whose "
+def _error(name: str) -> NoSuchNameError:
+    return NoSuchNameError(f"mx.np.{name}: the NumPy interface of MXNet 1.6 and later is not available. Use mx.nd, whose "
                              f"arrays NumPy's own functions accept: np.{name} of an mx.nd array.")
 
 

@@ -136,3 +136,8 @@ def test_nd_imdecode_gives_planes():
         mx.nd.imdecode(data, clip_rect=(0, 0, 9, 2))
     with pytest.raises(mx.errors.ShapeError, match=r"out has room for \(3, 5, 8\), the image is \(3, 6, 8\)"):
         mx.nd.imdecode(data, out=mx.nd.zeros((3, 5, 8)))
+
+
+@pytest.mark.parametrize("module, name", [(mx.np, "torch"), (mx.npx, "torch"), (mx.contrib, "quantization")])
+def test_a_name_that_is_not_there_does_not_stop_who_looks_through_all_modules(module, name):
+    assert not hasattr(module, name) and getattr(module, name, None) is None
