@@ -27,7 +27,7 @@ def test_errors_that_a_page_names_are_there(page):
 
 def test_every_public_error_is_in_errors():
     folder = Path(mx.__file__).parent
-    for part in ("kvstore", "train", "io", "ndarray", "graph", "engine"):
+    for part in ("kvstore", "gluon", "train", "io", "ndarray", "graph", "engine"):
         for module in pkgutil.walk_packages([str(folder / part)], f"tritium.{part}."):
             if module.name.rpartition(".")[2] in ("cuda", "host", "ray_job") or "triton" in module.name:
                 continue  # a GPU's, a process's

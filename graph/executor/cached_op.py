@@ -10,18 +10,18 @@ from ...cache import Cache
 from ...context import Context, current_context
 from ...errors import ContextError, GraphError, describe
 from ...fork import lock_free_in_child
-from ...kernels.op import Req
+from ...kernels.op import Req, Spec
 from ...ndarray import NDArray
 from ...ndarray.autograd.tape import GraphNode, Leaf, any_taped, detached, state
 from ...ndarray.core.array_core import allocate
-from ...ndarray.core.chunk import Layout
 from ...ndarray.dispatch.copy import copy_all, filled
 from ...ndarray.dispatch.invoke import run_plan
 from ...ndarray.dispatch.plan import plan_of
+from ..options import current
 from ..passes.device_placement import contexts_of
 from ..program import specs_of
 from ..symbol.node import split_variables
-from .executor import Arena, Binding, Executor
+from .executor import Arena, Binding, Executor, Plans
 
 if TYPE_CHECKING:
     from ..symbol.symbol import Symbol
@@ -53,6 +53,7 @@ class CachedOp:
         self._fixed = [i in fixed or n in states for i, n in enumerate(self._names)]
         self._is_state = [n in states for n in self._names]
         self._calls: Cache[Any, _Signature] = Cache(_SIGNATURES)
+        self._plans: Cache[Any, tuple[list[list[Spec]], Plans]] = Cache(_SIGNATURES)  # by shapes, dtypes and requests
         self._arenas: dict[Context, list[Arena]] = {}
         self._busy: set[int] = set()  # ids of arenas with values that a backward pass will read
         self._buffered: set[int] = set()  # parameters whose derivative was not simply written to their gradient once
@@ -69,7 +70,10 @@ class CachedOp:
         signature = self._calls.get(key)
         if signature is None:
             ctx = args[0].ctx if args else default_ctx or current_context()
-            signature = self._calls[key] = _Signature(self, args, ctx, records)
+            signature = _Signature(self, args, ctx, records)
+            for old in [k for k, s in list(self._calls.items()) if s.is_replaced_by(signature)]:
+                self._calls.pop(old, None)
+            self._calls[key] = signature
         with self._lock:
             outputs = signature.call(args)
         if out is not None:
@@ -131,9 +135,6 @@ class _Signature:
             if a.ctx != ctx:
                 raise ContextError(f"CachedOp {op._name}: {name} is {describe(a)}, the first input is on {ctx}. "
                                    f"Copy it with as_in_context({ctx}).")
-        node_ctx = contexts_of(op._order, ctx, None)
-        specs = specs_of(op._order, {n: a.shape for n, a in zip(op._names, args)},
-                         {n: a.layout.dtype for n, a in zip(op._names, args)})
         self.fixed = {i: a for i, (a, fixed) in enumerate(zip(args, op._fixed)) if fixed}
         edges = [a._grad_edge if records else None for a in args]
         self.wanted = [i for i, e in enumerate(edges) if e is not None]
@@ -141,9 +142,21 @@ class _Signature:
                                         and isinstance(e[0], Leaf) and i not in op._buffered}
         reqs = {n: "null" if e is None else self.direct[i].req if i in self.direct else "write"
                 for i, (n, e) in enumerate(zip(op._names, edges)) if not op._is_state[i]}
-        self.binding = Binding(op._symbol, specs, ctx, node_ctx, {}, {}, {}, reqs)
+        options = current()
+        specs, plans = op._plans.get_or_make(
+            (*[a.layout.spec for a in args], ctx.is_gpu, *reqs.values(), options),
+            lambda: (specs_of(op._order, {n: a.shape for n, a in zip(op._names, args)},
+                              {n: a.layout.dtype for n, a in zip(op._names, args)}), Plans()))
+        node_ctx = contexts_of(op._order, ctx, None)
+        self.binding = Binding(op._symbol, specs, ctx, node_ctx, {}, {}, {}, reqs, options=options, plans=plans)
         self.executors: list[_Bound] = []
-        self.out_layouts: list[Layout] = []
+
+    def is_replaced_by(self, new: _Signature) -> bool:
+        """Return True if new has other parameters or gradients on the same context: the old ones are not used any more."""
+        if self.ctx != new.ctx:
+            return False
+        return (any(a is not new.fixed[i] for i, a in self.fixed.items())
+                or any(i in new.direct and leaf is not new.direct[i] for i, leaf in self.direct.items()))
 
     def call(self, args: Sequence[NDArray]) -> list[NDArray]:
         bound = self._free()

@@ -80,6 +80,20 @@ def test_a_gradient_that_two_calls_share_goes_through_a_buffer_from_then_on():
         assert w.grad.asnumpy().tolist() == [[6, 10, 14]] * 2 and op._buffered == {1}
 
 
+def test_replaced_parameters_are_forgotten_but_not_the_plans(monkeypatch):
+    from tritium.graph.executor import executor
+
+    compiled = []
+    compile_program = executor.compile_program
+    monkeypatch.setattr(executor, "compile_program", lambda *a, **k: compiled.append(a) or compile_program(*a, **k))
+    op, (x, w, b) = linear()
+    for k in range(3):
+        assert op(x, w * k, b).asnumpy().tolist() == [[10 + 3 * k, 20 + 3 * k], [10 + 12 * k, 20 + 12 * k]]
+    elsewhere = [a.as_in_context(mx.cpu(1)) for a in (x, w, b)]
+    assert op(*elsewhere).context == mx.cpu(1) and len(op._calls) == 2
+    assert len(compiled) == 1
+
+
 def test_threads_may_call_it():
     op, (x, w, b) = linear()
     found = [None] * 8
