@@ -135,6 +135,23 @@ OPERATORS = {
     "gemm2": (S.linalg.gemm2(x, x, transpose_a=True, alpha=2), CUBE),
     "div_sqrt_dim": (S.contrib.div_sqrt_dim(x), CUBE),
 }
+T = S.Variable("lengths", shape=(3,))
+_qkv, _kv = (4, 2, 3 * 2 * 5), S.Variable("kv", shape=(6, 2, 2 * 2 * 5))
+OPERATORS |= {
+    "self attention scores": (S.contrib.interleaved_matmul_selfatt_qk(x, heads=2), _qkv),
+    "self attention": (S.contrib.interleaved_matmul_selfatt_valatt(
+        x, S.softmax(S.contrib.interleaved_matmul_selfatt_qk(x, heads=2)), heads=2), _qkv),
+    "attention": (S.contrib.interleaved_matmul_encdec_valatt(
+        _kv, S.softmax(S.contrib.interleaved_matmul_encdec_qk(x, _kv, heads=2)), heads=2), (4, 2, 2 * 5)),
+    "sequence mask": (S.SequenceMask(x, S.abs(T) * 4, use_sequence_length=True, value=-1), (4, 3, 2)),
+    "sequence mask axis 1": (S.SequenceMask(x, S.abs(T) * 4, use_sequence_length=True, axis=1), (3, 4)),
+    "sequence mask off": (S.SequenceMask(x), (4, 3, 2)),
+    "sequence reverse": (S.SequenceReverse(x, S.abs(T) * 2 + 1, use_sequence_length=True), (4, 3, 2)),
+    "sequence reverse all": (S.SequenceReverse(x), (4, 3, 2)),
+    "roi align": (S.contrib.ROIAlign(x, S.broadcast_mul(S.abs(S.Variable("rois", shape=(2, 5))) + 1, S.concat(
+        S.zeros((1, 1)), S.ones((1, 2)), S.ones((1, 2)) * 3, dim=1)), pooled_size=(2, 2), spatial_scale=0.5,
+        sample_ratio=2), IMAGE),
+}
 RECURRENT = {
     "lstm": (S.RNN(x, S.Variable("p"), S.Variable("h"), S.Variable("c"), state_size=3, num_layers=2, mode="lstm",
                    bidirectional=True, state_outputs=True), (4, 2, 5)),

@@ -20,7 +20,7 @@ from ....graph.symbol.symbol import load as load_symbol
 from ....ndarray import NDArray, load
 from ....version import __version__
 from ..library import Unsupported, onnx, refuse
-from . import math_ops, nn_ops, rnn_ops, shape_ops  # noqa: F401  they fill the table of converters
+from . import math_ops, nn_ops, rnn_ops, sequence_ops, shape_ops  # noqa: F401  they fill the table of converters
 from .graph import CONVERTERS, GraphWriter, Use, tensor_type
 
 OPSET = 13

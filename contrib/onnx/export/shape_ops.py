@@ -7,7 +7,8 @@ import numpy as np
 from ..library import Unsupported
 from .graph import Use, converts, tensor_type
 
-_TO_END = np.iinfo(np.int64).max
+#: An end of a slice beyond every size.
+TO_END = np.iinfo(np.int64).max
 
 
 @converts("Reshape")
@@ -90,15 +91,15 @@ def _split(use: Use) -> None:
 
 @converts("slice_axis")
 def _slice_axis(use: Use) -> None:
-    end = _TO_END if use.p.end is None else use.p.end
+    end = TO_END if use.p.end is None else use.p.end
     use.emit("Slice", use.inputs[0], *(use.const([n]) for n in (use.p.begin, end, use.axis(use.p.axis))))
 
 
 @converts("slice")
 def _slice(use: Use) -> None:
     steps = [s or 1 for s in use.p.step] or [1] * len(use.p.begin)
-    begins = [(0 if s > 0 else _TO_END) if b is None else b for b, s in zip(use.p.begin, steps)]
-    ends = [(_TO_END if s > 0 else -_TO_END) if e is None else e for e, s in zip(use.p.end, steps)]
+    begins = [(0 if s > 0 else TO_END) if b is None else b for b, s in zip(use.p.begin, steps)]
+    ends = [(TO_END if s > 0 else -TO_END) if e is None else e for e, s in zip(use.p.end, steps)]
     use.emit("Slice", use.inputs[0], use.const(begins), use.const(ends), use.const(range(len(begins))), use.const(steps))
 
 
@@ -113,7 +114,7 @@ def _slice_like(use: Use) -> None:
 def _reverse(use: Use) -> None:
     axes = [use.axis(a) for a in ((use.p.axis,) if isinstance(use.p.axis, int) else use.p.axis)]
     n = len(axes)
-    use.emit("Slice", use.inputs[0], use.const([-1] * n), use.const([-_TO_END] * n), use.const(axes), use.const([-1] * n))
+    use.emit("Slice", use.inputs[0], use.const([-1] * n), use.const([-TO_END] * n), use.const(axes), use.const([-1] * n))
 
 
 @converts("tile")

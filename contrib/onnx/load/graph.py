@@ -36,6 +36,7 @@ class GraphReader:
         self.constants: dict[str, np.ndarray] = {}
         self.params: dict[str, np.ndarray] = {}
         self.shapes: dict[str, tuple[int, ...]] = {}
+        self.dtypes: dict[str, np.dtype] = {}  # of the inputs
 
     def symbol(self, name: str) -> Symbol:
         """Return a value as a symbol; a constant becomes a parameter of its name."""
@@ -62,7 +63,8 @@ class GraphReader:
         if name in self.constants:
             return self.constants[name].dtype
         sym = self.symbol(name)
-        types = sym.infer_type(**{k: v.dtype for k, v in self.params.items() if k in sym.list_arguments()})[1]
+        known = {**self.dtypes, **{k: v.dtype for k, v in self.params.items()}}
+        types = sym.infer_type(**{k: v for k, v in known.items() if k in sym.list_arguments()})[1]
         return np.dtype(types[0] if types else np.float32)
 
 

@@ -53,7 +53,7 @@ def import_model(model_file: str | os.PathLike) -> tuple[Symbol, dict[str, NDArr
         if given.name not in reader.constants:
             dtype = onnx().helper.tensor_dtype_to_np_dtype(given.type.tensor_type.elem_type)
             reader.symbols[given.name] = Variable(given.name, dtype=None if dtype == np.float32 else dtype)
-            reader.shapes[given.name] = _sizes(given)
+            reader.shapes[given.name], reader.dtypes[given.name] = _sizes(given), np.dtype(dtype)
     problems: list[tuple[str, str, str]] = []
     for node in graph.node:
         _convert(reader, Use(reader, node), problems)

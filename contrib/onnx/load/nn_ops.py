@@ -123,6 +123,16 @@ def _roi_pool(use: Use) -> Symbol:
                         name=use.name)
 
 
+@converts("RoiAlign")
+def _roi_align(use: Use) -> Symbol:
+    if use.attr("mode", "avg") != "avg" or use.attr("coordinate_transformation_mode", "output_half_pixel") != "output_half_pixel":
+        raise Unsupported("only mode='avg' with coordinate_transformation_mode='output_half_pixel' has an equivalent")
+    image = S.expand_dims(S.Cast(use.sym(2), dtype="float32"), axis=1)
+    return S.contrib.ROIAlign(use.sym(0), S.Concat(image, use.sym(1), dim=1), name=use.name,
+                              pooled_size=(use.attr("output_height", 1), use.attr("output_width", 1)),
+                              sample_ratio=use.attr("sampling_ratio", 0) or -1, spatial_scale=use.attr("spatial_scale", 1.0))
+
+
 @converts("Resize", "Upsample")
 def _resize(use: Use) -> Symbol:
     mode, how = use.attr("mode", "nearest"), use.attr("coordinate_transformation_mode", "asymmetric" if use.op == "Upsample"

@@ -219,6 +219,23 @@ def _constant_of_shape(use: Use) -> np.ndarray:
     return np.full([int(n) for n in use.const(0)], value.reshape(-1)[0], value.dtype)
 
 
+@converts("ReverseSequence")
+def _reverse_sequence(use: Use) -> Symbol:
+    if (use.attr("time_axis", 0), use.attr("batch_axis", 1)) != (0, 1):
+        raise Unsupported("only time_axis=0 with batch_axis=1 has an equivalent")
+    return S.SequenceReverse(use.sym(0), S.Cast(use.sym(1), dtype="float32"), use_sequence_length=True, name=use.name)
+
+
+@converts("RandomUniform", "RandomNormal", "RandomUniformLike", "RandomNormalLike")
+def _random(use: Use) -> Symbol:
+    uniform = use.op.startswith("RandomUniform")
+    limits = ({"low": use.attr("low", 0.0), "high": use.attr("high", 1.0)} if uniform else
+              {"loc": use.attr("mean", 0.0), "scale": use.attr("scale", 1.0)})
+    if use.op.endswith("Like"):
+        return getattr(S._internal, "_random_uniform_like" if uniform else "_random_normal_like")(use.sym(), **limits)
+    return getattr(S.random, "uniform" if uniform else "normal")(shape=tuple(use.attr("shape")), name=use.name, **limits)
+
+
 @converts("Range")
 def _range(use: Use) -> np.ndarray:
     return np.arange(*(use.const(i).reshape(()).item() for i in range(3))).astype(use.const(0).dtype)
