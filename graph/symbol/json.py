@@ -151,6 +151,9 @@ def _read_node(where: str, i: int, raw: Any, before: list[Node], version: int, d
             raise FileError(f"{here}: a variable cannot have inputs.")
         return Node(None, raw["name"], None, attrs)
     try:
+        if raw["op"] == "_contrib_BatchNormWithReLU":  # two operators here, which are fused where that pays
+            norm, relu = _make(here, ops.get("BatchNorm"), raw["name"], attrs, inputs, version), ops.get("relu")
+            return Node(relu, f"{raw['name']}_relu", relu.parse({}), {}, [(norm, 0)])
         op = ops.get(raw["op"])
         if isinstance(op, ControlFlow):
             subgraphs = [Subgraph(_read_graph(f"{here}, subgraph {k}", g, version, depth + 1)) for k, g in enumerate(inside)]
