@@ -4,12 +4,15 @@ from __future__ import annotations
 
 from typing import Any
 
-from ...errors import NoSuchNameError
+import numpy as np
+
+from ...errors import NoSuchNameError, NotAvailableError
 
 
-def _error(name: str) -> NoSuchNameError:
-    return NoSuchNameError(f"mx.np.{name}: the NumPy interface of MXNet 1.6 and later is not available. Use mx.nd, whose "
-                             f"arrays NumPy's own functions accept: np.{name} of an mx.nd array.")
+def _error(name: str) -> NotAvailableError:
+    kind = NotAvailableError if hasattr(np, name) else NoSuchNameError
+    return kind(f"mx.np.{name}: the NumPy interface of MXNet 1.6 and later is not available. Use mx.nd, whose "
+                f"arrays NumPy's own functions accept: np.{name} of an mx.nd array.")
 
 
 class ndarray:
