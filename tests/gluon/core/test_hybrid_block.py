@@ -302,3 +302,22 @@ def test_optimize_for_compiles_only():
     assert net._cached_op is not None and net.weight.shape == (2, 3)
     with pytest.raises(ValueError, match='Must specify "backend"'):
         net.optimize_for(mx.nd.ones((1, 3)))
+
+
+@pytest.mark.nightly
+def test_a_step_on_each_device(ctx):
+    net = nn.HybridSequential()
+    net.add(nn.Dense(3, activation="tanh", in_units=2), nn.Dense(1, in_units=3))
+    weights = []
+    for active in (False, True):
+        net.initialize(mx.init.Constant(0.5), ctx=ctx, force_reinit=True)
+        net.hybridize(active)
+        trainer = gluon.Trainer(net.collect_params(), "sgd", {"learning_rate": 0.1})
+        for _ in range(2):
+            with mx.autograd.record():
+                y = (net(mx.nd.array([[1, 2], [3, 4]], ctx=ctx)) ** 2).sum()
+            y.backward()
+            trainer.step(2)
+        assert net[0].weight.data().context == ctx
+        weights.append(net[0].weight.data().asnumpy())
+    assert_close(weights[1], weights[0])
