@@ -92,6 +92,14 @@ static float *conv_scratch(const conv_sizes *g)
     return conv_memory(0, g->copied ? g->block_images * high * wide * g->channels : 0);
 }
 
+/* Copy n numbers, fewer than a tile has columns. */
+static inline void conv_some(float *to, const float *from, int64_t n)
+{
+    int64_t i = 0;
+    for (; i + LANES <= n; i += LANES) tile_store(to + i, tile_load(from + i));
+    for (; i < n; i++) to[i] = from[i];
+}
+
 #define SOME_POSITIONS 504  /* positions that share what is computed about them: a multiple of all heights of tiles */
 
 /* Compute some filters of group q for a block of data; y: the first of the group's filters at the block's first position. offset:
@@ -140,7 +148,9 @@ static void conv_tiles(const conv_sizes *g, const conv_block *b, const float *we
                     tile_rows(m, xs + p, in_place ? ys + p : in_tile, offset + first_run, length + first_run, runs, w, COLUMNS,
                               added, floor, load, narrow, fetches_data ? (const char *)(xs[p] + m * g->channels) : ahead,
                               fetches_data ? 4 * m : step);
-                    if (!in_place)
+                    if (!in_place && g->y_filter == 1)
+                        for (int64_t j = 0; j < m; j++) conv_some(ys[p + j], in_tile[j], columns);
+                    else if (!in_place)
                         for (int64_t l = 0; l < columns; l++)
                             for (int64_t j = 0; j < m; j++) ys[p + j][l * g->y_filter] = in_tile[j][l];
                 }

@@ -252,7 +252,7 @@ class ConvolutionTurning(ConvolutionLast):
     name = "_convolution_turning"
 
     def geometry(self, x: Shape) -> ConvolutionGeometry:
-        return replace(super().geometry((x[0], *x[2:], x[1])), data_first=True)
+        return replace(super().geometry((x[0], *x[2:], x[1])), data_first=True)  # type: ignore[attr-defined]
 
 
 _LAST = PropertyOp(ConvolutionLast.name, ConvolutionLast)
