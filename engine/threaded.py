@@ -215,6 +215,58 @@ class ThreadedEngine(Engine):
                 self.pump()
 
     @ki_protected
+    def try_enqueue(self, ctx: Context, name: str, fn: Callable[..., Any], reads: Sequence[Var], writes: Sequence[Var],
+                    *args: Any) -> bool:
+        pool = self._pools.get((ctx.device_type, ctx.device_id, None)) or self._find_pool(ctx, None, name)
+        if self._bulks or self._arrived or self._finished or self._stopped or self._profiler is not None or \
+                not self._lock.acquire(False):
+            return False
+        free = not any(v.held < 0 or v.queue is not None or v.failure is not None for v in reads) and \
+            not any(v.held or v.queue is not None or v.failure is not None for v in writes)
+        if free:
+            self._take(reads, writes)
+        self._lock.release()
+        if not free:
+            self.pump()
+            return False
+        try:
+            with cuda.not_capturing, cuda.run_on(pool.stream):
+                streams.before(reads, writes, pool.stream)
+                fn(pool.run, *args)
+                streams.after(reads, writes, pool.stream, name)
+            return True
+        finally:
+            self._give_back(reads, writes)
+
+    def _take(self, reads: Sequence[Var], writes: Sequence[Var]) -> None:
+        """Lock held: hold free variables, as `add` does."""
+        for v in reads:
+            v.held += 1
+        for v in writes:
+            v.held = -1
+            v.version += 1
+        self._pending += 1
+
+    @ki_protected
+    def _give_back(self, reads: Sequence[Var], writes: Sequence[Var]) -> None:
+        """Release what `_take` held, and start what waited for it."""
+        self._lock.acquire()
+        freed: list[Task] = []
+        for v in reads:
+            v.held -= 1
+        for v in writes:
+            v.held = 0
+        for v in (*reads, *writes):
+            if v.queue is not None and not v.held:
+                grant(v, v.queue, freed)
+        self._pending -= 1
+        if self._idle_signals and not self._pending:
+            self._signal_idle()
+        self._start_freed(freed)
+        if self._arrived or self._finished:
+            self.pump()
+
+    @ki_protected
     def _start_freed(self, freed: list[Task]) -> None:
         """Lock held: give tasks that may run now to their workers. Release the lock."""
         ready: list[Task] = []
@@ -250,7 +302,7 @@ class ThreadedEngine(Engine):
         start = perf_counter_ns() if profiler is not None else 0
         try:
             if self._uses_gpu:
-                streams.before(task, run.stream)
+                streams.before(task.const_vars, task.mutable_vars, run.stream)
             if task.wants_complete:
                 self._begin(task, run)
                 if profiler is not None:
@@ -258,7 +310,7 @@ class ThreadedEngine(Engine):
             else:
                 task.fn(run)  # type: ignore[misc]
                 if run.stream is not None:
-                    streams.after(task, run.stream)
+                    streams.after(task.const_vars, task.mutable_vars, run.stream, task.name)
                 if profiler is not None:
                     profiler.ended(task, start)
                 self._finish(task)
@@ -303,7 +355,7 @@ class ThreadedEngine(Engine):
         if error is not None:
             self._fail(task, error)
         if task.pool.stream is not None:
-            streams.after(task, task.pool.stream)
+            streams.after(task.const_vars, task.mutable_vars, task.pool.stream, task.name)
         if self._profiler is not None:
             self._profiler.ended(task, -1)
         self._finish(task)

@@ -375,13 +375,13 @@ class _Hookless(ThreadedEngine):
     def execute(self, task: Task, run: RunContext, inline: bool = False) -> None:
         try:
             if self._uses_gpu:
-                streams.before(task, run.stream)
+                streams.before(task.const_vars, task.mutable_vars, run.stream)
             if task.wants_complete:
                 self._begin(task, run)
             else:
                 task.fn(run)  # type: ignore[misc]
                 if run.stream is not None:
-                    streams.after(task, run.stream)
+                    streams.after(task.const_vars, task.mutable_vars, run.stream, task.name)
                 self._finish(task)
         except BaseException as e:
             self._fail(task, e)

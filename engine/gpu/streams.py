@@ -8,11 +8,11 @@ The same code runs on the interpreted GPU, whose streams only record (`cuda.log`
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 from ...fork import lock_free_in_child
-from ..deps import Task, Var
+from ..deps import Var
 from . import cuda
 
 
@@ -29,10 +29,10 @@ class PendingEvents:
 _lock = lock_free_in_child()
 
 
-def before(task: Task, stream: Any) -> None:
-    """Have stream wait for all that task, about to enqueue on it, must not overtake; for None, block the calling thread."""
+def before(reads: Sequence[Var], writes: Sequence[Var], stream: Any) -> None:
+    """Have stream wait for all that a function, about to enqueue on it, must not overtake; for None, block the calling thread."""
     waited = set()
-    for other, event in _earlier(task):
+    for other, event in _earlier(reads, writes):
         if other is not stream and event not in waited:
             waited.add(event)
             if stream is None:
@@ -40,21 +40,21 @@ def before(task: Task, stream: Any) -> None:
             else:
                 cuda.stream_waits(stream, event)
     if stream is None:
-        for v in task.mutable_vars:  # written on the host from now on
+        for v in writes:  # written on the host from now on
             v.pending_events = None
 
 
-def after(task: Task, stream: Any) -> None:
-    """Record an event behind what task has enqueued on stream, for those that follow it."""
-    if not task.const_vars and not task.mutable_vars:
+def after(reads: Sequence[Var], writes: Sequence[Var], stream: Any, name: str) -> None:
+    """Record an event behind what the function called name has enqueued on stream, for those that follow it."""
+    if not reads and not writes:
         return
-    event = cuda.record(stream, task.name)
+    event = cuda.record(stream, name)
     with _lock:  # readers run concurrently
-        for v in task.const_vars:
+        for v in reads:
             if v.pending_events is None:
                 v.pending_events = PendingEvents()
             v.pending_events.readers[stream] = event
-    for v in task.mutable_vars:
+    for v in writes:
         pending = v.pending_events = PendingEvents()
         pending.writer = (stream, event)
 
@@ -75,10 +75,10 @@ def wait_for_writer(var: Var) -> None:
         cuda.wait(pending.writer[1])
 
 
-def _earlier(task: Task) -> Iterator[tuple[Any, Any]]:
-    for v in (*task.const_vars, *task.mutable_vars):
+def _earlier(reads: Sequence[Var], writes: Sequence[Var]) -> Iterator[tuple[Any, Any]]:
+    for v in (*reads, *writes):
         if v.pending_events is not None and v.pending_events.writer is not None:
             yield v.pending_events.writer
-    for v in task.mutable_vars:
+    for v in writes:
         if v.pending_events is not None:
             yield from list(v.pending_events.readers.items())

@@ -150,6 +150,12 @@ def execute(plan: DispatchPlan, kernel: Kernel, inputs: Sequence[ArrayCore], out
                 return
         except Exception as e:
             kernel = Kernel(partial(_raise, e))  # so that the next wait raises it
+    elif short and plan.enqueues:
+        try:
+            if on.try_enqueue(plan.ctx, plan.name, _compute, const, mutable, kernel, inputs, outputs, scalars, False, random):
+                return
+        except Exception as e:
+            kernel = Kernel(partial(_raise, e))
 
     def run(rc: Any) -> None:
         if not plan.shortest:

@@ -37,13 +37,14 @@ class DispatchPlan:
     mutated:    the numbers of the inputs that the operator changes (auxiliary states).
     visible:    the number of outputs that the user gets.
     instant:    True if the kernel may run in the calling thread. Like `prop` it becomes true when a run was short.
+    enqueues:   True if the kernel only enqueues work on a real GPU.
     shortest:   nanoseconds of the shortest run, while that is not known to be short.
     small:      True if its arrays are so small that it may run in the calling thread while others are in flight, too.
     direct:     a NumPy function of the one or two input arrays that computes the one output, if that is tiny; else None.
     """
 
-    __slots__ = ("_kernels", "ctx", "direct", "draws", "gradient", "inplace", "ins", "instant", "kernel", "mutated", "name", "op",
-                 "outs", "p", "prop", "run_context", "shortest", "small", "target", "train", "visible")
+    __slots__ = ("_kernels", "ctx", "direct", "draws", "enqueues", "gradient", "inplace", "ins", "instant", "kernel", "mutated",
+                 "name", "op", "outs", "p", "prop", "run_context", "shortest", "small", "target", "train", "visible")
 
     def __init__(self, op: Op, p: Params, ins: tuple[Layout, ...], outs: tuple[Layout, ...], ctx: Context, train: bool):
         self.op, self.name, self.p, self.ins, self.outs, self.ctx, self.train = op, op.name, p, ins, outs, ctx, train
@@ -53,8 +54,8 @@ class DispatchPlan:
         self.draws = op.random_count(p, [i.spec for i in ins], [o.spec for o in outs])
         self.inplace = frozenset(op.inplace(p))
         self.small = small = self.target == "cpu" and sum(a.nbytes for a in (*ins, *outs)) <= INLINE_BYTES
-        # on a real GPU the function only enqueues
-        self.prop = "inline" if small or (self.target == "gpu" and op.nonblocking and cuda.is_real()) else None
+        self.enqueues = self.target == "gpu" and op.nonblocking and cuda.is_real()
+        self.prop = "inline" if small else None
         self.instant = small and op.nonblocking
         self.run_context = engine.RunContext(ctx) if small else None
         self.shortest = 0 if small or self.target == "gpu" or not op.nonblocking else math.inf

@@ -16,6 +16,7 @@ from tritium.engine import NaiveEngine, ThreadedEngine
 from tritium.engine.gpu import cuda
 from tritium.engine.memory import storage
 from tritium.kernels.gpu import launch
+from tritium.ndarray.dispatch import plan
 
 pytestmark = pytest.mark.skipif(GPU_MODE != "interpret", reason="replaces the interpreted GPU")
 
@@ -24,7 +25,7 @@ KINDS = ("compute", "copy", "priority", "default")
 PLACES = (cpu(0), gpu(0), gpu(1))
 LANES = (None, "copy", "priority")
 INTERPRETED = launch._run
-CACHED = (cuda.num_gpus, cuda._stream, cuda._dtypes)
+CACHED = (cuda.num_gpus, cuda._stream, cuda._dtypes, cuda._device)
 
 
 @pytest.fixture
@@ -244,3 +245,20 @@ def test_the_serial_engine_finishes_a_gpu_function_in_its_push(devices):
     assert not any(s.queue for s in world.streams) and (a.asnumpy() == 3).all()
 
 
+def test_an_operator_is_enqueued_by_the_calling_thread_while_nothing_is_in_flight(devices, monkeypatch):
+    devices(lambda stream: False)
+    plan.CACHE.clear()
+    by, run = [], launch._run
+    monkeypatch.setattr(launch, "_run", lambda *given: (by.append(threading.current_thread()), run(*given)))
+    a = mx.nd.ones((8,), ctx=mx.gpu(0))
+    mx.nd.waitall()
+    by.clear()
+    b = a + a
+    assert by == [threading.main_thread()] and b.asnumpy().tolist() == [2.0] * 8
+    held = threading.Event()
+    mx.engine.current().push_sync(lambda run: held.wait(), mx.cpu(0), [], [a.chunk.var])
+    c = a + b  # a is not written yet
+    assert len(by) == 1
+    held.set()
+    assert c.asnumpy().tolist() == [3.0] * 8 and by[1] is not threading.main_thread()
+    plan.CACHE.clear()
