@@ -82,6 +82,10 @@ class LoaderTimeoutError(MXNetError, multiprocessing.TimeoutError):
     """A batch of a DataLoader was not ready in time."""
 
 
+class InternalError(MXNetError):
+    """A mistake in this package, not in the program that uses it."""
+
+
 class NotAvailableError(MXNetError, NotImplementedError):
     """A part of MXNet that does not exist here. The message has the reason and another way."""
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
+from ...errors import InternalError as InternalError
 from ...errors import MXNetError as MXNetError
 
 __all__ = ["MXNetError", "register"]
@@ -29,10 +30,5 @@ def register_error(func_name: str | type | None = None, cls: type | None = None)
 register = register_error
 
 
-@register_error
-class InternalError(MXNetError):
-    """A mistake in this package, not in the program that uses it."""
-
-
-for _error in (ValueError, TypeError, AttributeError, IndexError, NotImplementedError):
+for _error in (InternalError, ValueError, TypeError, AttributeError, IndexError, NotImplementedError):
     register_error(_error)
