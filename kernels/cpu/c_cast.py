@@ -6,6 +6,7 @@ from typing import Any
 
 from ..kernel import BoundKernel, Kernel
 from ..op import Req, Spec
+from .c_moving import ReboundKernel
 from .c_team import Phases, int64s, step_of_elements
 from .c_template import Template, address
 
@@ -90,4 +91,4 @@ def cast_kernel(x: Spec, y: Spec, req: Req) -> Kernel | None:
         addresses = int64s(address(inputs[0]), address(outputs[0]))
         return Phases([[step_of_elements(function, addresses, size, PIECE, (inputs[0], outputs[0]))]])
 
-    return Kernel(bind=bind)
+    return ReboundKernel(bind)

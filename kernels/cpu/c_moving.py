@@ -8,9 +8,11 @@ from collections.abc import Callable, Iterable, Sequence
 from functools import partial
 from typing import Any
 
-from ..kernel import Bind, Kernel, KernelFunction
+import numpy as np
+
+from ..kernel import Bind, BoundKernel, InTurn, Kernel, KernelFunction
 from ..op import Spec, Specs
-from .c_team import Phases
+from .c_team import Phases, Short, Step
 
 
 def places_of(arrays: Sequence[Any]) -> list[int] | None:
@@ -79,14 +81,16 @@ class Ready:
 
     call:       runs them.
     addresses:  of the first one; those of the arrays, so many, come first.
-    further:    (addresses, index, number of the array) where an address is wanted as well.
+    further:    (addresses, index, number of the array) where an address is wanted as well; with a fourth number, that of the byte
+                so far behind it.
     """
 
     __slots__ = ("_pack", "_places", "call", "further")
 
-    def __init__(self, call: Phases, addresses: Any, arrays: int, further: Sequence[tuple[Any, int, int]] = ()):
-        self.call, self.further = call, further
-        self._pack = partial(struct.Struct(f"{arrays}P").pack_into, addresses, 0)
+    def __init__(self, call: BoundKernel, addresses: Any, arrays: int, further: Iterable[tuple[Any, ...]] = ()):
+        self.call = call
+        self.further: list[tuple[Any, int, int, int]] = [(*f, 0)[:4] for f in further]  # type: ignore[misc]
+        self._pack = None if addresses is None else partial(struct.Struct(f"{arrays}P").pack_into, addresses, 0)
         self._places: Sequence[int] = ()
 
     def place(self, places: Sequence[int]) -> None:
@@ -94,9 +98,10 @@ class Ready:
         if places == self._places:
             return
         self._places = places
-        self._pack(*places)
-        for addresses, i, k in self.further:
-            addresses[i] = places[k]
+        if self._pack is not None:
+            self._pack(*places)
+        for addresses, i, k, distance in self.further:
+            addresses[i] = places[k] + distance
 
 
 class MovingKernel(Kernel):
@@ -154,3 +159,124 @@ class MovingKernel(Kernel):
         one.call(run, scalars)
         ready.append(one)
         return True
+
+
+class ReboundKernel(Kernel):
+    """A kernel that is bound to its arrays. What was bound is kept, where it is C alone, and moved to the arrays of later runs.
+
+    each: as bind, for a run on arrays that may differ from run to run.
+    """
+
+    __slots__ = ("_each", "_moves", "_ready", "_sizes")
+
+    def __init__(self, bind: Bind, each: Bind | None = None, **more: Any):
+        super().__init__(self._run, bind, **more)
+        self._each, self._ready, self._sizes, self._moves = each or bind, list[Ready](), list[int](), True
+
+    def _run(self, run: Any, inputs: Sequence[Any], outputs: Sequence[Any]) -> None:
+        arrays = (*inputs, *outputs)
+        places = places_of(arrays) if self._moves else None
+        if places is not None and self._ready and self._run_at(run, places):
+            return
+        bound, ready = self._each(inputs, outputs), None
+        sizes = [0 if a is None else a.nbytes for a in arrays]
+        if places is not None and disjoint(places, sizes):
+            ready = moved(bound, places, sizes)
+            self._moves = ready is not None
+        bound(run)
+        if ready is not None:
+            self._ready.append(ready)
+            self._sizes, self.at = sizes, self._run_at
+
+    def _run_at(self, run: Any, places: Sequence[int], scalars: Sequence[float] = (), apart: bool = False) -> bool:
+        """See Kernel.at."""
+        sizes = self._sizes
+        if len(places) != len(sizes) or places.count(0) != sizes.count(0) or not (apart or disjoint(places, sizes)):
+            return False
+        try:
+            one = self._ready.pop()
+        except IndexError:  # other runs have them all
+            return False
+        one.place(places)
+        one.call(run)
+        self._ready.append(one)
+        return True
+
+
+def disjoint(places: Sequence[int], sizes: Sequence[int]) -> bool:
+    """Return whether arrays of so many bytes share none."""
+    end = 0
+    for at, nbytes in sorted(zip(places, sizes)):
+        if at < end:
+            return False
+        end = at + nbytes
+    return True
+
+
+class _Fixed(Exception):
+    """What was bound is not C alone, or it is unknown where it keeps addresses."""
+
+
+def moved(bound: BoundKernel, places: Sequence[int], sizes: Sequence[int]) -> Ready | None:
+    """Return a call that computes what bound does on arrays whose addresses are given later; None where that is not possible.
+
+    Addresses within the arrays, which share no byte, are looked for in all that the steps hold. Each other address must be of
+    memory that they hold. The arrays themselves are let go.
+    """
+    calls = bound.calls if isinstance(bound, InTurn) else [bound]
+    found = _Memory(places, sizes)
+    try:
+        for one in calls:
+            if type(one) not in (Phases, Short):
+                return None
+            for step in one.steps():
+                found.look(step)
+        return Ready(bound, None, 0, found.moves())
+    except _Fixed:
+        return None
+
+
+class _Memory:
+    """The memory that steps hold. arrays: (begin, end, number) of those that are to be moved."""
+
+    def __init__(self, places: Sequence[int], sizes: Sequence[int]):
+        self.arrays = [(at, at + nbytes, k) for k, (at, nbytes) in enumerate(zip(places, sizes)) if nbytes]
+        self.tables: dict[int, Any] = {}
+        self.held: list[tuple[int, int]] = []
+
+    def look(self, x: Any) -> Any:
+        """Note all that x holds. Return it without the arrays."""
+        if isinstance(x, Step):
+            x.addresses, x.ranges = self.look(x.addresses), self.look(x.ranges)
+            x.held = self.look(x.held)
+            self.look(x.then)
+        elif isinstance(x, ctypes.Array):
+            at = ctypes.addressof(x)
+            self.tables[at] = x
+            self.held.append((at, at + ctypes.sizeof(x)))
+        elif isinstance(x, np.ndarray):
+            at = x.ctypes.data
+            if any(begin <= at < end for begin, end, _ in self.arrays):
+                return None
+            if not x.flags.c_contiguous or (x.dtype.kind in "iuO" and x.dtype.itemsize == 8):  # it might hold addresses
+                raise _Fixed
+            self.held.append((at, at + x.nbytes))
+        elif isinstance(x, (tuple, list)):
+            return tuple([self.look(each) for each in x])
+        elif x is not None and not isinstance(x, (int, float, str)):
+            raise _Fixed
+        return x
+
+    def moves(self) -> list[tuple[Any, int, int, int]]:
+        """Return (table, index, number of the array, distance) of each address in an array."""
+        found = []
+        for table in self.tables.values():
+            for i, at in enumerate(table):
+                if not isinstance(at, int) or not at:
+                    continue
+                k = next((k for k, (begin, end, _) in enumerate(self.arrays) if begin <= at < end), None)
+                if k is not None:
+                    found.append((table, i, self.arrays[k][2], at - self.arrays[k][0]))
+                elif table._type_ is ctypes.c_void_p and not any(begin <= at < end for begin, end in self.held):
+                    raise _Fixed
+        return found

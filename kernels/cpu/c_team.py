@@ -261,6 +261,10 @@ class Phases:
         """The names of its C functions, in order."""
         return [getattr(s.function.free, "__name__", "") for steps, _ in self._phases for s in steps]
 
+    def steps(self) -> list[Step]:
+        """Return the steps of all phases."""
+        return [step for steps, _ in self._phases for step in steps]
+
     def logged(self, run: Any) -> list[Piece]:
         """Run the phases, and return when each piece ran; nothing where they do not run in C."""
         found, threads = _functions(), 1 if run is None else getattr(run, "threads", 0)

@@ -10,13 +10,14 @@ import numpy as np
 
 from ....dtype import is_half
 from ....errors import ShapeError
+from ...cpu.c_moving import ReboundKernel
 from ...cpu.errstate import no_fp_warnings
 from ...declare.composite import TracedValue, ops, vjp_rule
 from ...declare.operator_property import Shapes
 from ...declare.property_op import register_operator
-from ...kernel import KernelFunction
+from ...kernel import InTurn, KernelFunction
 from ...op import NumpyFunction, Product, Req, Reqs, Shape, Spec, Specs
-from .gemm import Matrix, Products, in_turn, matrix, product
+from .gemm import Matrix, Products, bind_product, in_turn, matrix, product
 
 SMALL = 1 << 16  # multiplications, a microsecond of BLAS; below, making views and pieces costs more than the product
 
@@ -46,18 +47,19 @@ class MatrixProduct(Products):
     def forward_kernel(self, ins: Specs, outs: Specs, reqs: Reqs, target: str, train: bool) -> KernelFunction:
         sizes = self.sizes(ins[0].shape, ins[1].shape)
         a, b = self._operands(sizes, 0, 1)
-        multiply = product(a, b, matrix(2, sizes[:3], False), reqs[0], target)
+        out = matrix(2, sizes[:3], False)
+        if target == "cpu":
+            return ReboundKernel(lambda inputs, outputs: bind_product(a, b, out, reqs[0], [*inputs, *outputs]))
+        multiply = product(a, b, out, reqs[0], target)
         return lambda run, inputs, outputs: multiply(run, [*inputs, *outputs])
 
     def backward_kernel(self, ins: Specs, outs: Specs, reqs: Reqs, target: str, train: bool) -> KernelFunction:
         sizes = self.sizes(ins[1].shape, ins[2].shape)
         (a, b), (da, db), dy = self._operands(sizes, 1, 2), self._operands(sizes, 3, 4), matrix(0, sizes[:3], False)
-        steps = []
-        if reqs[0] != Req.NULL:
-            steps.append(product(dy, _turn(b), da, reqs[0], target))
-        if reqs[1] != Req.NULL:
-            steps.append(product(_turn(a), dy, db, reqs[1], target))
-        compute = in_turn(steps)
+        products = [(*p, req) for p, req in zip(((dy, _turn(b), da), (_turn(a), dy, db)), reqs) if req != Req.NULL]
+        if target == "cpu":
+            return ReboundKernel(lambda inputs, outputs: InTurn([bind_product(*p, [*inputs, *outputs]) for p in products]))
+        compute = in_turn([product(*p, target) for p in products])
         return lambda run, inputs, outputs: compute(run, [*inputs, *outputs])
 
 

@@ -154,7 +154,12 @@ def product(a: Matrix, b: Matrix, out: Matrix, req: Req, target: str) -> Callabl
         return lambda run, arrays: triton_gemm.gemm(run, arrays[a[0]], a[1:], arrays[b[0]], b[1:], arrays[out[0]],
                                                     out[1:], add=add)
 
-    return lambda run, arrays: gemm(view(arrays, a), view(arrays, b), view(arrays, out), add)(run)
+    return lambda run, arrays: bind_product(a, b, out, req, arrays)(run)
+
+
+def bind_product(a: Matrix, b: Matrix, out: Matrix, req: Req, arrays: Sequence[np.ndarray]) -> BoundKernel:
+    """Return a function (run) that computes `product` on the CPU."""
+    return gemm(view(arrays, a), view(arrays, b), view(arrays, out), req == Req.ADD)
 
 
 def view(arrays: Sequence[np.ndarray], m: Matrix) -> np.ndarray:

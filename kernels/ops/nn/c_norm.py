@@ -13,6 +13,7 @@ from typing import Any, Protocol
 import numpy as np
 
 from ....integers import cdiv
+from ...cpu.c_moving import ReboundKernel
 from ...cpu.c_team import Phases, int64s
 from ...cpu.c_template import Call, Template, doubles
 from ...kernel import BoundKernel, Kernel
@@ -84,7 +85,7 @@ def forward(rows: Rows, p: Parameters, batch: bool, reqs: Reqs, *, relu: bool = 
         last = [] if y is None else [apply.prepare(x, other[0] if other else None, y, scale)]
         return Phases([first, then, last])
 
-    return Kernel(bind=bind)
+    return ReboundKernel(bind)
 
 
 def backward(rows: Rows, p: Parameters, batch: bool, reqs: Reqs, *, relu: bool = False, plus: bool = False) -> Kernel:
@@ -108,4 +109,4 @@ def backward(rows: Rows, p: Parameters, batch: bool, reqs: Reqs, *, relu: bool =
         last = [] if dx is None else [gradient.prepare(dy, x, y, dx, d_other[0] if other else None, numbers)]
         return Phases([first, then, last])
 
-    return Kernel(bind=bind)
+    return ReboundKernel(bind)

@@ -14,6 +14,7 @@ from typing import Any
 import numpy as np
 
 from ....integers import cdiv
+from ...cpu.c_moving import ReboundKernel
 from ...cpu.c_team import Phases, int64s
 from ...cpu.c_template import Call, Template
 from ...cpu.c_tile import vectors_text
@@ -428,4 +429,4 @@ def _kernel(call: Call, arrays: Callable[..., Sequence[Any]], counts: np.ndarray
     def bind(inputs: Sequence[Any], outputs: Sequence[Any]) -> BoundKernel:
         return Phases([[call.prepare(*arrays(inputs, outputs), divisors)]])
 
-    return Kernel(bind=bind)
+    return ReboundKernel(bind)

@@ -9,9 +9,10 @@ from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
 from ....errors import ParameterError, ShapeError
 from ...configs.key import Config, Key
+from ...cpu.c_moving import ReboundKernel
 from ...declare.operator_property import OperatorProperty, Shapes, gpu_module, math_dtype
 from ...declare.property_op import PropertyOp, register_operator
-from ...kernel import BoundKernel, Kernel, KernelFunction
+from ...kernel import BoundKernel, KernelFunction
 from ...op import Op, Product, Req, Reqs, Shape, Spec, Specs, merge_shapes
 from .c_conv import Forward, bind_backward, in_c
 from .conv_geometry import ConvolutionGeometry
@@ -197,8 +198,8 @@ class Convolution(ConvolutionLayer):
                 return made.bind(inputs, outputs[0])
 
             if train:
-                return Kernel(bind=bind)
-            return Kernel(bind=bind, keep=lambda inputs, outputs: made.keep(inputs, outputs[0]), keeps=Forward.keeps)
+                return ReboundKernel(bind)
+            return ReboundKernel(bind, keep=lambda inputs, outputs: made.keep(inputs, outputs[0]), keeps=Forward.keeps)
 
         def kernel(run: Any, inputs: Sequence[Any], outputs: Sequence[Any]) -> None:
             forward(run, g, inputs[0], inputs[1], inputs[2] if bias else None, outputs[0], add=req == Req.ADD)
@@ -221,7 +222,7 @@ class Convolution(ConvolutionLayer):
     def backward_kernel(self, ins: Specs, outs: Specs, reqs: Reqs, target: str, train: bool) -> KernelFunction:
         g = self.geometry(ins[1].shape)
         if target == "cpu" and in_c(g, outs[0].dtype):
-            return Kernel(bind=lambda inputs, outputs: bind_backward(g, inputs[0], inputs[1], inputs[2], outputs, reqs))
+            return ReboundKernel(lambda inputs, outputs: bind_backward(g, inputs[0], inputs[1], inputs[2], outputs, reqs))
         compute: Any = gpu_module("nn.triton_conv").backward if target == "gpu" else backward
         return lambda run, inputs, outputs: compute(run, g, *inputs, outputs, reqs)
 

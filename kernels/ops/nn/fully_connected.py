@@ -4,17 +4,19 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from functools import partial
 from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
 
 from ....dtype import is_half
 from ....errors import ParameterError, ShapeError
+from ...cpu.c_moving import ReboundKernel
 from ...cpu.c_team import Phases
 from ...declare.operator_property import Shapes, assign, gpu_module, upcast
 from ...declare.property_op import register_operator
 from ...gpu.sums import sum_into
-from ...kernel import BoundKernel, InTurn, Kernel, KernelFunction
+from ...kernel import BoundKernel, InTurn, KernelFunction
 from ...op import Product, Req, Reqs, Shape, Spec, Specs, merge_shapes
 from ..linalg import c_product
 from ..linalg.gemm import Products, gemm, in_turn, matrix, product, sum_rows, together, view
@@ -107,7 +109,7 @@ class FullyConnected(Products):
             shared = c_product.sharing(a, b, out, out, req == Req.ADD, inputs[2] if bias else None, made)
             return bind(inputs, outputs) if shared is None else Phases(*shared)
 
-        return Kernel(lambda run, inputs, outputs: bind(inputs, outputs, False)(run), bind, share=share, shares=1)
+        return ReboundKernel(bind, partial(bind, in_graph=False), share=share, shares=1)
 
     def in_pieces(self, ins: Specs, out: Spec) -> c_product.Forward | None:
         (n, k), h = self._sizes(ins[0].shape), self.num_hidden
@@ -152,8 +154,8 @@ class FullyConnected(Products):
                 calls.insert(0, sum_rows(arrays[0].reshape(n, h), arrays[5], reqs[2], in_graph=in_graph))
             return InTurn(calls)
 
-        return Kernel(lambda run, inputs, outputs: bind(inputs, outputs, False)(run), bind,
-                      share=lambda inputs, outputs, made: bind(inputs, outputs, made=made), shares=2)
+        return ReboundKernel(bind, partial(bind, in_graph=False),
+                             share=lambda inputs, outputs, made: bind(inputs, outputs, made=made), shares=2)
 
 
 def _rounded_once(a: np.ndarray, b: np.ndarray, bias: np.ndarray, out: np.ndarray, req: Req) -> BoundKernel:

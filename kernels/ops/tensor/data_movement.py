@@ -15,6 +15,7 @@ import numpy as np
 
 from ....integers import cdiv
 from ...cpu.c_move import copies, filling, fills
+from ...cpu.c_moving import ReboundKernel
 from ...cpu.c_team import Phases, Step
 from ...cpu.c_template import Call, address
 from ...declare.operator_property import OperatorProperty, assign
@@ -112,7 +113,7 @@ def move_kernel(moves: Sequence[Move], ins: Specs, outs: Specs, reqs: Reqs, targ
         return call
 
     in_c = _in_c(moves, adds, wiped, ins, outs)
-    return Kernel(bind=bind if in_c is None else partial(_bind_in_c, *in_c, overlap))
+    return Kernel(bind=bind) if in_c is None else ReboundKernel(partial(_bind_in_c, *in_c, overlap))
 
 
 @dataclass(frozen=True, slots=True)

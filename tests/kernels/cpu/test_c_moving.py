@@ -1,13 +1,19 @@
 """Kernels in C of arrays that differ from run to run: where arrays may lie, and which program computes them where C may not."""
 
+import ctypes
+import gc
 import itertools
 import threading
+import weakref
 
 import numpy as np
 import pytest
+import tritium as mx
 from tritium.kernels.cpu import c_compile, c_moving
 from tritium.kernels.cpu.c_kernel import cpu_kernel
-from tritium.kernels.cpu.c_moving import MovingKernel, Places
+from tritium.kernels.cpu.c_math import PREAMBLE
+from tritium.kernels.cpu.c_moving import MovingKernel, Places, ReboundKernel
+from tritium.kernels.cpu.c_team import Phases, int64s, step_of_elements
 from tritium.kernels.ir.expr import load
 from tritium.kernels.kernel import HostRun
 from tritium.kernels.op import Expression, Req, Spec
@@ -106,3 +112,111 @@ def test_runs_may_overlap(kernel, rng):
     for t in threads:
         t.join()
     assert not wrong
+
+
+TEXT = PREAMBLE + """
+/* y[i] = 2 x[i] + n[0] for the second half of x */
+void test_moving_double(void *const *arrays, int64_t begin, int64_t end)
+{
+    const float *x = arrays[0];
+    float *y = arrays[1];
+    for (int64_t i = begin; i < end; i++) y[i] = 2 * x[i] + *(const int64_t *)arrays[2];
+}
+"""
+HALF = 3000
+
+
+def rebound(hides=None):
+    """A kernel: y = 2 * the second half of x + 5. hides: what its step holds, too, given its arrays."""
+    counted = []
+
+    def bind(inputs, outputs):
+        counted.append(None)
+        five = int64s(5)
+        function = c_compile.library(TEXT, ("test_moving_double",))["test_moving_double"]
+        given = (ctypes.c_void_p * 3)(inputs[0].ctypes.data + 4 * HALF, outputs[0].ctypes.data, ctypes.addressof(five))
+        held = (inputs, outputs, five, () if hides is None else hides(inputs, outputs))
+        return Phases([[step_of_elements(function, given, HALF, 1000, held)]])
+    return ReboundKernel(bind), counted
+
+
+def check_rebound(kernel, rng):
+    x, y = rng.normal(size=2 * HALF).astype(F32), np.empty(HALF, F32)
+    kernel(HostRun(), [x], [y])
+    np.testing.assert_array_equal(y, 2 * x[HALF:] + 5)
+
+
+@needs_compiler
+def test_what_was_bound_is_moved_to_other_arrays(rng):
+    kernel, counted = rebound()
+    for _ in range(5):
+        check_rebound(kernel, rng)
+    assert len(counted) == 1
+    x, y = rng.normal(size=2 * HALF).astype(F32), np.empty(HALF, F32)
+    assert kernel.at(HostRun(), [x.ctypes.data, y.ctypes.data], (), True)
+    np.testing.assert_array_equal(y, 2 * x[HALF:] + 5)
+    assert not kernel.at(HostRun(), [x.ctypes.data, x.ctypes.data])  # they share memory
+    assert not kernel.at(HostRun(), [x.ctypes.data])
+
+
+@needs_compiler
+def test_arrays_that_were_bound_are_let_go(rng):
+    kernel, _ = rebound()
+    x, y = rng.normal(size=2 * HALF).astype(F32), np.empty(HALF, F32)
+    kernel(HostRun(), [x], [y])
+    gone = weakref.ref(x), weakref.ref(y)
+    del x, y
+    gc.collect()
+    assert [g() for g in gone] == [None, None]
+
+
+@needs_compiler
+def test_arrays_that_share_memory_are_bound_again(rng):
+    kernel, counted = rebound()
+    for _ in range(3):
+        x = rng.normal(size=2 * HALF).astype(F32)
+        want = 2 * x[HALF:] + 5
+        kernel(HostRun(), [x], [x[HALF:]])
+        np.testing.assert_array_equal(x[HALF:], want)
+    assert len(counted) == 3 and kernel.at is None
+
+
+HIDDEN = {"an object": lambda i, o: object(), "a table of addresses": lambda i, o: np.array([i[0].ctypes.data]),
+          "an address of other memory": lambda i, o: (ctypes.c_void_p * 1)(i[0].ctypes.data - 8)}
+
+
+@needs_compiler
+@pytest.mark.parametrize("hides", HIDDEN.values(), ids=list(HIDDEN))
+def test_what_may_hide_an_address_is_bound_each_time(hides, rng):
+    kernel, counted = rebound(hides)
+    for _ in range(3):
+        check_rebound(kernel, rng)
+    assert len(counted) == 3 and kernel.at is None
+
+
+@needs_compiler
+def test_layers_give_the_same_on_other_arrays(rng):
+    """Each is called on several arrays in turn, and twice in a row on the same."""
+    a = lambda *shape: mx.nd.array(rng.normal(size=shape))
+    calls = {"Convolution": lambda x: mx.nd.Convolution(x, w, b, kernel=(3, 3), num_filter=8, pad=(1, 1)),
+             "Pooling": lambda x: mx.nd.Pooling(x, kernel=(2, 2), stride=(2, 2), pool_type="max"),
+             "FullyConnected": lambda x: mx.nd.FullyConnected(x, v, num_hidden=64, no_bias=True),
+             "dot": lambda x: mx.nd.dot(x.reshape((64, 128)), v2), "transpose": lambda x: mx.nd.transpose(x, axes=(0, 2, 3, 1))}
+    w, b, v, v2 = a(8, 8, 3, 3), a(8), a(64, 512), a(128, 64)
+    xs = [a(16, 8, 8, 8) for _ in range(3)]
+    for name, call in calls.items():
+        results = [[call(x).asnumpy() for x in xs] for _ in range(3)]
+        for again in results[1:]:
+            for first, later in zip(results[0], again):
+                np.testing.assert_array_equal(first, later, err_msg=name)
+        x, = xs[:1]
+        x.attach_grad()
+        grads = []
+        for other in (*xs, *xs[::-1]):
+            other.attach_grad()
+            with mx.autograd.record():
+                y = call(other)
+            y.backward()
+            grads.append(other.grad.asnumpy())
+        for one, two in zip(grads, grads[::-1]):
+            np.testing.assert_array_equal(one, two, err_msg=name)
