@@ -267,10 +267,10 @@ def Convolution(
     bias: NDArray | None = None,
     *,
     kernel: int | Sequence[int | None],
-    num_filter: int,
     stride: int | Sequence[int | None] = (),
     dilate: int | Sequence[int | None] = (),
     pad: int | Sequence[int | None] = (),
+    num_filter: int,
     num_group: int = 1,
     no_bias: bool = False,
     layout: Literal['NCW', 'NCHW', 'NCDHW', 'NWC', 'NHWC', 'NDHWC'] | None = None,
@@ -287,10 +287,10 @@ def Convolution(
 
     Arrays: data, weight, bias.
     kernel: shape (a tuple of ints, or one), required.
-    num_filter: int, required.
     stride: shape (a tuple of ints, or one), default ().
     dilate: shape (a tuple of ints, or one), default ().
     pad: shape (a tuple of ints, or one), default ().
+    num_filter: int, required.
     num_group: int, default 1.
     no_bias: bool, default False.
     layout: str, one of 'NCW', 'NCHW', 'NCDHW', 'NWC', 'NHWC', 'NDHWC', default None.
@@ -371,12 +371,12 @@ def Deconvolution(
     weight: NDArray,
     *,
     kernel: int | Sequence[int | None],
-    num_filter: int,
     stride: int | Sequence[int | None] = (),
     dilate: int | Sequence[int | None] = (),
     pad: int | Sequence[int | None] = (),
     adj: int | Sequence[int | None] = (),
     target_shape: int | Sequence[int | None] = (),
+    num_filter: int,
     num_group: int = 1,
     no_bias: bool = True,
     layout: Literal['NCW', 'NCHW', 'NCDHW'] | None = None,
@@ -393,12 +393,12 @@ def Deconvolution(
 
     Arrays: data, weight.
     kernel: shape (a tuple of ints, or one), required.
-    num_filter: int, required.
     stride: shape (a tuple of ints, or one), default ().
     dilate: shape (a tuple of ints, or one), default ().
     pad: shape (a tuple of ints, or one), default ().
     adj: shape (a tuple of ints, or one), default ().
     target_shape: shape (a tuple of ints, or one), default ().
+    num_filter: int, required.
     num_group: int, default 1.
     no_bias: bool, default True.
     layout: str, one of 'NCW', 'NCHW', 'NCDHW', default None.
@@ -592,25 +592,25 @@ def L2Normalization(
 
 def LRN(
     data: NDArray,
-    nsize: int,
     alpha: float = 0.0001,
     beta: float = 0.75,
     knorm: float = 2.0,
     *,
+    nsize: int,
     out: NDArray | Sequence[NDArray] | None = None,
     name: str | None = None,
-) -> NDArray:
+) -> Any:
     """x · (knorm + alpha / nsize · Σ x²)^-beta, with the sum over nsize neighbouring channels.
 
     data: [n, c, ...]; nsize is odd. Source: Krizhevsky, Sutskever, Hinton 2012, section 3.3.
 
     Arrays: data.
-    nsize: int, required.
     alpha: float, default 0.0001.
     beta: float, default 0.75.
     knorm: float, default 2.0.
+    nsize: int, required.
     out: the array (or list of them) to write to instead of a new one. name: ignored, for MXNet's sake.
-    Returns: an array.
+    Returns: one array or a list, as the parameters say.
     """
 
 def LayerNorm(
@@ -762,6 +762,7 @@ def Pooling(
     kernel: int | Sequence[int | None] = (),
     pool_type: Literal['max', 'avg', 'sum', 'lp'] = 'max',
     global_pool: bool = False,
+    cudnn_off: bool = False,
     pooling_convention: Literal['valid', 'full', 'same'] = 'valid',
     stride: int | Sequence[int | None] = (),
     pad: int | Sequence[int | None] = (),
@@ -784,6 +785,7 @@ def Pooling(
     kernel: shape (a tuple of ints, or one), default ().
     pool_type: str, one of 'max', 'avg', 'sum', 'lp', default 'max'.
     global_pool: bool, default False.
+    cudnn_off: bool, default False.
     pooling_convention: str, one of 'valid', 'full', 'same', default 'valid'.
     stride: shape (a tuple of ints, or one), default ().
     pad: shape (a tuple of ints, or one), default ().
@@ -829,8 +831,9 @@ def RNN(
     state: NDArray,
     state_size: int,
     num_layers: int,
-    mode: Literal['rnn_relu', 'rnn_tanh', 'lstm', 'gru'],
     bidirectional: bool = False,
+    *,
+    mode: Literal['rnn_relu', 'rnn_tanh', 'lstm', 'gru'],
     p: float = 0.0,
     state_outputs: bool = False,
     projection_size: int | None = None,
@@ -838,7 +841,6 @@ def RNN(
     lstm_state_clip_max: float | None = None,
     lstm_state_clip_nan: bool = False,
     use_sequence_length: bool = False,
-    *,
     out: NDArray | Sequence[NDArray] | None = None,
     name: str | None = None,
 ) -> NDArray:
@@ -857,8 +859,8 @@ def RNN(
     Arrays: data, parameters, state.
     state_size: int, required.
     num_layers: int, required.
-    mode: str, one of 'rnn_relu', 'rnn_tanh', 'lstm', 'gru', required.
     bidirectional: bool, default False.
+    mode: str, one of 'rnn_relu', 'rnn_tanh', 'lstm', 'gru', required.
     p: float, default 0.0.
     state_outputs: bool, default False.
     projection_size: int, default None.
@@ -2097,14 +2099,14 @@ def ftml_update(
     v: NDArray,
     z: NDArray,
     lr: float,
-    t: float,
     beta1: float = 0.6,
     beta2: float = 0.999,
     epsilon: float = 1e-08,
+    *,
+    t: float,
     wd: float = 0.0,
     rescale_grad: float = 1.0,
     clip_grad: float = -1.0,
-    *,
     out: NDArray | Sequence[NDArray] | None = None,
     name: str | None = None,
 ) -> NDArray:
@@ -2112,10 +2114,10 @@ def ftml_update(
 
     Arrays: weight, grad, d (a state: changed in place), v (a state: changed in place), z (a state: changed in place).
     lr: float, required.
-    t: float, required.
     beta1: float, default 0.6.
     beta2: float, default 0.999.
     epsilon: float, default 1e-08.
+    t: float, required.
     wd: float, default 0.0.
     rescale_grad: float, default 1.0.
     clip_grad: float, default -1.0.
@@ -2298,15 +2300,15 @@ def lamb_update_phase1(
     grad: NDArray,
     mean: NDArray,
     var: NDArray,
-    t: float,
-    wd: float,
     beta1: float = 0.9,
     beta2: float = 0.999,
     epsilon: float = 1e-06,
+    *,
+    t: float,
     bias_correction: bool = True,
+    wd: float,
     rescale_grad: float = 1.0,
     clip_gradient: float = -1.0,
-    *,
     out: NDArray | Sequence[NDArray] | None = None,
     name: str | None = None,
 ) -> NDArray:
@@ -2314,12 +2316,12 @@ def lamb_update_phase1(
     arXiv:1904.00962.
 
     Arrays: weight, grad, mean (a state: changed in place), var (a state: changed in place).
-    t: float, required.
-    wd: float, required.
     beta1: float, default 0.9.
     beta2: float, default 0.999.
     epsilon: float, default 1e-06.
+    t: float, required.
     bias_correction: bool, default True.
+    wd: float, required.
     rescale_grad: float, default 1.0.
     clip_gradient: float, default -1.0.
     out: the array (or list of them) to write to instead of a new one. name: ignored, for MXNet's sake.
@@ -2780,15 +2782,15 @@ def mp_lamb_update_phase1(
     mean: NDArray,
     var: NDArray,
     weight32: NDArray,
-    t: float,
-    wd: float,
     beta1: float = 0.9,
     beta2: float = 0.999,
     epsilon: float = 1e-06,
+    *,
+    t: float,
     bias_correction: bool = True,
+    wd: float,
     rescale_grad: float = 1.0,
     clip_gradient: float = -1.0,
-    *,
     out: NDArray | Sequence[NDArray] | None = None,
     name: str | None = None,
 ) -> NDArray:
@@ -2796,12 +2798,12 @@ def mp_lamb_update_phase1(
 
     Arrays: weight, grad, mean (a state: changed in place), var (a state: changed in place), weight32 (a state: changed in
         place).
-    t: float, required.
-    wd: float, required.
     beta1: float, default 0.9.
     beta2: float, default 0.999.
     epsilon: float, default 1e-06.
+    t: float, required.
     bias_correction: bool, default True.
+    wd: float, required.
     rescale_grad: float, default 1.0.
     clip_gradient: float, default -1.0.
     out: the array (or list of them) to write to instead of a new one. name: ignored, for MXNet's sake.
