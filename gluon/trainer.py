@@ -12,7 +12,7 @@ from ..errors import BlockError, FileError, MXNetError, ParameterError
 from ..kvstore import KVStore, create
 from ..kvstore.base import REGISTERED
 from ..train import optimizer as opt
-from ..train.kvstore_sync import create_kvstore
+from ..train.kvstore_sync import create_kvstore as _create_kvstore  # MXNet's name
 from .parameter import Parameter, ParameterDict
 
 
@@ -98,7 +98,7 @@ class Trainer:
                 raise BlockError("Cannot set update_on_kvstore=False when sparse weights are present.")
         else:
             arrays = {p.name: p._check_and_get(p._data, self._contexts[0]) for p in self._params if p._data is not None}
-            made = create_kvstore(kind, len(self._contexts), arrays)
+            made = _create_kvstore(kind, len(self._contexts), arrays)
             store, on_store = made
             distributed = store is not None and "dist" in store.type
             if self._contains_sparse_grad:

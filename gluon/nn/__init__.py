@@ -2,6 +2,7 @@
 
 from ..block import Block as Block
 from ..block import HybridBlock as HybridBlock
+from ..block import SymbolBlock as SymbolBlock
 from .activations import ELU as ELU
 from .activations import GELU as GELU
 from .activations import SELU as SELU
