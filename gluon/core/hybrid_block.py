@@ -14,7 +14,7 @@ from ...errors import BlockError, DeferredInitializationError
 from ...graph.executor.cached_op import CachedOp
 from ...graph.symbol import namespace as symbol
 from ...graph.symbol.symbol import Group, Symbol
-from ...ndarray import NDArray
+from ...ndarray import BaseSparseNDArray, NDArray
 from .block import Block
 from .nested import Format, _flatten, _regroup
 from .parameter_dict import ParameterDict
@@ -167,6 +167,8 @@ class HybridBlock(Block):
     def forward(self, x: Any, *args: Any) -> Any:
         """Run hybrid_forward on arrays, or on symbols to trace it."""
         flat = [x] if type(x) is NDArray and not args else _gather([x, *args])
+        if self._active and (args or type(x) is not NDArray) and any(isinstance(a, BaseSparseNDArray) for a in flat):
+            return self.forward(*_dense([x, *args]))  # a graph is planned for dense arrays
         if any(isinstance(a, Symbol) for a in flat):
             if not all(isinstance(a, Symbol) for a in flat):
                 raise BlockError(f"{self.name}: the inputs mix NDArrays and Symbols. Pass arrays to compute, or symbols to "
@@ -185,7 +187,7 @@ class HybridBlock(Block):
         try:
             return {name: param.data(ctx) for name, param in self._reg_params.items()}
         except DeferredInitializationError:
-            self._deferred_infer_shape(*args)
+            self._deferred_infer_shape(*_dense(args))
             for param in self.params.values():
                 param._finish_deferred_init()
             return {name: param.data(ctx) for name, param in self._reg_params.items()}
@@ -253,8 +255,15 @@ def _gather(args: Any) -> list[Any]:
     return flat
 
 
+def _dense(arg: Any) -> Any:
+    """Return nested args with dense arrays for sparse ones."""
+    if isinstance(arg, (list, tuple)):
+        return [_dense(a) for a in arg]
+    return arg.tostype("default") if isinstance(arg, BaseSparseNDArray) else arg
+
+
 def _arrays_in(arg: Any) -> Iterator[Any]:
-    if isinstance(arg, (NDArray, Symbol)):
+    if isinstance(arg, (NDArray, Symbol, BaseSparseNDArray)):
         yield arg
     elif isinstance(arg, (list, tuple)):
         for a in arg:

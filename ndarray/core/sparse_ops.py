@@ -105,13 +105,24 @@ def _combine(op: Op, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Any:
 def _unite(op: Op, a: Any, b: Any) -> Any:
     """Return a ∘ b on the union of their places."""
     if isinstance(a, RowSparseNDArray):
-        rows = np.union1d(a.rows, b.rows)
+        if np.array_equal(a.rows, b.rows):
+            return a.with_data(call_op(op, (a.data, b.data), {}))
+        rows = _merge(a.rows, b.rows)
         return RowSparseNDArray(rows, call_op(op, [_spread(x.data, x.rows, rows) for x in (a, b)], {}), a.shape)
+    if np.array_equal(a.columns, b.columns) and np.array_equal(a.row_ends, b.row_ends):
+        return a.with_data(call_op(op, (a.data, b.data), {}))
     places = [x.rows * x.shape[1] + x.columns for x in (a, b)]
-    union = np.union1d(*places)
+    union = _merge(*places)
     width = max(a.shape[1], 1)
     data = call_op(op, [_spread(x.data, at, union) for x, at in zip((a, b), places)], {})
     return CSRNDArray(data, union % width, np.searchsorted(union, np.arange(a.shape[0] + 1) * width), a.shape)
+
+
+def _merge(a: np.ndarray, b: np.ndarray) -> np.ndarray:
+    """Return the union of two ascending arrays. The stable sort merges their two runs, which takes linear time."""
+    both = np.concatenate([a, b])
+    both.sort(kind="stable")
+    return both[np.append(True, both[1:] != both[:-1])] if len(both) else both
 
 
 def _spread(data: NDArray, places: np.ndarray, union: np.ndarray) -> NDArray:
