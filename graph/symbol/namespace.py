@@ -161,7 +161,7 @@ def _either(both: str, scalar: str, reverse: str, numbers: Callable[[Any, Any], 
 _power = _either("_power", "_power_scalar", "_rpower_scalar", operator.pow)
 
 
-def power(base: Number | Symbol, exp: Number | Symbol) -> Any:
+def power(base: float | Symbol, exp: float | Symbol) -> Any:
     """base to the power exp, of symbols or numbers, element by element."""
     return _power(base, exp)
 

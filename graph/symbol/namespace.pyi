@@ -16,7 +16,6 @@ from ...kernels.op import ShapeLike
 from ..executor.executor import Executor as Executor
 from .naming import AttrScope as AttrScope
 from .symbol import Group as Group
-from .symbol import Number
 from .symbol import Variable as Variable
 from .symbol import fromjson as fromjson
 from .symbol import load as load
@@ -47,7 +46,7 @@ def histogram(a: Symbol, bins: int | Symbol=10, range: Sequence[float] | None=No
     """Count the values of a in each bin, int64, and return the edges too. bins: a number of equal bins in range, or edges."""
 def eye(N: int, M: int=0, k: int=0, dtype: DTypeLike=None, **kwargs: Any) -> Symbol:
     """A node that gives ones on diagonal k of [N, M], zeros elsewhere."""
-def power(base: Number | Symbol, exp: Number | Symbol) -> Any:
+def power(base: float | Symbol, exp: float | Symbol) -> Any:
     """base to the power exp, of symbols or numbers, element by element."""
 pow: Any
 maximum: Any

@@ -156,7 +156,7 @@ def _listed(arrays: Any) -> list[Any]:
 
 def _heads(heads: Any, head_grads: Any) -> tuple[list[Any], list[Any]]:
     heads = _listed(heads)
-    grads = [None] * len(heads) if head_grads is None else _listed(head_grads)
+    grads: list[Any] = [None] * len(heads) if head_grads is None else _listed(head_grads)
     if len(grads) != len(heads):
         raise OperatorError(f"backward: {len(heads)} heads, {len(grads)} head gradients. Give one for each, or None.")
     for i, (h, g) in enumerate(zip(heads, grads)):
@@ -169,7 +169,7 @@ def _heads(heads: Any, head_grads: Any) -> tuple[list[Any], list[Any]]:
     return heads, grads
 
 
-def _as(gradient: NDArray | None, layout: Layout) -> NDArray | None:
+def _as(gradient: Any, layout: Layout) -> Any:
     """Return gradient in layout, which has as many elements: itself, or a copy of another shape, dtype or context."""
     if gradient is None or gradient.layout.same(layout):
         return gradient

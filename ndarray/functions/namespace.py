@@ -80,6 +80,9 @@ def result_names(op: Op) -> tuple[str, ...]:
     return tuple(op.outputs(p))[:op.visible_outputs(p)]
 
 
+_dictionary: Any = vars(ModuleType)["__dict__"]  # the descriptor of a module's own dictionary
+
+
 class Namespace(ModuleType):
     """A module whose attribute X is the function of the operator `prefix + X`, also of one registered later.
 
@@ -104,7 +107,7 @@ class Namespace(ModuleType):
     @property
     def __dict__(self) -> dict[str, Any]:  # type: ignore[override]
         """The dictionary of the module, with a function for every operator."""
-        found = ModuleType.__dict__["__dict__"].__get__(self)
+        found = _dictionary.__get__(self)
         for name in dir(self):
             if name not in found and name not in found["_listed"]:
                 found[name] = getattr(self, name)
