@@ -15,6 +15,7 @@ from ...dtype import as_dtype
 from ...errors import BlockError, DeferredInitializationError, MXNetError, check_choice
 from ...graph.symbol.symbol import Symbol, Variable
 from ...ndarray import NDArray, RowSparseNDArray, autograd
+from ...ndarray.autograd.tape import state
 from ...train import initializer
 from .nested import shape_is_known
 
@@ -315,7 +316,7 @@ class Parameter:
         return self._ctx_list or []
 
     def set_data(self, data: Any) -> None:
-        """Write data into the arrays of all contexts."""
+        """Write data into the arrays of all contexts; in `autograd.pause()` inside `record()`, put new arrays in their place."""
         self.shape = data.shape
         if self._data is None:
             if not self._deferred_init:
@@ -326,7 +327,11 @@ class Parameter:
         if trainer is not None and trainer._kv_initialized and trainer._update_on_kvstore:
             if self not in trainer._params_to_init:
                 trainer._reset_kvstore()
-        for array in self._data:
+        for i, array in enumerate(self._data):
+            if state.paused:  # a recorded operator may need the old values, so that array keeps them
+                new = ndarray.empty(array.shape, ctx=array.context, dtype=array.dtype)
+                new._grad, new._grad_edge = array._grad, array._grad_edge
+                self._data[i] = array = new
             array[:] = data
 
     def zero_grad(self) -> None:

@@ -33,17 +33,18 @@ class _Scope:
 
     def __init__(self, recording: bool | None, training: bool | None):
         self._recording, self._training = recording, training
-        self._saved: list[tuple[bool, bool]] = []
+        self._saved: list[tuple[bool, bool, bool]] = []
 
     def __enter__(self) -> None:
-        self._saved.append((state.recording, state.training))
+        self._saved.append((state.recording, state.training, state.paused))
         if self._recording is not None:
+            state.paused = not self._recording and (state.paused or state.recording)
             state.recording = self._recording
         if self._training is not None:
             state.training = self._training
 
     def __exit__(self, *exc: object) -> None:
-        state.recording, state.training = self._saved.pop()
+        state.recording, state.training, state.paused = self._saved.pop()
 
 
 def record(train_mode: bool = True) -> _Scope:

@@ -21,8 +21,11 @@ Edge = tuple["TapeNode", int]  # a node and the number of its output
 
 
 class _State(threading.local):
+    """What a thread does. paused: it does not record now, but it will go on."""
+
     recording = False
     training = False
+    paused = False
 
 
 class Seen:

@@ -153,3 +153,19 @@ def test_row_sparse_data_needs_a_trainer():
         p.row_sparse_data(mx.nd.array([0]))
     with pytest.raises(mx.MXNetError, match=r"Use data\(\)"):
         made().row_sparse_data(mx.nd.array([0]))
+
+
+def test_a_state_that_changes_between_recorded_operators():
+    p = Parameter("u", shape=(1,), init="ones")
+    p.initialize()
+    x = mx.nd.array([2.0])
+    x.attach_grad()
+    for k in (1, 3, 9):  # as in a power iteration
+        with mx.autograd.record():
+            y = x * p.data()
+            with mx.autograd.pause():
+                p.set_data(p.data() * 3)
+            z = (y * p.data()).sum()
+        z.backward()
+        assert x.grad.asscalar() == 3 * k * k and p.grad().asscalar() == 2 * 3 * k + 2 * k
+    assert p.data().asscalar() == 27
