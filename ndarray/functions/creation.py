@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import warnings
 from collections.abc import Sequence
 from typing import Any
 
@@ -69,9 +70,13 @@ def from_numpy(ndarray: np.ndarray, zero_copy: bool = True, array_cls: type = ND
 
     array_cls:  accepted for MXNet's sake: there is one class of dense arrays.
     zero_copy:  share its memory if it is contiguous; it becomes read-only for NumPy, as in MXNet, since the engine writes
-                there later. False, or a read-only array: a copy.
+                there later. Of any other array it takes a copy, with a warning (MXNet refuses it). False: a copy.
     """
-    if not zero_copy or not ndarray.flags.c_contiguous or not ndarray.flags.writeable or ndarray.dtype not in DTYPES.values():
+    shareable = ndarray.flags.c_contiguous and ndarray.flags.writeable and ndarray.dtype in DTYPES.values()
+    if zero_copy and not shareable:
+        warnings.warn("from_numpy: the array is not contiguous, not writable, or of a dtype that arrays do not have, so its "
+                      "values are copied. Pass zero_copy=False.", stacklevel=2)
+    if not zero_copy or not shareable:
         return array(ndarray, cpu(), ndarray.dtype)
     shared = capsules.over(ndarray.view())
     ndarray.flags.writeable = False
