@@ -175,8 +175,10 @@ _ROWS: dict[str, list[tuple[tuple[str, ...], str]]] = {
     "abs": [(("float32",), "    return fabsf(x);"), (("float64",), "    return fabs(x);"),
             (_SIGNED, "    return x < 0 ? -x : x;"), (_UNSIGNED, "    return x;")],
     # the first NaN counts; what is asked of y, often one number for all elements, stands outside of the loop then
-    "max": [(_REAL, "    const T r = x <= y ? y : x;\n    return y == y ? r : x == x ? y : x;"), (_WHOLE, "    return x > y ? x : y;")],
-    "min": [(_REAL, "    const T r = x >= y ? y : x;\n    return y == y ? r : x == x ? y : x;"), (_WHOLE, "    return x < y ? x : y;")],
+    "max": [(_REAL, "    const T r = x <= y ? y : x;\n    return y == y ? r : x == x ? y : x;"),
+            (_WHOLE, "    return x > y ? x : y;")],
+    "min": [(_REAL, "    const T r = x >= y ? y : x;\n    return y == y ? r : x == x ? y : x;"),
+            (_WHOLE, "    return x < y ? x : y;")],
     "quotient": [(_SIGNED, "    return y == 0 ? 0 : y == -1 ? (T)(0 - (uint64_t)x) : x / y;"),
                  (_UNSIGNED, "    return y == 0 ? 0 : x / y;")],
     "mod": [(_SIGNED, "    const T d = y == 0 || y == -1 ? 1 : y;\n    const T r = x % d;\n"
