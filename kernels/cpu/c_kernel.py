@@ -23,7 +23,8 @@ from .rows_kernel import rows_in_c
 
 #: C pays where a run saves so many nanoseconds: compiling takes as long as some ten thousand such runs save, once.
 SAVED = 10_000
-SAVED_BOUND = 2_000  # the same in a bound graph, where it stands between kernels that run in one call
+SAVED_BOUND = 2_000  # the same in a bound graph, where it stands between kernels that run in one call, from so many elements on:
+LEAST_BOUND = 256
 CALL = 400  # nanoseconds that each call of a NumPy function takes, of any size
 ELEMENT = 0.15  # nanoseconds an element of one node takes NumPy longer than C
 HALF = 2.0  # nanoseconds NumPy takes longer to convert an element from or to half precision
@@ -36,12 +37,12 @@ LEAST, PIECE_NS = 1 << 8, 4_000  # elements of a piece at least; nanoseconds tha
 def cpu_kernel(e: Expression, ins: Specs, outs: Specs, reqs: Reqs, name: str, least: float = SAVED) -> Kernel:
     """Return a kernel like `numpy_kernel`, in C where that pays. The C function is compiled at bind, or when first run.
 
-    least:  nanoseconds that a run in C must save; where the kernel is bound SAVED_BOUND, if that is less.
+    least:  nanoseconds that a run in C must save; where the kernel is bound see `least_bound`.
     """
     rows = rows_in_c(e, ins, outs, reqs, lambda: numpy_kernel(e, ins, outs, reqs, name=name))
     if rows is not None:
         return rows
-    plain, bound = numpy_kernel(e, ins, outs, reqs, name=name), min(least, SAVED_BOUND)
+    plain, bound = numpy_kernel(e, ins, outs, reqs, name=name), least_bound(least, (*ins, *outs))
 
     @cache
     def decide(mode: str, least: float) -> CFunction | str:  # a cached kernel may outlive a change of TRITIUM_CPU_CODE
@@ -78,6 +79,11 @@ def cpu_kernel(e: Expression, ins: Specs, outs: Specs, reqs: Reqs, name: str, le
 
     order = order_of(f, range(len(ins)), len(ins))
     return MovingKernel(make, bind, other, ins, outs, order, order[len(ins):])
+
+
+def least_bound(least: float, specs: Specs) -> float:
+    """Return the nanoseconds that C must save where arrays of these specs are bound, given those of a call."""
+    return min(least, SAVED_BOUND) if max((s.size for s in specs), default=0) >= LEAST_BOUND else least
 
 
 def order_of(f: CFunction, inputs: Sequence[int], output: int) -> list[int]:

@@ -23,7 +23,7 @@ from .c_template import doubles
 from .numpy_printer import numpy_kernel
 
 LEAST = 1024  # elements from which C computes: a call of it takes as long as one of NumPy, and there are several of these
-LEAST_BOUND = 64  # the same in a bound graph, where it stands between kernels that run in one call
+LEAST_BOUND = 256  # the same in a bound graph, where it stands between kernels that run in one call
 SHORT = 20_000  # nanoseconds a function may run while other Python threads wait: they would make it wait for longer
 NOTHING_SUMMED = "nothing is summed"
 TOO_SMALL = "it is too small to be worth compiling"

@@ -9,7 +9,7 @@ import numpy as np
 
 from ...cache import Cache
 from ...dtype import is_half
-from ..cpu.c_kernel import SAVED, SAVED_BOUND, cpu_kernel, select_c_function
+from ..cpu.c_kernel import SAVED, cpu_kernel, least_bound, select_c_function
 from ..cpu.c_printer import CFunction
 from ..cpu.c_row_function import RowFunction
 from ..cpu.rows_kernel import rows_in_c, select_row_function
@@ -82,7 +82,7 @@ class FusedOp(TracedOp):
         if self.finished:
             return "an output is summed"
         return select_c_function(self.expression(p, [s.dtype for s in ins]), *self._seen(ins, outs), reqs,
-                                 min(self.least, SAVED_BOUND))
+                                 least_bound(self.least, (*ins, *outs)))
 
     def rows_code(self, p: Params, ins: Specs, outs: Specs, reqs: Reqs) -> RowFunction | str:
         """Return the C function of one use that sums elements, or the reason why there is none."""
