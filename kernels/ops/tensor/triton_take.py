@@ -35,17 +35,18 @@ def put_by_search(dy, index, dx, outers: tl.int64, n: tl.int64, k, inner: tl.int
 
 
 @triton.jit
-def take_rank(index, order, numbers, k, n: tl.int64, WRAP: tl.constexpr, BLOCK: tl.constexpr):
+def take_rank(index, order, numbers, k, n: tl.int64, WRAP: tl.constexpr, BLOCK: tl.constexpr, SPAN: tl.constexpr):
     # the sorted position of each index, stable: the number of indices before it
     # narrow: comparing every index with every other takes longer than reading them
     j = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
     mine = within(tl.load(index + j, mask=j < k, other=0), n, WRAP)
-    before = tl.zeros((BLOCK,), tl.int32)
-    for start in range(0, k, BLOCK):
-        i = start + tl.arange(0, BLOCK)
+    counts = tl.zeros((BLOCK, SPAN), tl.int32)
+    for start in range(0, k, SPAN):
+        i = start + tl.arange(0, SPAN)
         other = within(tl.load(index + i, mask=i < k, other=0), n, WRAP)
         earlier = (other[None, :] < mine[:, None]) | ((other[None, :] == mine[:, None]) & (i[None, :] < j[:, None]))
-        before += tl.sum((earlier & (i < k)[None, :]).to(tl.int32), axis=1)
+        counts += (earlier & (i < k)[None, :]).to(tl.int32)
+    before = tl.sum(counts, axis=1)
     tl.store(order + before, j, mask=j < k)
     tl.store(numbers + before, mine, mask=j < k)
 
@@ -90,8 +91,8 @@ def put(run: Run, rows: tuple[int, int, int], k: int, dy: DeviceArray, index: De
             fill(run, dx, 0)
         if k and outer * inner:
             order, numbers = run.workspace((k,), np.dtype("int32")), run.workspace((k,), np.dtype("int64"))
-            block = min(1024 if interpreting() else 32, max(16, next_power_of_2(k)))
-            launch(take_rank, (cdiv(k, block),), index, order, numbers, k, n, stream=run.stream, WRAP=wrap, BLOCK=block)
+            block, span = (min(most, max(16, next_power_of_2(k))) for most in ((1024, 1024) if interpreting() else (16, 256)))
+            launch(take_rank, (cdiv(k, block),), index, order, numbers, k, n, stream=run.stream, WRAP=wrap, BLOCK=block, SPAN=span)
             block = min(1024, max(16, next_power_of_2(inner)))
             launch(take_segments, (outer * k, cdiv(inner, block)), dy, order, numbers, dx, k, n, inner // unit, stream=run.stream,
                    UNIT=unit, ADD=add, WIDE=wide_float(dx), BLOCK=block)
