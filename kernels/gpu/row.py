@@ -1,7 +1,8 @@
 """Row kernels: expressions that also reduce over one axis (softmax, layer norm, losses), the last one or the one before it.
 
 A program takes some rows. A row that fits one block is read once. A longer one is read in blocks: once for each level of
-reductions that depend on each other, and once more for the results. Rows along the last axis but one lie beside each other:
+reductions that depend on each other, and once more for the results; a softmax's sum needs no reading of its own, because it is
+scaled anew where the maximum grows. So few programs run at once that the cache holds their rows between the readings. Rows along the last axis but one lie beside each other:
 a program takes many of them, whose elements are read together. Where something is also summed over the rows, as the derivative
 of LayerNorm by gamma is, a program takes many rows one after another and leaves their sum.
 """
@@ -19,7 +20,7 @@ from ..configs.key import alignment, key
 from ..ir.coalesce import BroadcastLayout, merge
 from ..ir.draws import PlacedDraw
 from ..ir.expr import REDUCE, Expr, identity, loads, topological, typed
-from ..ir.rows import padded, varying
+from ..ir.rows import largest_of_sum, padded, varying
 from ..op import Expression, Shape, Specs
 from .body import (
     KernelBody,
@@ -43,6 +44,7 @@ SUMMED = 8192  # elements of a row in a program that also sums over rows: it hol
 SUMMING_WARPS = 24  # of a multiprocessor, that also sum over rows: their registers fill it
 BESIDE = 32  # rows beside each other that one program takes at least: their elements fill whole sectors of memory
 BESIDE_ELEMENTS = 8192  # elements of such rows held at once
+AHEAD, AHEAD_BYTES = 4, 96 << 10  # the loop iterations that are loading at once at most, and the shared memory they may take
 _COMBINE = {"sum": "add", "max": "maximum"}
 
 
@@ -82,7 +84,8 @@ class RowKernel:
         self.block_rows = min(next_power_of_2(self.rows), max(1, budget // self.block))
         if self.inner > 1:
             self._lay_beside(double, len(specs))
-        self.warps = 16 if self.crowded or self.block > 8192 else 4 if self.block * self.block_rows <= 2048 else 8
+        held = self.looped and self.inner == 1 and not self.crowded  # as many programs as the cache holds rows for
+        self.warps = 32 if held else 16 if self.crowded or self.block > 8192 else 4 if self.block * self.block_rows <= 2048 else 8
         if self.summed and not codegen.interpreted:  # 8 elements a thread
             self.block_rows = min(self.block_rows, max(1, 1024 // self.block))
             self.warps = min(16, max(4, self.block * self.block_rows // 256))
@@ -147,8 +150,15 @@ class RowKernel:
             lines.append(f"sum{k} += tl.where(row_inside & inside, {names[id(t.root)]}, 0)")
             pointer = f"y{k} + tl.program_id(0) * last + column"
             after.append(store(f"tl.sum(sum{k}, 0, keep_dims=True)", t.dtype, t.spec, t.req, pointer, ", mask=inside"))
-        loop = "for turn in tl.range(tl.program_id(0), tl.cdiv(rows, BLOCK_ROWS), PROGRAMS, num_stages=3):"  # loads run ahead
+        loop = f"for turn in tl.range(tl.program_id(0), tl.cdiv(rows, BLOCK_ROWS), PROGRAMS, num_stages={self._stages()}):"
         return [*size, *before, loop, *indent(lines), *after]
+
+    def _stages(self) -> int:
+        """Return how many iterations of a loop load at once: those ahead wait in shared memory."""
+        loaded = [i for k, i in enumerate(self.used) if self.along[1 + k] and i not in self.body.draws
+                  and (not self.summed or any(self.lead.present[1 + k]))]
+        width = sum(self.body.inputs[i].itemsize for i in loaded) * self.block * self.block_rows
+        return max(1, min(AHEAD, 1 + AHEAD_BYTES // max(1, width)))
 
     # ---- offsets ----
     def _row_offsets(self) -> list[str]:
@@ -235,8 +245,9 @@ class RowKernel:
         """Return one loop over the row for each level of reductions, and a loop that stores."""
         lines: list[str] = []
         reductions = [x for x in self.body.order if x.op == REDUCE]
-        for depth in sorted({self.level[id(x)] for x in reductions}):
-            now = [x for x in reductions if self.level[id(x)] == depth]
+        joined = {id(x): largest for x in reductions if (largest := largest_of_sum(x)) is not None and not is_half(typed(x))}
+        for depth in sorted({self.level[id(x)] for x in reductions if id(x) not in joined}):
+            now = [x for x in reductions if self.level[id(x)] == depth and id(x) not in joined]
             lines += self._settle(names, depth)
             inner = self._column("first")
             local = dict(names)
@@ -246,9 +257,13 @@ class RowKernel:
                 value, dtype, zero = self._widened(x, local[id(x.args[0])])
                 lines.append(f"f{n} = tl.full([BLOCK_ROWS, BLOCK], {zero}, {tl_type(dtype)})")
                 masked = f"tl.where(inside, {value}, {zero})"
+                for total in (y for y in reductions if joined.get(id(y)) is x):
+                    s = f"f{self.body.number[id(total)]}"
+                    lines.append(f"{s} = tl.zeros([BLOCK_ROWS, BLOCK], {tl_type(dtype)})")
+                    inner.append(f"{s} = _add_exponential({s}, f{n}, {masked})")
                 inner.append(f"f{n} = f{n} + {masked}" if x.value == "sum" else
                              f"f{n} = tl.maximum(f{n}, {masked}, propagate_nan=tl.PropagateNan.ALL)")
-            lines += ["for first in range(0, last, BLOCK):", *indent(inner)]
+            lines += [f"for first in tl.range(0, last, BLOCK, num_stages={self._stages()}):", *indent(inner)]
             for x in now:
                 n = self.body.number[id(x)]
                 _, dtype, low = self._widened(x, "")
@@ -256,6 +271,10 @@ class RowKernel:
                            else f"_row_max(f{n}, row_inside | (lane >= 0), {low}, 1)")
                 lines.append(f"t{n} = {convert(reduced, dtype, typed(x))}")
                 names[id(x)] = f"t{n}"
+                for total in (y for y in reductions if joined.get(id(y)) is x):
+                    s = self.body.number[id(total)]
+                    lines.append(f"t{s} = tl.sum(f{s} * tl.exp(f{n} - t{n}), 1, keep_dims=True)")
+                    names[id(total)] = f"t{s}"
         lines += self._settle(names, 1 + max(self.level.values()))
         if any(self.along[1 + len(self.used):]):
             inner = self._column("first")
@@ -263,7 +282,7 @@ class RowKernel:
             along = [t.root for k, t in enumerate(self.targets) if self.along[1 + len(self.used) + k]]
             inner += self.body.lines(along, local, self._fetch)
             inner += self._stores(local, True)
-            lines += ["for first in range(0, last, BLOCK):", *indent(inner)]
+            lines += [f"for first in tl.range(0, last, BLOCK, num_stages={self._stages()}):", *indent(inner)]
         lines += self._stores(names, False)
         return lines
 

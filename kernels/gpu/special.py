@@ -373,6 +373,12 @@ def _trunc(x):
     return tl.where(x < 0, tl.ceil(x), tl.floor(x)) if x.dtype.is_floating() else x
 
 
+def _add_exponential(total, largest, x):
+    # total, a sum of exp(v - largest), with x added: of v - max(largest, x); equal infinities count as a difference of 0
+    apart = tl.exp(-tl.abs(tl.where(x == largest, 0.0, x - largest)))
+    return tl.where(x > largest, total * apart + 1.0, total + apart)
+
+
 def _bfloat16(x):
     # the interpreter cuts bits off where a GPU rounds to nearest even
     u = x.to(tl.uint32, bitcast=True)

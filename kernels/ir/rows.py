@@ -83,9 +83,12 @@ def by_reciprocals(roots: Sequence[Expr], along: Sequence[bool]) -> list[Expr]:
 
 def _is_moderate(x: Expr) -> bool:
     """Return whether x, where it is not 0, infinite or NaN, has a normal reciprocal: a root, or a softmax's sum, at least 1."""
-    if x.op == "sqrt":
-        return True
+    return x.op == "sqrt" or largest_of_sum(x) is not None
+
+
+def largest_of_sum(x: Expr) -> Expr | None:
+    """Return the maximum m where x is a softmax's sum, Σ exp(a - m) with m = max a; else None."""
     if x.op != REDUCE or x.value != "sum" or x.args[0].op != "exp" or x.args[0].args[0].op != "sub":
-        return False
-    below = x.args[0].args[0].args[1]
-    return below.op == REDUCE and below.value == "max"
+        return None
+    a, largest = x.args[0].args[0].args
+    return largest if largest.op == REDUCE and largest.value == "max" and largest.args[0] is a else None
