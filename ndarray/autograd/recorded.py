@@ -62,17 +62,17 @@ class _Sums:
 
 
 def _through_op(node: OpNode, gradient: Gradient, dys: list[Any], sums: _Sums) -> None:
-    inputs = []
+    inputs, edges = [], node.edges()
     for (kind, i), kept in zip(gradient.needs, node.saved):
         if kind == "dy":
             inputs.append(filled(node.layouts[i], 0) if dys[i] is None else dys[i])  # of an unused output
         else:
             a = detached(kept)
-            a._grad_edge = node.inputs[i] if kind == "x" else (node, i)
+            a._grad_edge = edges[i] if kind == "x" else (node, i)
             inputs.append(a)
     outs = differentiable_gradient(node, gradient, inputs) or _run_recorded(node, gradient, inputs)
     for i, g in zip(gradient.gives, outs):
-        edge = node.inputs[i]
+        edge = edges[i]
         if edge is not None:
             sums.add(edge, g)
 
@@ -97,6 +97,6 @@ def _run_recorded(node: OpNode, gradient: Gradient, inputs: list[Any]) -> list[A
 def _through_call(node: CallNode, dys: list[Any], sums: _Sums) -> None:
     assert node.backward is not None
     full = [dy if dy is not None else filled(layout, 0) for dy, layout in zip(dys, node.layouts)]
-    for edge, g in zip(node.inputs, node.backward(full)):
+    for edge, g in zip(node.edges(), node.backward(full)):
         if edge is not None and g is not None:
             sums.add(edge, g)

@@ -47,7 +47,7 @@ class TapeNode:
     key:      equal for nodes for which backward runs the same kernels, wherever their inputs come from.
     """
 
-    __slots__ = ("__weakref__", "freed", "inputs", "layouts", "name", "number", "overwrite")
+    __slots__ = ("__weakref__", "freed", "freed_at", "inputs", "layouts", "name", "number", "overwrite")
 
     def __init__(self, name: str, inputs: Sequence[Edge | None], layouts: Sequence[Layout]):
         self.number = next(_number)
@@ -61,9 +61,15 @@ class TapeNode:
 
     def free(self) -> None:
         """Release the arrays kept for backward."""
+        if not self.freed:
+            self.freed_at = next(_number)
         self.freed, self.inputs = True, ()
         if self.overwrite is not None:
             self.overwrite.freed = True
+
+    def edges(self) -> tuple[Edge | None, ...]:
+        """Return inputs, without those whose node was freed before this one was recorded: such an array is a constant."""
+        return tuple([None if e is not None and e[0].freed and e[0].freed_at < self.number else e for e in self.inputs])
 
     def check(self) -> None:
         """Raise MXNetError if an earlier backward without retain_graph freed the node."""

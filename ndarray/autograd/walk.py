@@ -13,6 +13,7 @@ from ...cache import Cache
 from ...engine import current
 from ...engine.failure import name_operator
 from ...engine.memory import resource
+from ...errors import MXNetError
 from ..core.array_core import ArrayCore, allocate
 from ..dispatch.copy import copy_to
 from .program import BUFFER, HEAD, NEW, SAVED, BackwardProgram, Call, Code, Edges, Item, Register, build
@@ -107,11 +108,19 @@ def _structure(heads: Sequence[Any], grads: Sequence[Any], wanted: list[Edge] | 
     """
     stack: list[TapeNode] = [h._grad_edge[0] for h in heads]
     found: set[TapeNode] = set(stack)
+    constants = False
     while stack:
-        for edge in stack.pop().inputs:
+        node = stack.pop()
+        for edge in node.inputs:
             if edge is not None and edge[0] not in found:
+                if edge[0].freed and edge[0].freed_at < node.number:
+                    constants = True
+                    continue
                 found.add(edge[0])
                 stack.append(edge[0])
+    if constants and wanted is None and not any(isinstance(node, Leaf) or node.freed for node in found):
+        raise MXNetError("backward: all that these arrays were computed from was freed by an earlier backward, and is constant "
+                         "now. Pass retain_graph=True to the earlier one.")
     order = sorted(found, key=_number, reverse=True)
     places = {node: at for at, node in enumerate(order)}
     key: list[Any] = [tuple([(places[h._grad_edge[0]], h._grad_edge[1]) for h in heads]), tuple([g is not None for g in grads]),
@@ -122,9 +131,10 @@ def _structure(heads: Sequence[Any], grads: Sequence[Any], wanted: list[Edge] | 
             edges.append(None)
             key.append(None)
             continue
-        edges.append(node.inputs)
+        inputs = node.edges() if constants else node.inputs
+        edges.append(inputs)
         key.append(node.key)
-        for edge in node.inputs:
+        for edge in inputs:
             key.append(None if edge is None else (places[edge[0]], edge[1]))
     return order, edges, places, tuple(key)
 

@@ -280,6 +280,32 @@ def test_nodes_freed_before_are_refused_before_anything_is_written():
     assert np.array_equal(x.grad.asnumpy(), before)
 
 
+@pytest.mark.parametrize("create_graph", [False, True])
+def test_what_was_freed_before_an_array_is_used_again_is_constant_as_in_mxnet(create_graph):
+    w, s, found = variable([2.0]), nd.array([1.0]), []
+    for _ in range(3):  # a recurrent state that is not detached: MXNet 1.9.1 gives these derivatives
+        with autograd.record():
+            s = s * w
+            loss = s * s
+        if create_graph:
+            found.append(autograd.grad([loss], [w], create_graph=True, retain_graph=False)[0].asscalar())
+        else:
+            loss.backward()
+            found.append(w.grad.asscalar())
+    assert found == [4.0, 16.0, 64.0]
+
+
+def test_an_array_of_freed_ones_alone_has_no_derivative():
+    x = variable([3.0])
+    with autograd.record():
+        y = x * x
+    y.backward()
+    with autograd.record():
+        z = y * 5
+    with pytest.raises(MXNetError, match="all that these arrays were computed from was freed"):
+        z.backward()
+
+
 def test_a_program_keeps_no_arrays(programs):
     x = variable(np.ones((300, 300)))
     with autograd.record():
