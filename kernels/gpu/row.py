@@ -2,9 +2,10 @@
 
 A program takes some rows. A row that fits one block is read once. A longer one is read in blocks: once for each level of
 reductions that depend on each other, and once more for the results; a softmax's sum needs no reading of its own, because it is
-scaled anew where the maximum grows. So few programs run at once that the cache holds their rows between the readings. Rows along the last axis but one lie beside each other:
-a program takes many of them, whose elements are read together. Where something is also summed over the rows, as the derivative
-of LayerNorm by gamma is, a program takes many rows one after another and leaves their sum.
+scaled anew where the maximum grows. So few programs run at once that the cache holds their rows between the readings. Rows
+along the last axis but one lie beside each other: a program takes many of them, whose elements are read together. Where
+something is also summed over the rows, as the derivative of LayerNorm by gamma is, a program takes many rows one after another
+and leaves their sum.
 """
 
 from __future__ import annotations

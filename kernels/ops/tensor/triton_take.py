@@ -92,7 +92,8 @@ def put(run: Run, rows: tuple[int, int, int], k: int, dy: DeviceArray, index: De
         if k and outer * inner:
             order, numbers = run.workspace((k,), np.dtype("int32")), run.workspace((k,), np.dtype("int64"))
             block, span = (min(most, max(16, next_power_of_2(k))) for most in ((1024, 1024) if interpreting() else (16, 256)))
-            launch(take_rank, (cdiv(k, block),), index, order, numbers, k, n, stream=run.stream, WRAP=wrap, BLOCK=block, SPAN=span)
+            launch(take_rank, (cdiv(k, block),), index, order, numbers, k, n, stream=run.stream, WRAP=wrap, BLOCK=block,
+                   SPAN=span)
             block = min(1024, max(16, next_power_of_2(inner)))
             launch(take_segments, (outer * k, cdiv(inner, block)), dy, order, numbers, dx, k, n, inner // unit, stream=run.stream,
                    UNIT=unit, ADD=add, WIDE=wide_float(dx), BLOCK=block)

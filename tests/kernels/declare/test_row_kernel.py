@@ -91,3 +91,40 @@ def test_a_fraction_is_no_index_and_a_picked_infinity_stays_alone(target):
     close(np.argwhere(scaled != x), [[1, 7]])
     close(np.argwhere(moved != x), [[1, 7]])
     assert (scaled[1, 7], moved[1, 7]) == (np.inf, 104.0)
+
+
+@pytest.mark.parametrize("target", TARGETS)
+@pytest.mark.parametrize("rows, last", [(37, 5), (20, 8000), (2, 9000), (1, 7), (9, 1)])
+def test_sums_over_rows_beside_results_of_rows(rows, last, target, rng):
+    """What LayerNorm's derivative asks for: the derivative by data, and two sums over all rows, one of them added."""
+    x, dy, w = rng.standard_normal((rows, last)), rng.standard_normal((rows, last)), rng.standard_normal(last)
+
+    def body(dy, x, w):
+        d = x - row_sum(x) / last
+        return d * w + row_sum(dy * w), dy * d, dy
+
+    got = run(body, [dy, x, w], [x.shape, x.shape, (last,)], [x.shape, (last,), (last,)], (rows, 1), target,
+              [Req.WRITE, Req.WRITE, Req.ADD])
+    d = x - x.mean(1, keepdims=True)
+    close(got[0], d * w + (dy * w).sum(1, keepdims=True))
+    close(got[1], (dy * d).sum(0))
+    close(got[2], 5 + dy.sum(0))
+
+
+@pytest.mark.parametrize("target", TARGETS)
+def test_a_softmax_of_long_rows(target, rng):
+    """Rows that no block holds: the sum is scaled anew where the maximum grows."""
+    x = rng.standard_normal((6, 20_001)) * 20
+    x[1] = np.sort(x[1])
+    x[2, 5], x[3], x[4, 100:9000], x[5, 7] = np.inf, -np.inf, -np.inf, np.nan
+
+    def body(v):
+        e = exp(v - row_max(v))
+        return e / row_sum(e)
+
+    got = run(body, [x], [x.shape], [x.shape], (6, 1), target)[0]
+    with np.errstate(invalid="ignore"):
+        e = np.exp(x - x.max(1, keepdims=True))
+        want = e / e.sum(1, keepdims=True)
+    assert np.array_equal(np.isnan(got), np.isnan(want))
+    close(got[[0, 1, 4]], want[[0, 1, 4]])
