@@ -13,6 +13,7 @@ import json
 import multiprocessing
 import os
 import subprocess
+import tempfile
 import threading
 import time
 from collections.abc import Callable, Sequence
@@ -397,6 +398,7 @@ def profiler_figures(workers: int, n: int, repeats: int) -> None:
     def once(kind: str) -> float:
         engine = engines[kind]
         if kind == "on":
+            profiler.set_config(filename=os.path.join(tempfile.gettempdir(), "profile.json"))
             profiler.set_state("run", engine=engine)
         start = time.process_time()
         for i in range(n):

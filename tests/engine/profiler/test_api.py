@@ -13,6 +13,12 @@ from tritium.engine.profiler import api
 from tritium.errors import EngineError
 
 
+@pytest.fixture(autouse=True)
+def own_folder(tmp_path, monkeypatch):
+    """Let profile.json, which "stop" writes, lie in a folder of the test."""
+    monkeypatch.chdir(tmp_path)
+
+
 @pytest.fixture(params=["naive", 2])
 def engine(request, tmp_path):
     e = NaiveEngine() if request.param == "naive" else ThreadedEngine(request.param)
