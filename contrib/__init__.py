@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib
+import sys
 from typing import Any
 
 from .. import ndarray as _ndarray
@@ -11,6 +12,8 @@ from ..graph.symbol import namespace as _symbol
 
 nd = ndarray = _ndarray.contrib
 sym = symbol = _symbol.contrib
+for _name, _module in (("nd", nd), ("ndarray", nd), ("sym", sym), ("symbol", sym)):
+    sys.modules[f"{__name__}.{_name}"] = _module  # so that `from tritium.contrib.ndarray import box_nms` works, too
 
 _MODULES = ("amp", "autograd", "io", "onnx", "svrg_optimization", "tensorboard", "text")
 

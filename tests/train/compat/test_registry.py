@@ -104,9 +104,10 @@ def test_importing_np_and_npx_leaves_nd_alone():
 def test_namespaces_are_modules():
     import tritium.ndarray.contrib
     import tritium.symbol.linalg
+    from tritium.contrib.ndarray import box_iou
     from tritium.ndarray.contrib import box_nms, foreach
 
-    assert box_nms is mx.nd.contrib.box_nms and foreach is mx.nd.contrib.foreach
+    assert box_iou is mx.nd.contrib.box_iou and box_nms is mx.nd.contrib.box_nms and foreach is mx.nd.contrib.foreach
     assert tritium.symbol.linalg is mx.sym.linalg and mx.contrib.nd is mx.nd.contrib and mx.contrib.sym is mx.sym.contrib
 
 
