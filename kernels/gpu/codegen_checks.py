@@ -36,6 +36,8 @@ def gate(kernel: CompiledKernel, *, loads: int = 0, stores: int = 0, narrow_load
                          f"{kind}s are {_tally(widths)}")
     if not spills and (kernel.spills or kernel.local):
         wrong.append(f"{kernel.spills} spill instructions, stack {kernel.stack} bytes, local {kernel.local} bytes")
+    if kernel.shared > (most := 166_912 if kernel.target < 90 else 232_448):
+        wrong.append(f"{kernel.shared} bytes of shared memory, {most} fit: it cannot be launched")
     if kernel.registers > max_registers:
         wrong.append(f"{kernel.registers} registers, {max_registers} allowed")
     if kernel.occupancy < min_occupancy:

@@ -1,6 +1,8 @@
 """The machine code of generated kernels, compiled without a GPU: wide accesses for any length, no spilling, 64-bit addresses.
 One child process compiles all of them, and kernels with the faults that the gates must find."""
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 from tritium.dtype import bfloat16
@@ -66,10 +68,11 @@ def cases():
         add("sum of all, whole", total[1:], wide_offsets=False)
         add("sum of 3 milliard", jobs_of(x, [(3 * 10**9 + 1,)], (1,), dtype, targets=only)[:1], loads=1)
         add("sum of rows", jobs_of(x, [(4096, 1024)], (4096, 1), dtype, targets=only), loads=1)
+        add("sum of columns", jobs_of(x, [(131_072, 1024)], (1, 1024), dtype, targets=only)[:1], loads=8, wide_offsets=False)
         add("largest of rows", jobs_of(x, [(4096, 1000)], (4096, 1), dtype, targets=only, combine="maximum"))
         add("softmax of 1000", jobs_of(softmax(x), [(512, 1000)], (512, 1000), dtype, kind="row"), wide_offsets=False)
         add("softmax of 50000", jobs_of(softmax(x), [(512, 50_000)], (512, 50_000), dtype, kind="row", targets=only),
-            wide_offsets=False, max_registers=128)
+            wide_offsets=False, max_registers=64, async_copies=4)  # of 32 warps, whose loads run ahead
         add("softmax of a huge array", jobs_of(softmax(x), [(3 * 10**6, 1000)], (3 * 10**6, 1000), dtype, kind="row",
                                                targets=only))
     return found
@@ -124,6 +127,13 @@ def test_gates_find_masked_accesses_and_spills():
     assert any("registers, 32 allowed" in w for w in gate(crowded, max_registers=32))
     assert any("occupancy" in w for w in gate(crowded, min_occupancy=0.9))
     assert "no tensor core instruction" in gate(masked, tensor_ops=True)
+
+
+def test_gates_find_a_kernel_that_needs_more_shared_memory_than_there_is(compiled):
+    kernel = compiled["sum of rows float32"][0]
+    fits, more = (replace(kernel, target=90, shared=n) for n in (232_448, 232_449))
+    assert gate(fits, wide_offsets=False) == []
+    assert gate(more, wide_offsets=False) == ["232449 bytes of shared memory, 232448 fit: it cannot be launched"]
 
 
 def test_an_error_names_the_kernel_that_does_not_compile():
