@@ -55,6 +55,7 @@ class Blocks:
     splits: int = 1
 
 
+@functools.lru_cache(4096)
 def choose(batch: int, m: int, n: int, k: int, itemsize: int, tensor_cores: bool, aligned: bool, capability: int,
            sms: int) -> Blocks:
     """Choose template and blocks of a product by its shape, item size and GPU, never by timing.
