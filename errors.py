@@ -102,6 +102,18 @@ class BlockError(MXNetError, AssertionError, ValueError):
     """A misuse of a gluon Block, Parameter or Trainer. MXNet raises AssertionError for some of them, ValueError for others."""
 
 
+class StaleGradientError(BlockError, UserWarning):
+    """Trainer.step with a gradient that no backward has written. MXNet raises UserWarning."""
+
+
+class BatchSizeError(BlockError, UserWarning):
+    """Trainer.step with another batch size than a distributed store has. MXNet raises UserWarning."""
+
+
+class ScheduledRateError(ParameterError, UserWarning):
+    """A learning rate was set that a scheduler sets. MXNet raises UserWarning."""
+
+
 class DeferredInitializationError(MXNetError):
     """A gluon Parameter was used whose shape is unknown until the first forward pass."""
 

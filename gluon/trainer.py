@@ -8,7 +8,7 @@ from typing import Any
 
 from ..atomic_file import read_file, write_atomic
 from ..context import Context
-from ..errors import BlockError, FileError, MXNetError, ParameterError
+from ..errors import BatchSizeError, BlockError, FileError, MXNetError, ParameterError, StaleGradientError
 from ..kvstore import KVStore, create
 from ..kvstore.base import REGISTERED
 from ..train import optimizer as opt
@@ -47,9 +47,9 @@ class Trainer:
         self._contains_sparse_grad = any(p._grad_stype != "default" for p in self._params)
         self._compression_params = compression_params
         settings = dict(optimizer_params or {})
-        self._scale = float(settings.get("rescale_grad", 1.0))
         self._contexts = self._check_contexts()
         self._init_optimizer(optimizer, settings)
+        self._scale = self._optimizer.rescale_grad
         self._kvstore_params = {"kvstore": kvstore, "update_on_kvstore": update_on_kvstore}
         self._kvstore = None
         self._reset_kvstore()
@@ -152,7 +152,7 @@ class Trainer:
         return self._optimizer
 
     def set_learning_rate(self, lr: float) -> None:
-        """Set the learning rate. Raises ParameterError if a scheduler sets it."""
+        """Set the learning rate. Raises ScheduledRateError if a scheduler sets it."""
         self._optimizer.set_learning_rate(lr)
 
     # ---- steps -----------------------------------------------------------------------------------------------------
@@ -160,7 +160,7 @@ class Trainer:
         """Sum the gradients, and update the parameters by them, divided by batch_size. Call it after backward.
 
         ignore_stale_grad: leave parameters alone whose gradients no backward has written since the last step; else they
-        raise MXNetError.
+        raise StaleGradientError.
         """
         self._check_and_rescale_grad(self._scale / batch_size)
         self._prepare()
@@ -187,8 +187,8 @@ class Trainer:
 
     def _check_and_rescale_grad(self, scale: float) -> None:
         if self._update_on_kvstore and self._distributed and self._kv_initialized and self._optimizer.rescale_grad != scale:
-            raise MXNetError("Possible change in the `batch_size` from previous `step` detected: a distributed store that runs "
-                             "the optimizer keeps the first one. Pass update_on_kvstore=False.")
+            raise BatchSizeError("Possible change in the `batch_size` from previous `step` detected: a distributed store that "
+                                 "runs the optimizer keeps the first one. Pass update_on_kvstore=False.")
         self._optimizer.rescale_grad = scale
 
     def _learned(self) -> list[Parameter]:
@@ -232,7 +232,7 @@ class Trainer:
             if not ignore_stale_grad:
                 for a in arrays:
                     if not a._fresh_grad:
-                        raise BlockError(
+                        raise StaleGradientError(
                             f"Gradient of Parameter `{param.name}` on context {a.context} has not been updated by backward since "
                             f"last `step`. If only a part of the network is to learn, pass ignore_stale_grad=True: it leaves "
                             f"such parameters alone.")

@@ -7,6 +7,7 @@ from math import prod
 from typing import TYPE_CHECKING, Any
 
 from ...errors import BlockError
+from ...graph.symbol.symbol import Symbol
 from .nested import _flatten
 
 if TYPE_CHECKING:
@@ -28,6 +29,8 @@ def summarize(block: Block, inputs: Sequence[Any]) -> None:
     def register(child: Block, name: str) -> None:
         def hook(called: Block, _: Any, outputs: Any) -> None:
             nonlocal trainable, shared
+            if any(isinstance(a, Symbol) for a in _flatten(outputs, "output")[0]):
+                return  # a trace, which completes the shapes of parameters, is no run
             own = 0
             for param in called._reg_params.values():
                 count = prod(param.shape or ())

@@ -81,10 +81,26 @@ def test_stale_gradients():
     backward(net[0])
     with pytest.raises(RuntimeError, match=r"Gradient of Parameter `\w+` on context cpu\(0\) has not been updated by backward"):
         trainer.step(1)
+    with pytest.raises(UserWarning):  # what scripts for MXNet catch
+        trainer.step(1)
     trainer.step(1, ignore_stale_grad=True)
     assert net[0].weight.data().asnumpy().tolist() == [[-1] * 3] and net[1].weight.data().asnumpy().tolist() == [[1] * 3]
     trainer.step(1, ignore_stale_grad=True)  # nothing is fresh
     assert net[0].weight.data().asnumpy().tolist() == [[-1] * 3]
+
+
+def test_rate_of_a_scheduler_cannot_be_set():
+    trainer = Trainer(dense().collect_params(), "sgd", {"lr_scheduler": mx.lr_scheduler.FactorScheduler(1)})
+    with pytest.raises(UserWarning, match="the learning rate is set by FactorScheduler"):
+        trainer.set_learning_rate(0.1)
+
+
+def test_an_optimizers_own_rescale_grad_is_kept():
+    net = dense()
+    trainer = Trainer(net.collect_params(), mx.optimizer.SGD(learning_rate=1.0, rescale_grad=0.25))
+    backward(net)
+    trainer.step(2)
+    assert net.weight.data().asnumpy().tolist() == [[0.75] * 3]  # MXNet 1.9.1: 1 - 2 * 0.25 / 2
 
 
 def test_set_data_reaches_a_store_that_updates():

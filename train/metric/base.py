@@ -361,7 +361,7 @@ class CustomMetric(EvalMetric):
 
 def from_function(numpy_feval: Callable, name: str | None = None, allow_extra_outputs: bool = False) -> CustomMetric:
     """Return a CustomMetric with the name of the function. MXNet calls this `mx.metric.np`."""
-    return CustomMetric(numpy_feval, name or numpy_feval.__name__, allow_extra_outputs)
+    return CustomMetric(numpy_feval, name, allow_extra_outputs)
 
 
 def create(metric: Any, *args: Any, **kwargs: Any) -> EvalMetric:

@@ -12,7 +12,7 @@ import numpy as np
 
 from ...context import Context
 from ...dtype import is_half
-from ...errors import MXNetError, ParameterError, ShapeError
+from ...errors import MXNetError, ParameterError, ScheduledRateError, ShapeError
 from ...ndarray import NDArray, RowSparseNDArray, array, zeros_like
 from ..registry import Registry
 from . import states as states_file
@@ -149,10 +149,10 @@ class Optimizer:
         return self.lr if self.lr_scheduler is None else self.lr_scheduler(self.num_update)
 
     def set_learning_rate(self, lr: float) -> None:
-        """Set the learning rate. Raises ParameterError if a scheduler sets it."""
+        """Set the learning rate. Raises ScheduledRateError if a scheduler sets it."""
         if self.lr_scheduler is not None:
-            raise ParameterError(f"{type(self).__name__}.set_learning_rate: the learning rate is set by "
-                                 f"{type(self.lr_scheduler).__name__}. Change its base_lr instead.")
+            raise ScheduledRateError(f"{type(self).__name__}.set_learning_rate: the learning rate is set by "
+                                     f"{type(self.lr_scheduler).__name__}. Change its base_lr instead.")
         self.lr = lr
 
     def set_lr_mult(self, args_lr_mult: Mapping[Index, float]) -> None:

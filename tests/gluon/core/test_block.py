@@ -150,6 +150,16 @@ def test_summary(capsys):
     assert not net._forward_hooks
 
 
+def test_summary_before_the_shapes_are_known(capsys):
+    net = nn.HybridSequential()
+    net.add(nn.Conv2D(4, 3, activation="relu"), nn.Dense(3, activation="tanh"))
+    net.initialize()
+    net.summary(mx.nd.ones((2, 3, 8, 8)))  # MXNet has two more lines, of the activations' traces: `<Symbol conv0_relu_fwd>`
+    rows = [line.split() for line in capsys.readouterr().out.splitlines()[3:8]]
+    assert [(r[0], r[-1]) for r in rows] == [("Input", "0"), ("Activation-1", "0"), ("Conv2D-2", "112"), ("Activation-3", "0"),
+                                             ("Dense-4", "435")]
+
+
 # ---- files ------------------------------------------------------------------------------------------------------------
 def test_parameters_are_saved_by_structure(tmp_path):
     file = str(tmp_path / "net.params")

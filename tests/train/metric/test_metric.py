@@ -111,7 +111,7 @@ def test_a_custom_metric_may_return_a_sum_and_a_count():
     m = metric.np(wrong)
     m.update([np.array([0, 1, 1, 1])], [np.array([[1.0, 0]] * 4)])
     assert m.get() == ("wrong", 0.75)
-    assert metric.create(lambda label, pred: 2.0).name == "custom(<lambda>)"
+    assert metric.create(lambda label, pred: 2.0).name == metric.np(lambda label, pred: 2.0).name == "custom(<lambda>)"
 
 
 @pytest.mark.parametrize("name", ["acc", "ce", "mse", "loss"])
