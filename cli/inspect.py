@@ -205,10 +205,10 @@ def _states(info: Inspection, progress: Callable[[int, int], None]) -> None:
     data = read_file(info.file)
     if is_pickle(data):
         info.kind += ", MXNet's pickle (read by a parser that runs no code)"
-        trees = read_mxnet_states(data, info.file)
+        trees, extra = read_mxnet_states(data, info.file)
     else:
         trees, extra = states.load(data, info.file)
-        info.facts |= {k: v for k, v in extra.items() if isinstance(v, (str, int, float))}
+    info.facts |= {k: v for k, v in extra.items() if isinstance(v, (str, int, float))}
     info.facts["keys"] = len(trees)
 
 

@@ -207,16 +207,20 @@ class HybridBlock(Block):
             if name not in at and name not in params:
                 raise BlockError(f"Unknown input to HybridBlock: {name}. Every variable of the graph is an input or a parameter.")
         self._cached_op_args = [(True, at[n]) if n in at else (False, params[n]) for n in names]
-        used = [p for is_arg, p in self._cached_op_args if not is_arg]
-        if any(p._deferred_init for p in used):
-            self._deferred_infer_shape(*args)
-            for param in used:
-                param._finish_deferred_init()
+        self._complete_params(*args)
         flags = [("data_indices", [i for i, (is_arg, _) in enumerate(self._cached_op_args) if is_arg]),
                  ("param_indices", [i for i, (is_arg, _) in enumerate(self._cached_op_args) if not is_arg])]
         self._cached_op = CachedOp(out, [*flags, *self._flags])
         if self._callback is not None:
             self._cached_op._register_op_hook(self._callback, self._monitor_all)
+
+    def _complete_params(self, *args: Any) -> None:
+        """Initialize the graph's parameters that waited for shapes."""
+        used = [p for is_arg, p in self._cached_op_args if not is_arg]
+        if any(p._deferred_init for p in used):
+            self._deferred_infer_shape(*args)
+            for param in used:
+                param._finish_deferred_init()
 
     def _call_cached_op(self, *args: Any) -> Any:
         if self._cached_op is None:
@@ -228,7 +232,12 @@ class HybridBlock(Block):
                              f"{self._in_format}, input format = {form}.")
         arrays = [a for a in flat if a is not None]
         ctx = arrays[0].context
-        out = self._cached_op(*[arrays[p] if is_arg else p._check_and_get(p._data, ctx) for is_arg, p in self._cached_op_args])
+        try:
+            inputs = [arrays[p] if is_arg else p._check_and_get(p._data, ctx) for is_arg, p in self._cached_op_args]
+        except DeferredInitializationError:  # initialize() was called after the graph was made
+            self._complete_params(*args)
+            inputs = [arrays[p] if is_arg else p._check_and_get(p._data, ctx) for is_arg, p in self._cached_op_args]
+        out = self._cached_op(*inputs)
         return _regroup([out] if isinstance(out, NDArray) else out, self._out_format)
 
     def hybrid_forward(self, F: Any, x: Any, *args: Any, **kwargs: Any) -> Any:

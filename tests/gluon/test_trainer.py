@@ -6,7 +6,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 import tritium as mx
-from golden.gluon_core import cases
+from golden.gluon_core import cases, record_states
+from golden.gluon_core.record_states import STEPS
 from tritium import gluon
 from tritium.gluon import Trainer, nn
 
@@ -213,3 +214,36 @@ def test_wrong_arguments():
     other.initialize(ctx=mx.cpu(1))
     with pytest.raises(AssertionError, match="All Parameters must be initialized on the same set of contexts"):
         Trainer([net.weight, other.weight], "sgd")
+
+
+@pytest.mark.parametrize("writer", ["MXNet", "Tritium"])
+def test_states_of_a_training_with_a_scheduler(writer, tmp_path):
+    folder = Path(__file__).parents[1] / "golden" / "gluon_core"
+    want = json.loads((folder / "trainer_states.json").read_text())
+    file = str(folder / "trainer.states") if writer == "MXNet" else str(tmp_path / "states")
+    if writer != "MXNet":
+        assert_close_pairs(record_states.train(mx, file, 2 * STEPS, None), want)
+    assert_close_pairs(record_states.train(mx, file, STEPS, want[STEPS - 1][0]), want[STEPS:])
+
+
+def assert_close_pairs(found, want):
+    for (weight, rate), (known_weight, known_rate) in zip(found, want, strict=True):
+        np.testing.assert_allclose(weight, known_weight, rtol=1e-5)
+        assert rate == pytest.approx(known_rate)
+
+
+def test_a_scheduler_goes_back_with_the_states(tmp_path):
+    net, file = dense(), str(tmp_path / "states")
+    schedulers = [mx.lr_scheduler.FactorScheduler(1, 0.5), mx.lr_scheduler.MultiFactorScheduler([2, 3], 0.5)]
+    for scheduler in schedulers:
+        trainer = Trainer(net.collect_params(), "sgd", {"learning_rate": 0.8, "lr_scheduler": scheduler})
+        rates = []
+        for _ in range(2):
+            for k in range(4):
+                backward(net)
+                trainer.step(2)
+                rates.append(trainer.learning_rate)
+                if k == 0 and len(rates) == 1:
+                    trainer.save_states(file)
+            trainer.load_states(file)
+        assert rates[1:4] == rates[4:7]  # as in MXNet, which keeps the whole scheduler in the file

@@ -291,25 +291,28 @@ class Updater:
         return map_tree(lambda a: a.as_in_context(context), state)
 
     def get_states(self, dump_optimizer: bool = False) -> bytes:
-        """Return all states and update counts as bytes, with dump_optimizer also the optimizer's numeric settings."""
+        """Return all states and update counts as bytes; with dump_optimizer also numeric settings, the scheduler's too."""
         opt = self.optimizer
         extra: dict[str, Any] = {"optimizer": type(opt).__name__.lower(), "num_update": opt.num_update,
                                  "counts": list(opt._index_update_count.items())}
         if dump_optimizer:
-            extra["settings"] = {k: v for k, v in vars(opt).items() if type(v) in _PLAIN}
+            extra["settings"] = _plain(opt)
+            if opt.lr_scheduler is not None:
+                extra["scheduler"] = type(opt.lr_scheduler).__name__
+                extra["scheduler_settings"] = _plain(opt.lr_scheduler)
         trees = {k: map_tree(NDArray.asnumpy, s) for k, s in self.states.items()} | self._loaded
         return states_file.dump(trees, extra)
 
     def set_states(self, states: bytes, source: str = "optimizer states") -> None:
         """Set the states from bytes of get_states or from a file of MXNet's Updater.
 
-        Raises MXNetError, and changes nothing, for damaged states or those of another optimizer. MXNet's files do not name
-        their optimizer: states that do not fit raise ShapeError at the first update.
+        Raises MXNetError, and changes nothing, for damaged states or those of another optimizer. MXNet's files without the
+        optimizer do not name it: states that do not fit raise ShapeError at the first update.
         """
-        if is_pickle(states):
-            self._loaded, self.states = read_mxnet_states(states, source), {}
+        trees, extra = (read_mxnet_states if is_pickle(states) else states_file.load)(states, source)
+        if is_pickle(states) and not extra:
+            self._loaded, self.states = trees, {}
             return
-        trees, extra = states_file.load(states, source)
         opt = self.optimizer
         name = type(opt).__name__.lower()
         if extra.get("optimizer") != name:
@@ -318,15 +321,27 @@ class Updater:
         try:
             counts = {k if type(k) is str else int(k): int(n) for k, n in extra["counts"]}
             num_update = int(extra["num_update"])
-            settings = dict(extra.get("settings", {}))
+            settings, schedule = dict(extra.get("settings", {})), dict(extra.get("scheduler_settings", {}))
         except (KeyError, TypeError, ValueError) as e:
             raise MXNetError(f"{source}: the update counts are damaged: {e}.") from e
-        own = {k for k, v in vars(opt).items() if type(v) in _PLAIN and not k.startswith("_")}
-        vars(opt).update({k: v for k, v in settings.items() if k in own and type(v) in _PLAIN})
+        _set_plain(opt, settings)
+        if opt.lr_scheduler is not None and type(opt.lr_scheduler).__name__ == extra.get("scheduler"):
+            _set_plain(opt.lr_scheduler, schedule)
         opt._index_update_count = counts
         opt.num_update = num_update
         self.states = {}
         self._loaded = trees
+
+
+def _plain(owner: Any) -> dict[str, Any]:
+    """Return the attributes of owner that are numbers or None."""
+    return {k: v for k, v in vars(owner).items() if type(v) in _PLAIN}
+
+
+def _set_plain(owner: Any, settings: Mapping[str, Any]) -> None:
+    """Set those attributes of owner that are numbers or None, and not private, to the values in settings."""
+    own = {k for k in _plain(owner) if not k.startswith("_")}
+    vars(owner).update({k: v for k, v in settings.items() if k in own and type(v) in _PLAIN})
 
 
 def get_updater(optimizer: Optimizer) -> Updater:

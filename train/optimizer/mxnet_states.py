@@ -1,7 +1,7 @@
 """Read MXNet's optimizer-state files, which are pickles, without unpickling them.
 
 `pickletools` splits a file into opcodes. This module interprets those that a state file needs; any other is an error. A file
-can only construct what `_CONSTRUCTORS` lists. MXNet's optimizers and schedulers become empty objects.
+can only construct what `_CONSTRUCTORS` lists. MXNet's optimizers and schedulers become a name and a dictionary.
 """
 
 from __future__ import annotations
@@ -9,6 +9,7 @@ from __future__ import annotations
 import itertools
 import pickletools
 from collections.abc import Callable, Iterator
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -17,7 +18,7 @@ from ...errors import FileError
 from ...ndarray.interop.params_file import read_array
 from .states import Tree, check_key
 
-_IGNORED_CLASSES = ("mxnet.optimizer.", "mxnet.lr_scheduler.")
+_SETTINGS_CLASSES = ("mxnet.optimizer.", "mxnet.optimizer ", "mxnet.lr_scheduler ")
 _MARK = object()
 
 
@@ -30,11 +31,16 @@ class _Array:
         self.value: np.ndarray | None = None
 
 
-class _Ignored:
-    """An optimizer or scheduler of MXNet. Its settings are read and not used."""
+class _Settings:
+    """An optimizer or scheduler of MXNet: the name of its class, and its attributes."""
 
-    def __init__(self, *args: Any):
-        pass
+    def __init__(self, name: str, *args: Any):
+        self.name = name
+        self.values: dict[Any, Any] = {}
+
+    def plain(self) -> dict[str, Any]:
+        """Return the attributes that are numbers or None."""
+        return {k: v for k, v in self.values.items() if isinstance(k, str) and type(v) in (int, float, bool, type(None))}
 
 
 def _make_bytes(data: Any = b"", encoding: Any = "latin-1") -> bytes:
@@ -59,10 +65,10 @@ def is_pickle(data: bytes) -> bool:
     return data[:1] in (b"\x80", b"}", b"(", b"c") and data[8:9] != b"{"  # byte 8: the JSON header of a safetensors file
 
 
-def read_mxnet_states(data: bytes, source: str = "optimizer states") -> dict[Any, Any]:
-    """Return {key: None, an array, or a tuple of these} from a file of MXNet's `save_optimizer_states`.
+def read_mxnet_states(data: bytes, source: str = "optimizer states") -> tuple[dict[Any, Any], dict[str, Any]]:
+    """Return {key: None, an array, or a tuple of these} from a file of MXNet's `save_optimizer_states`, and further values.
 
-    The settings of an optimizer saved with `dump_optimizer=True` are not used.
+    The latter are those of `Updater.get_states(dump_optimizer=True)` if the file has the optimizer, as a Trainer's has; else {}.
     Raises FileError with the byte and the reason if the file is damaged or holds any other type.
     """
     reader = _Unpickled(source)
@@ -74,12 +80,14 @@ def read_mxnet_states(data: bytes, source: str = "optimizer states") -> dict[Any
         if not reader.stopped or len(reader.stack) != 1:
             raise ValueError("it is cut short")
         root = reader.stack[0]
+        extra: dict[str, Any] = {}
         if isinstance(root, tuple) and len(root) == 2 and isinstance(root[0], dict):
-            root = root[0]
+            root, saved = root
+            extra = _extra(saved)
         if not isinstance(root, dict):
             raise ValueError(f"it holds a {type(root).__name__}, not a dictionary of states")
         parts = itertools.count(1)
-        return {check_key(k.decode() if isinstance(k, bytes) else k): _tree(v, parts, len(data)) for k, v in root.items()}
+        return {check_key(k.decode() if isinstance(k, bytes) else k): _tree(v, parts, len(data)) for k, v in root.items()}, extra
     except (ValueError, IndexError, KeyError, TypeError, AttributeError, AssertionError, FileError, RecursionError,
             OverflowError) as e:
         raise FileError(f"{source}: byte {at:,}: this is not an optimizer-state file of MXNet: {e}. "
@@ -162,7 +170,8 @@ class _Unpickled:
     def build(self, target: Any, state: Any) -> None:
         if not isinstance(state, dict):
             raise ValueError(f"the state of an object is a {type(state).__name__}")
-        if isinstance(target, _Ignored):
+        if isinstance(target, _Settings):
+            target.values = state
             return
         if isinstance(target, _Array) and set(state) <= {"handle", "writable"} and isinstance(state.get("handle"), bytes):
             target.value, length = read_array(state["handle"], self.source, "a state")
@@ -183,11 +192,26 @@ _CONSTANTS: dict[str, Callable[[], Any]] = {
 }
 
 
+def _extra(optimizer: Any) -> dict[str, Any]:
+    """Return the name, the update counts, and the numeric settings of an optimizer and its scheduler."""
+    if not isinstance(optimizer, _Settings):
+        raise ValueError(f"its optimizer is a {type(optimizer).__name__}")
+    values, scheduler = optimizer.values, optimizer.values.get("lr_scheduler")
+    counts = values.get("_index_update_count", {})
+    if not isinstance(counts, dict):
+        raise ValueError(f"its update counts are a {type(counts).__name__}")
+    extra = {"optimizer": optimizer.name.lower(), "num_update": values.get("num_update", 0), "counts": list(counts.items()),
+             "settings": optimizer.plain()}
+    if isinstance(scheduler, _Settings):
+        extra |= {"scheduler": scheduler.name, "scheduler_settings": scheduler.plain()}
+    return extra
+
+
 def _global(name: str) -> Callable[..., Any]:
     if name in _CONSTRUCTORS:
         return _CONSTRUCTORS[name]
-    if name.startswith(_IGNORED_CLASSES):
-        return _Ignored
+    if name.startswith(_SETTINGS_CLASSES):
+        return partial(_Settings, name.split()[-1])
     raise ValueError(f"it names {name.replace(' ', '.')}, which state files do not use")
 
 

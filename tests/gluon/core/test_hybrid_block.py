@@ -69,6 +69,15 @@ def test_shapes_are_completed_by_the_first_call():
     assert dense.weight.shape == (3, 7)
 
 
+def test_a_first_call_before_initialize_can_be_made_good():
+    net = nn.Dense(2)
+    net.hybridize()
+    with pytest.raises(RuntimeError, match="has not been initialized"):
+        net(mx.nd.ones((1, 3)))
+    net.initialize(mx.init.One())
+    assert net(mx.nd.ones((1, 3))).asnumpy().tolist() == [[3, 3]]  # as in MXNet 1.9.1
+
+
 def test_each_signature_is_compiled_once():
     net = nn.Dense(2, in_units=3)
     net.initialize(mx.init.One())

@@ -66,7 +66,7 @@ def as_mxnet(tree, protocol):
 
 def test_training_continues_with_states_of_mxnet():
     data = FILE.read_bytes()
-    states = read_mxnet_states(data, "f")
+    states, _ = read_mxnet_states(data, "f")
     assert {k: v.shape for k, v in states.items()} == {0: (64, 64), 1: (64,), 2: (10, 64), 3: (10,)}
     updater = optimizer.get_updater(optimizer.SGD(momentum=0.9, learning_rate=1.0))
     updater.set_states(data)
@@ -82,8 +82,8 @@ def test_pickles_of_every_protocol_are_read(protocol, tmp_path):
             3: (np.ones(2, np.float32), (np.zeros(1, np.float32), np.full(3, 5.0, np.float32)))}
     data = as_mxnet(tree, protocol)
     assert is_pickle(data)
-    got = read_mxnet_states(data)
-    assert list(got) == list(tree)
+    got, extra = read_mxnet_states(data)
+    assert list(got) == list(tree) and extra == {}
     assert np.array_equal(got[0][0], tree[0][0]) and got[0][1] is None and got[2] is None
     assert np.array_equal(got["name"], tree["name"]) and np.array_equal(got[3][1][1], tree[3][1][1])
 
