@@ -97,6 +97,7 @@ IN_PLACE = {f"__i{name}__": [in_place(getattr(operator, f"i{name}"))] for name i
 LOGICAL = {f"__{name}__": [lambda a, f=getattr(operator, f"__{name}__"): f(a > 0.5, a < 1)] for name in ("and", "or", "xor")}
 METHODS = {
     **NUMBER_AND_ARRAY, **REFLECTED, **IN_PLACE, **LOGICAL,
+    "__setstate__": [lambda a: a.__setstate__(a.__getstate__())],
     "__abs__": [abs], "__neg__": [operator.neg], "__pos__": [operator.pos], "__invert__": [lambda a: ~(a > 1)],
     "__matmul__": [lambda a: a @ a.T], "__rmatmul__": [lambda a: a.T.__rmatmul__(VALUES)],
     "__getitem__": [*(lambda a, k=k: a[k] for k in KEYS), *(lambda a, k=k: a[k(a)] for k in DEVICE_KEYS)],
@@ -137,7 +138,7 @@ METHODS = {
 }
 #: Facts of an array, which touch no values, and what Python and the package itself use.
 FACTS = {"__array_priority__", "array_class", "chunk", "context", "ctx", "device_array", "dtype", "layout", "nbytes", "ndim",
-         "offset", "shape", "size", "stype"}
+         "offset", "shape", "size", "stype", "address"}
 
 
 def test_no_method_of_arrays_is_left_out():
@@ -213,6 +214,7 @@ FUNCTIONS = {
     "row_sparse": lambda a: mx.nd.sparse.row_sparse_array((VALUES[:2], [0, 2]), shape=(3, 4), ctx=GPU).tostype("default"),
     "csr": lambda a: mx.nd.dot(mx.nd.sparse.csr_matrix(a), a, transpose_a=True).tostype("default"),
     "cast_storage": lambda a: mx.nd.cast_storage(mx.nd.cast_storage(a, "csr") * 2, "default"),
+    "CachedOp": lambda a: mx.nd.CachedOp(mx.sym.exp(mx.sym.Variable("a")) * 2)(a),
     "sparse.zeros": lambda a: mx.nd.sparse.zeros("row_sparse", (3, 4), ctx=GPU),
 }
 #: Files, and what is no function of arrays.

@@ -46,8 +46,9 @@ from support.operator_jobs import on_host, specs_of, uses
 KERNELS = Path(registry.__file__).parent
 PAGE = KERNELS.parent / "docs" / "architecture.md"
 KINDS = ("one", "template", "host", "control flow")
-#: Code in kernels/ops/ that runs what operators declare, from one declaration for both devices: lists of moves.
-MACHINERY = {KERNELS / "ops" / "tensor" / "data_movement.py"}
+#: Code in kernels/ops/ that runs what operators declare, from one declaration for both devices: lists of moves, and the update
+#: rule of one weight for several.
+MACHINERY = {KERNELS / "ops" / "tensor" / "data_movement.py", KERNELS / "ops" / "optimizer" / "multi.py"}
 #: Uses, with their dtype, of operators for which tests/support/operator_jobs.py has none.
 MORE: dict[str, list[tuple[list[Any], dict[str, Any], str]]] = {
     **{f"_linalg_{n}": [([(2, 3, 3)], {}, "float32")]
