@@ -44,7 +44,7 @@ OWN = {
     "kernels/ops/loss/test_label_loss.py": ("shapes", ["IdentityAttachKLSparseReg"]),
     "kernels/ops/linalg/test_products.py": ("shapes", _MATRICES),
     "kernels/ops/rnn/test_rnn.py": ("values", ["RNN"]),
-    "gluon/rnn/test_rnn_layer.py": ("values shapes", ["_rnn_projected", "_rnn_param_concat"]),
+    "gluon/rnn/test_golden.py": ("values shapes", ["_rnn_projected", "_rnn_param_concat"]),
     "kernels/ops/random/test_pdf.py": ("values shapes gpu", _PDF),
     "kernels/ops/optimizer/test_preloaded.py": ("values shapes gpu", [
         *(f"preloaded_multi_{n}" for n in ("sgd_update", "sgd_mom_update", "mp_sgd_update", "mp_sgd_mom_update")),
