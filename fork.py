@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import threading
+import weakref
 from collections.abc import Callable
 from typing import Any, TypeVar
 
@@ -17,16 +18,19 @@ def in_forked_child(reset: _F) -> _F:
     return reset
 
 
+_locks: weakref.WeakSet[Any] = weakref.WeakSet()
+
+
 def lock_free_in_child() -> Any:
-    """Return a new RLock that a forked child finds free, unless the thread that forked holds it.
-
-    For a lock of a module: each call registers a function that stays. A lock is reset as the standard library resets its own.
-    """
+    """Return a new RLock that a forked child finds free, unless the thread that forked holds it."""
     lock: Any = threading.RLock()
+    _locks.add(lock)
+    return lock
 
-    @in_forked_child
-    def _reset() -> None:
+
+@in_forked_child
+def _free_locks() -> None:
+    """Reset the locks that the forking thread does not hold, as the standard library resets its own."""
+    for lock in list(_locks):
         if not lock._is_owned():
             lock._at_fork_reinit()
-
-    return lock

@@ -11,6 +11,7 @@ from numpy.typing import DTypeLike
 from ... import ndarray
 from ...context import Context
 from ...errors import BlockError, DeferredInitializationError
+from ...fork import lock_free_in_child
 from ...graph.executor.cached_op import CachedOp
 from ...graph.symbol import namespace as symbol
 from ...graph.symbol.symbol import Group, Symbol
@@ -18,6 +19,8 @@ from ...ndarray import BaseSparseNDArray, NDArray
 from .block import Block
 from .nested import Format, _flatten, _regroup
 from .parameter_dict import ParameterDict
+
+_building = lock_free_in_child()  # held while a graph is made or parameters get their shapes: threads may share a block
 
 
 class HybridBlock(Block):
@@ -187,9 +190,10 @@ class HybridBlock(Block):
         try:
             return {name: param.data(ctx) for name, param in self._reg_params.items()}
         except DeferredInitializationError:
-            self._deferred_infer_shape(*_dense(args))
-            for param in self.params.values():
-                param._finish_deferred_init()
+            with _building:
+                self._deferred_infer_shape(*_dense(args))
+                for param in self.params.values():
+                    param._finish_deferred_init()
             return {name: param.data(ctx) for name, param in self._reg_params.items()}
 
     def _build_cache(self, *args: Any) -> None:
@@ -224,7 +228,9 @@ class HybridBlock(Block):
 
     def _call_cached_op(self, *args: Any) -> Any:
         if self._cached_op is None:
-            self._build_cache(*args)
+            with _building:
+                if self._cached_op is None:
+                    self._build_cache(*args)
         assert self._cached_op is not None and self._in_format is not None and self._out_format is not None
         flat, form = _flatten(args, "input")
         if form != self._in_format and not _fits(form, self._in_format):
@@ -235,7 +241,8 @@ class HybridBlock(Block):
         try:
             inputs = [arrays[p] if is_arg else p._check_and_get(p._data, ctx) for is_arg, p in self._cached_op_args]
         except DeferredInitializationError:  # initialize() was called after the graph was made
-            self._complete_params(*args)
+            with _building:
+                self._complete_params(*args)
             inputs = [arrays[p] if is_arg else p._check_and_get(p._data, ctx) for is_arg, p in self._cached_op_args]
         out = self._cached_op(*inputs)
         return _regroup([out] if isinstance(out, NDArray) else out, self._out_format)

@@ -157,15 +157,17 @@ class Parameter:
         if not self._deferred_init:
             return
         init, contexts, default_init, data = self._deferred_init
-        self._deferred_init = ()
-        if self.shape is None or not shape_is_known(self.shape):
-            raise BlockError(f"Cannot initialize Parameter '{self.name}' because it has invalid shape: {self.shape}. "
-                             f"Give in_units, in_channels and the like, or use it in the forward pass.")
-        with autograd.pause():
-            if data is None:
-                data = ndarray.zeros(self.shape, ctx=cpu(), dtype=self.dtype)
-                initializer.create(default_init)(initializer.InitDesc(self.name, {"__init__": init}), data)
-            self._init_impl(data, contexts)
+        try:
+            if self.shape is None or not shape_is_known(self.shape):
+                raise BlockError(f"Cannot initialize Parameter '{self.name}' because it has invalid shape: {self.shape}. "
+                                 f"Give in_units, in_channels and the like, or use it in the forward pass.")
+            with autograd.pause():
+                if data is None:
+                    data = ndarray.zeros(self.shape, ctx=cpu(), dtype=self.dtype)
+                    initializer.create(default_init)(initializer.InitDesc(self.name, {"__init__": init}), data)
+                self._init_impl(data, contexts)
+        finally:
+            self._deferred_init = ()  # last: another thread that finds neither would call the parameter uninitialized
 
     def _init_impl(self, data: NDArray, contexts: Sequence[Context]) -> None:
         """Make a copy of data on each context, and the gradients."""

@@ -1,6 +1,8 @@
 """HybridBlock: hybridized and not, it computes the same values and gradients."""
 
 import json
+import threading
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import numpy as np
@@ -76,6 +78,31 @@ def test_a_first_call_before_initialize_can_be_made_good():
         net(mx.nd.ones((1, 3)))
     net.initialize(mx.init.One())
     assert net(mx.nd.ones((1, 3))).asnumpy().tolist() == [[3, 3]]  # as in MXNet 1.9.1
+
+
+@pytest.mark.parametrize("hybridize", [False, True])
+def test_threads_may_make_the_first_call_together(hybridize, monkeypatch):
+    net = nn.HybridSequential()
+    net.add(*[nn.Dense(4, activation="relu") for _ in range(3)])
+    net.initialize(mx.init.One())
+    net.hybridize(hybridize)
+    x = mx.nd.ones((2, 4))
+    filling, goes_on = threading.Event(), threading.Event()
+    fill = gluon.Parameter._init_impl
+
+    def slowly(param, *args):
+        filling.set()
+        goes_on.wait(10)
+        fill(param, *args)
+
+    monkeypatch.setattr(gluon.Parameter, "_init_impl", slowly)
+    with ThreadPoolExecutor(2) as threads:
+        first = threads.submit(net, x)
+        assert filling.wait(10)
+        second = threads.submit(net, x)
+        threading.Timer(0.05, goes_on.set).start()  # in the meantime, the second one meets parameters that are half made
+        for call in (first, second):
+            assert call.result().asnumpy().tolist() == [[64] * 4] * 2
 
 
 def test_each_signature_is_compiled_once():
