@@ -229,6 +229,9 @@ class Trainer:
             if param.grad_req == "null":
                 continue
             arrays = param.list_data_dense()
+            if len(arrays) != len(self._updaters):
+                raise BlockError(f"Trainer: Parameter `{param.name}` is on {param.list_ctx()} now, and the Trainer was made for "
+                                 f"{self._contexts}. Make a new Trainer after moving parameters to another number of contexts.")
             if not ignore_stale_grad:
                 for a in arrays:
                     if not a._fresh_grad:

@@ -104,6 +104,20 @@ def test_an_optimizers_own_rescale_grad_is_kept():
     assert net.weight.data().asnumpy().tolist() == [[0.75] * 3]  # MXNet 1.9.1: 1 - 2 * 0.25 / 2
 
 
+def test_parameters_that_moved_to_more_contexts_are_noticed():
+    net = dense()
+    trainer = Trainer(net.collect_params(), "sgd")
+    net.reset_ctx([mx.cpu(0), mx.cpu(1)])
+    with pytest.raises(ValueError, match=r"is on \[cpu\(0\), cpu\(1\)\] now, and the Trainer was made for \[cpu\(0\)\]"):
+        trainer.step(1, ignore_stale_grad=True)
+    net.reset_ctx(mx.cpu(1))
+    with mx.autograd.record():
+        y = net(mx.nd.ones((2, 3), ctx=mx.cpu(1))).sum()
+    y.backward()
+    trainer.step(2)
+    np.testing.assert_allclose(net.weight.data().asnumpy(), [[0.99] * 3], rtol=1e-6)
+
+
 def test_set_data_reaches_a_store_that_updates():
     net = dense()
     trainer = Trainer(net.collect_params(), "sgd", {"learning_rate": 0.1}, kvstore="local", update_on_kvstore=True)
