@@ -51,7 +51,8 @@ contrib = _Namespace("nd.contrib", ("_contrib_",), {
 linalg = _Namespace("nd.linalg", ("_linalg_", "linalg_"))
 sparse = _Namespace("nd.sparse", extra=_SPARSE)  # csr and row-sparse arrays; their operators are those of mx.nd
 image = _Namespace("nd.image", ("_image_",))
-imdecode: Any  # set by the root's `connect`: decoders live on a higher floor
+CachedOp: Any  # these two are set by the root's `connect`: graphs and decoders live on higher floors
+imdecode: Any
 
 
 def __getattr__(name: str) -> Any:

@@ -45,6 +45,7 @@ contrib: Any
 linalg: Any
 sparse: Any
 image: Any
+CachedOp: Any
 imdecode: Any
 def __getattr__(name: str) -> Any: ...
 

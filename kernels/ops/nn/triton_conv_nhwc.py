@@ -21,7 +21,7 @@ from ...configs.key import alignment, key
 from ...gpu.epilogue import Epilogue, epilogue, with_epilogue
 from ...gpu.launch import launch, wide_float
 from ...gpu.source import Name, tl, triton
-from ...gpu.target import block_for, interpreting, multiprocessors, tile_size
+from ...gpu.target import block_for, compute_capability, interpreting, multiprocessors, tile_size
 from ...kernel import DeviceArray, Run
 from ..linalg import triton_gemm_kernels as products
 from ..linalg.triton_gemm import Blocks, gemm, precision
@@ -331,17 +331,18 @@ def choose(m: int, n: int, k: int, itemsize: int, tensor_cores: bool, sms: int) 
     return Blocks(0, 64, min(64, bn), bk if itemsize < 8 else 16)
 
 
-def choose_weight(f: int, columns: int, itemsize: int, tensor_cores: bool) -> Blocks:
-    """Choose blocks for a weight gradient: f filters by the channels of neighbouring taps, by sizes alone.
+def choose_weight(f: int, columns: int, itemsize: int, tensor_cores: bool, target: int) -> Blocks:
+    """Choose blocks for a weight gradient: f filters by the channels of neighbouring taps, by sizes and target alone.
 
-    Both operands are read once per tile of the other, so tiles are wide, but not where a third of one would be empty.
+    Both operands are read once per tile of the other, so tiles are wide, but not where a third of one would be empty. For sm_100
+    the widest spills registers.
     """
     if not tensor_cores or itemsize > 2:
         return Blocks(0, 64, max(16, min(64, next_power_of_2(columns))), 16, 4)
     bn = max(16, min(256, next_power_of_2(columns)))
     if cdiv(columns, bn) * bn > 1.34 * columns:
         bn = 128
-    return Blocks(0, 128 if f > 64 else 64, bn, 64, 8 if bn > 64 else 4)
+    return Blocks(0, 128 if f > 64 and (bn < 256 or target < 100) else 64, bn, 64, 8 if bn > 64 else 4)
 
 
 def _unit(*values: int) -> int:
@@ -357,8 +358,9 @@ def _blocks(run: Run, what: str, s: Sizes, array: DeviceArray, m: int, n: int, k
     if interpreting():
         return Blocks(0, tile_size(m, 0, 1024), tile_size(n, 0), tile_size(run_k, 0, 64))
     cores = itemsize == 2 or (itemsize == 4 and precision() != "ieee")
-    default = choose_weight(m, run_k, itemsize, cores) if what == "weight" else choose(
-        m, n, run_k, itemsize, cores, multiprocessors(getattr(run.stream, "device_index", 0)))
+    device = getattr(run.stream, "device_index", 0)
+    default = choose_weight(m, run_k, itemsize, cores, compute_capability(device)) if what == "weight" else choose(
+        m, n, run_k, itemsize, cores, multiprocessors(device))
     if not active_configs.active():
         return default
     asked = key(f"gpu conv {what}", name, "last", alignment(s.c * itemsize, s.f * itemsize), m=m, n=n, k=k, taps=s.taps,

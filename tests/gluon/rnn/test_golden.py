@@ -1,5 +1,5 @@
-"""Recurrent cells and layers: outputs, states, gradients and names. Oracle: MXNet 1.9.1, in tests/golden/gluon/rnn_cases.npz. Layers with projections prove
-`_rnn_projected`, and every fused layer `_rnn_param_concat`."""
+"""Recurrent cells and layers: outputs, states, gradients and names. Oracle: MXNet 1.9.1, in tests/golden/gluon/rnn_cases.npz.
+Layers with projections prove `_rnn_projected`, and every fused layer `_rnn_param_concat`."""
 
 import json
 from pathlib import Path
