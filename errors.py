@@ -31,6 +31,10 @@ class ParameterError(MXNetError, ValueError):
     """An operator parameter that is unknown, missing, or out of range."""
 
 
+class UnknownSettingError(ParameterError, TypeError):
+    """A keyword that an optimizer does not take. MXNet raises TypeError."""
+
+
 class DistributionError(ParameterError):
     """Parameters with which no random numbers can be drawn, such as a negative standard deviation."""
 

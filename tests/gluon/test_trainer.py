@@ -96,6 +96,11 @@ def test_rate_of_a_scheduler_cannot_be_set():
         trainer.set_learning_rate(0.1)
 
 
+def test_unknown_settings_of_an_optimizer():
+    with pytest.raises(TypeError, match=r"does not take these settings: .*'lerning_rate'"):  # MXNet's class
+        Trainer(dense().collect_params(), "sgd", {"lerning_rate": 1})
+
+
 def test_an_optimizers_own_rescale_grad_is_kept():
     net = dense()
     trainer = Trainer(net.collect_params(), mx.optimizer.SGD(learning_rate=1.0, rescale_grad=0.25))

@@ -12,7 +12,7 @@ import numpy as np
 
 from ...context import Context
 from ...dtype import is_half
-from ...errors import MXNetError, ParameterError, ScheduledRateError, ShapeError
+from ...errors import MXNetError, ParameterError, ScheduledRateError, ShapeError, UnknownSettingError
 from ...ndarray import NDArray, RowSparseNDArray, array, zeros_like
 from ..registry import Registry
 from . import states as states_file
@@ -82,7 +82,7 @@ class Optimizer:
         try:
             return cls(**kwargs)
         except TypeError as e:
-            raise ParameterError(f"optimizer.create: {name!r} does not take these settings: {e}.") from e
+            raise UnknownSettingError(f"optimizer.create: {name!r} does not take these settings: {e}.") from e
 
     # ---- implemented by subclasses ---------------------------------------------------------------------------------
     def create_state(self, index: Index, weight: NDArray) -> Any:
