@@ -46,7 +46,7 @@ static void draw_block(uint64_t first, uint64_t seed, uint32_t *restrict out)
     T *const y = arrays[0]; \\
     const uint64_t *const s = arrays[1];  /* seed, offset, random bits of a fraction */ \\
     const int drop = 32 - (int)s[2]; \\
-    const T unit = (T)1 / (T)((uint64_t)1 << s[2]); \\
+    const double unit = 1.0 / (double)((uint64_t)1 << s[2]);  /* exact in float, too */ \\
     (void)drop, (void)unit; \\
     uint32_t words[4 * DRAWN]; \\
     for (int64_t i = begin; i < end;) { \\
@@ -60,7 +60,7 @@ static void draw_block(uint64_t first, uint64_t seed, uint32_t *restrict out)
 
 /* arrays: result; seed, offset and bits. Result i is number i after the offset. */
 void draw_words(void *const *arrays, int64_t begin, int64_t end) DRAW(uint32_t, w[j])
-void draw_float32(void *const *arrays, int64_t begin, int64_t end) DRAW(float, (float)(w[j] >> drop) * unit)
+void draw_float32(void *const *arrays, int64_t begin, int64_t end) DRAW(float, (float)(w[j] >> drop) * (float)unit)
 void draw_float64(void *const *arrays, int64_t begin, int64_t end) DRAW(double, (double)(w[j] >> drop) * unit)
 
 /* The same for normal numbers, by Box and Muller: element 2 p and the next are made of the words of the same numbers. begin is
