@@ -230,7 +230,7 @@ class ThreadedEngine(Engine):
             self.pump()
             return False
         try:
-            with cuda.not_capturing, cuda.run_on(pool.stream):
+            with cuda.enqueue_lock, cuda.run_on(pool.stream):
                 streams.before(reads, writes, pool.stream)
                 fn(pool.run, *args)
                 streams.after(reads, writes, pool.stream, name)
@@ -329,7 +329,7 @@ class ThreadedEngine(Engine):
             if pool.stream is None:
                 self.execute(task, pool.run, inline)
             else:
-                with cuda.not_capturing, cuda.run_on(pool.stream):
+                with cuda.enqueue_lock, cuda.run_on(pool.stream):
                     self.execute(task, pool.run, inline)
         finally:
             leave(before)

@@ -304,7 +304,7 @@ _calling = threading.local()  # stream: of the function that this thread runs
 
 #: Held while work is captured, and by a thread other than the compute stream's worker while it enqueues on that: what another
 #: thread enqueues on a stream during a capture would be captured too.
-not_capturing = threading.RLock()
+enqueue_lock = threading.RLock()
 
 
 def _own_stream(device_id: int) -> Any:
@@ -393,7 +393,7 @@ class Graph:
         if is_real():
             self._graph = torch.cuda.CUDAGraph()
             # other threads may go on allocating and waiting meanwhile
-            with not_capturing, torch.cuda.graph(self._graph, stream=stream(self.device_id), capture_error_mode="thread_local"):
+            with enqueue_lock, torch.cuda.graph(self._graph, stream=stream(self.device_id), capture_error_mode="thread_local"):
                 fn()
 
     def replay(self) -> None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import functools
 import itertools
 import math
 from collections.abc import Callable
@@ -16,7 +15,7 @@ from ..kernel import DeviceArray, Run
 from . import copy_tiles as tiles
 from .launch import dtype_of, launch
 from .source import tl
-from .target import CodegenTarget, block_for, codegen_target, interpreting
+from .target import block_for, interpreting
 from .triton_copy import copy_strided, fill_block
 
 _AXES = 6  # of one launch
@@ -87,15 +86,3 @@ def _one_launch(axes: list[tuple[int, ...]], src_base: int, dst_base: int, add: 
                stream=run.stream, ADD=add, CUT=cut, WIDE=wide, BLOCK=block)
 
     return copy
-
-
-def turn(run: Run, src: DeviceArray, dst: DeviceArray, batch: int, rows: int, columns: int, *, add: bool = False) -> None:
-    """Compute dst [batch, columns, rows] = (or +=) src [batch, rows, columns] transposed."""
-    _turning(batch, rows, columns, add, codegen_target())(run, src, dst)
-
-
-@functools.lru_cache(1024)
-def _turning(batch: int, rows: int, columns: int, add: bool, codegen: CodegenTarget) -> PlannedCopy:
-    """Return the planned copy of `turn` for a code generation target."""
-    shape, n = (batch, columns, rows), rows * columns
-    return plan(Strided(0, shape, (n, 1, columns)), Strided(0, shape, (n, rows, 1)), add)
