@@ -95,7 +95,7 @@ class NotAvailableError(MXNetError, NotImplementedError):
 
 
 class NoSuchNameError(NotAvailableError, AttributeError):
-    """A name of a module that does not exist here. Also an AttributeError: whoever looks through all modules goes on."""
+    """A name of a module that does not exist here. Also an AttributeError, so that hasattr is False for it."""
 
 
 class GraphError(MXNetError, ValueError):

@@ -84,11 +84,13 @@ class Vocabulary:
 
 def count_tokens_from_str(source_str: str, token_delim: str = " ", seq_delim: str = "\n", to_lower: bool = False,
                           counter_to_update: Counter[str] | None = None) -> Counter[str]:
-    """Return how often each token occurs in a text whose tokens and sequences are separated by two delimiters.
+    """Count the tokens of a text.
 
-    counter_to_update:  a counter to add to, which is returned.
+    token_delim, seq_delim:  regular expressions of what stands between tokens, and between sequences.
+    to_lower:                count lower-case tokens.
+    counter_to_update:       a Counter to add to, which is returned.
     """
-    parts = re.split(f"{re.escape(token_delim)}|{re.escape(seq_delim)}", source_str.lower() if to_lower else source_str)
+    tokens = [t for t in re.split(f"{token_delim}|{seq_delim}", source_str) if t]
     counter: Counter[str] = Counter() if counter_to_update is None else counter_to_update
-    counter.update(part for part in parts if part)
+    counter.update(t.lower() for t in tokens) if to_lower else counter.update(tokens)
     return counter

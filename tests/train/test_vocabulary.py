@@ -38,5 +38,6 @@ def test_parameters_are_checked(given, message):
 def test_counting():
     assert count_tokens_from_str(" a  b\nA b ", to_lower=True) == Counter(a=2, b=2)
     counter = Counter(a=1)
-    assert count_tokens_from_str("a.b|c.d", ".", "|", counter_to_update=counter) is counter
+    assert count_tokens_from_str("a.b|c.d", ".", "|", counter_to_update=counter) == Counter(a=1), "as regular expressions"
+    assert count_tokens_from_str("a.b|c.d", r"\.", r"\|", counter_to_update=counter) is counter
     assert counter == Counter(a=2, b=1, c=1, d=1)
