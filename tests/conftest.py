@@ -27,8 +27,9 @@ settings.register_profile("same", settings.get_profile("anew"), derandomize=True
 settings.load_profile("same")
 
 
-def pytest_collection_finish():
-    """Twelve thousand collected tests are nothing that a garbage collection need look at, of which tests ask for many."""
+@pytest.fixture(scope="module", autouse=True)
+def _garbage_collections_skip_what_earlier_modules_left():
+    """Collected tests, and kernels that earlier modules compiled, are nothing that a collection need look at; tests ask for many."""
     gc.collect()
     gc.freeze()
 
