@@ -29,7 +29,7 @@ settings.load_profile("same")
 
 @pytest.fixture(scope="module", autouse=True)
 def _garbage_collections_skip_what_earlier_modules_left():
-    """Collected tests, and kernels that earlier modules compiled, are nothing that a collection need look at; tests ask for many."""
+    """Collected tests, and kernels that earlier modules compiled, are nothing that the collections of a test need look at."""
     gc.collect()
     gc.freeze()
 
