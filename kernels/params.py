@@ -240,8 +240,8 @@ _WANTED = {"shape": "a tuple of integers", "bounds": "a tuple of integers and No
 
 def format_value(value: object) -> str:
     """Return the string that MXNet writes for a parameter value in a symbol JSON."""
-    if isinstance(value, np.dtype):
-        return value.name
+    if isinstance(value, (np.dtype, type)):
+        return as_dtype(value).name
     if isinstance(value, list):
         return f"[{', '.join(format_value(v) for v in value)}]"
     if isinstance(value, tuple):
@@ -297,6 +297,8 @@ def _parse_bool(v: Any) -> bool:
 
 
 def _parse_str(v: Any) -> str:
+    if isinstance(v, (type, np.dtype)):  # dtype=np.float32 where the parameter is the name of a dtype
+        return as_dtype(v).name
     if not isinstance(v, str):
         raise TypeError
     return v

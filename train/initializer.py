@@ -6,9 +6,10 @@ All random numbers come from `mx.random`; `mx.random.seed` makes them repeatable
 from __future__ import annotations
 
 import json
+import logging
 import math
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -54,6 +55,9 @@ class Initializer:
     scripts, moving_mean, moving_var and some others are known too.
     """
 
+    _verbose = False
+    _print_func: Callable[[NDArray], str] | None = None
+
     def __init__(self, **kwargs: Any):
         self._kwargs = kwargs
 
@@ -70,8 +74,16 @@ class Initializer:
         return f"{type(self).__name__}({', '.join(f'{k}={v!r}' for k, v in self._kwargs.items())})"
 
     def set_verbosity(self, verbose: bool = False, print_func: Any = None) -> Initializer:
-        """Do nothing: initializers print nothing. MXNet scripts call this."""
+        """Log a line for each parameter that is initialized under an InitDesc, if verbose.
+
+        print_func: a function of the array whose result ends the line; by default its root mean square. Returns: self.
+        """
+        self._verbose, self._print_func = bool(verbose), print_func or _root_mean_square
         return self
+
+    def _log(self, desc: str, initializer: str, arr: NDArray) -> None:
+        if self._verbose and self._print_func is not None:
+            logging.info("Initialized %s as %s: %s", desc, initializer, self._print_func(arr))
 
     def __call__(self, desc: str, arr: NDArray) -> None:
         """Fill arr, the parameter called desc. Raises ParameterError if the name selects no method."""
@@ -80,6 +92,7 @@ class Initializer:
                 desc.global_init = self
             if desc.attrs.get("__init__"):
                 create(desc.attrs["__init__"])._init_weight(desc, arr)
+                self._log(desc, desc.attrs["__init__"], arr)
                 return
         elif not isinstance(desc, str):
             raise ParameterError(f"{type(self).__name__}: the name of a parameter is a str or InitDesc, not {desc!r}.")
@@ -91,8 +104,10 @@ class Initializer:
             Bilinear()._init_weight(desc, arr)
             return
         endings = {**_METHODS, **_METHODS_OF_OLD_SCRIPTS} if plain_string else _METHODS
-        method = next((m for ending, m in endings.items() if desc.endswith(ending)), "_init_default")
-        getattr(self, method)(desc, arr)
+        ending = next((e for e in endings if desc.endswith(e)), "")
+        getattr(self, endings.get(ending, "_init_default"))(desc, arr)
+        if not plain_string:
+            self._log(desc, ending, arr)
 
     def _init_weight(self, name: str, arr: NDArray) -> None:
         raise NotImplementedError(f"{type(self).__name__}._init_weight")
@@ -109,6 +124,10 @@ class Initializer:
     def _init_default(self, name: str, arr: NDArray) -> None:
         raise ParameterError(f"{type(self).__name__}: the name {name!r} does not end in weight, bias, gamma, beta, min or max. "
                              f"Give the variable its own initializer, as in mx.sym.Variable({str(name)!r}, init=...).")
+
+
+def _root_mean_square(arr: NDArray) -> str:
+    return str(np.sqrt(np.mean(np.square(arr.asnumpy()))))
 
 
 def create(initializer: Any, **kwargs: Any) -> Any:

@@ -16,6 +16,7 @@ from ...errors import BlockError, DeferredInitializationError, MXNetError, check
 from ...graph.symbol.symbol import Symbol, Variable
 from ...ndarray import NDArray, RowSparseNDArray, autograd
 from ...ndarray.autograd.tape import state
+from ...np_shape import state as np_shape
 from ...train import initializer
 from .nested import shape_is_known
 
@@ -104,7 +105,9 @@ class Parameter:
 
     @property
     def shape(self) -> tuple[int, ...] | None:
-        """The shape, with 0 for unknown sizes; None if nothing is known. Unknown sizes can be set once."""
+        """The shape, with 0 for unknown sizes (-1 under np_shape); None if nothing is known. Unknown sizes can be set once."""
+        if self._shape is not None and np_shape.active:
+            return tuple(-1 if n == 0 else n for n in self._shape)
         return self._shape
 
     @shape.setter
@@ -119,6 +122,16 @@ class Parameter:
     def stype(self) -> str:
         """The storage type, "default" or "row_sparse"."""
         return self._stype
+
+    @property
+    def _ctx_map(self) -> list[list[int | None]]:
+        """MXNet's table of places: `_ctx_map[ctx.device_typeid & 1][ctx.device_id]` is the index of an array in `_data`."""
+        table: list[list[int | None]] = [[], []]
+        for i, ctx in enumerate(self._ctx_list or ()):
+            row = table[ctx.device_typeid & 1]
+            row += [None] * (ctx.device_id + 1 - len(row))
+            row[ctx.device_id] = i
+        return table
 
     def _set_trainer(self, trainer: Trainer | None) -> None:
         if self._stype != "default" and self._trainer and trainer and self._trainer is not trainer:

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from typing import Any
+from functools import partial
+from typing import Any, NoReturn
 
 import numpy as np
 from numpy.typing import DTypeLike
@@ -375,7 +376,7 @@ class Symbol:
         """Operators as methods: `net.reshape(shape=(0, -1))`, `net.sum(axis=1)`."""
         found = None if name.startswith("_") or name not in ops.registered() else ops.builtin(name)
         if name in _ARRAY_ONLY:
-            raise NotImplementedForSymbol(name)
+            return partial(_refuse, name)
         if found is None:
             raise AttributeError(f"Symbol: no attribute or operator {name!r}.{nearest(name, ops.registered())}")
 
@@ -385,6 +386,11 @@ class Symbol:
             return create(found, (self, *args), kwargs, hint=name.lower())
 
         return method
+
+
+def _refuse(method: str, *args: Any, **kwargs: Any) -> NoReturn:
+    """Raise the error of an array's method that is called on a symbol. Asking `hasattr` is none, as in MXNet."""
+    raise NotImplementedForSymbol(method)
 
 
 class AtomicSymbol(Symbol):

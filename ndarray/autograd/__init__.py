@@ -192,7 +192,7 @@ class Function:
     The two are not recorded. backward gets one array per output and returns one per input.
     """
 
-    _saved: tuple[Any, ...] = ()
+    _saved: Any = ()
     _versions: tuple[int | None, ...] = ()
 
     def save_for_backward(self, *args: Any) -> None:
@@ -200,17 +200,21 @@ class Function:
         self.saved_tensors = args
 
     @property
-    def saved_tensors(self) -> tuple[Any, ...]:
-        """The arguments of save_for_backward. Raises MXNetError if an array among them was written in place since."""
-        for a, version in zip(self._saved, self._versions):
+    def saved_tensors(self) -> Any:
+        """The arguments of save_for_backward, or the value that was assigned.
+
+        Raises MXNetError if an array among the arguments, or in an assigned tuple or list, was written in place since.
+        """
+        for a, version in zip(self._saved, self._versions) if self._versions else ():
             if version is not None and a.chunk.var.version != version:
                 raise overwritten(type(self).__name__, a)
         return self._saved
 
     @saved_tensors.setter
-    def saved_tensors(self, args: Sequence[Any]) -> None:
-        self._saved = tuple(args)
-        self._versions = tuple(a.chunk.var.version if isinstance(a, ArrayCore) else None for a in args)
+    def saved_tensors(self, value: Any) -> None:
+        self._saved = value
+        self._versions = tuple(a.chunk.var.version if isinstance(a, ArrayCore) else None
+                               for a in (value if isinstance(value, (tuple, list)) else ()))
 
     def forward(self, *inputs: NDArray) -> NDArray | Sequence[NDArray]:
         """Return the outputs."""

@@ -77,7 +77,8 @@ def run_plan(plan: DispatchPlan, inputs: Sequence[ArrayCore], p: Params, out: Ar
         record(plan, p, inputs, outputs)
     for result, target in copies:
         copy_to(result, target)
-        target._grad_edge = result._grad_edge
+        if taped:
+            target._grad_edge = result._grad_edge
     if taped and out is not None:
         for o in [out] if isinstance(out, ArrayCore) else out:
             computed(o, *o._grad_edge)

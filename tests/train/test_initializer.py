@@ -114,3 +114,18 @@ def test_a_users_initializer_is_found_by_name():
 def test_errors(act, text):
     with pytest.raises((ParameterError, ShapeError), match=text):
         act()
+
+
+def test_a_verbose_initializer_logs_what_it_fills(caplog):
+    xavier = init.Xavier().set_verbosity(True)
+    plain = mx.nd.ones((2, 3))
+    with caplog.at_level("INFO"):
+        xavier(init.InitDesc("a_bias"), plain)
+        xavier(init.InitDesc("b_gamma"), plain)
+        xavier(init.InitDesc("q", attrs={"__init__": init.Constant(2).dumps()}), plain)
+        xavier("moving_mean", plain)  # a plain name is not logged, as in MXNet
+        init.One().set_verbosity(True, lambda x: f"shape {x.shape}")(init.InitDesc("w_weight"), plain)
+        init.One()(init.InitDesc("w_weight"), plain)
+    assert [r.getMessage() for r in caplog.records] == [
+        "Initialized a_bias as bias: 0.0", "Initialized b_gamma as gamma: 1.0",
+        'Initialized q as ["constant", {"value": 2}]: 2.0', "Initialized w_weight as weight: shape (2, 3)"]

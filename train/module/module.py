@@ -154,7 +154,7 @@ class Module(BaseModule):
         self._check_names(data, labels)
         labels = [d for d in labels if d.name in self._symbol.list_arguments()]
         if self.binded:
-            self._copy_to_host()
+            self._sync_params_from_devices()
         if shared_module is not None and not (shared_module.binded and shared_module.params_initialized):
             raise MXNetError("Module.bind: shared_module must be bound and have parameters.")
         self._group = ExecutorGroup(self._symbol, self._context, self._work, data, labels, self._param_names,
@@ -217,7 +217,7 @@ class Module(BaseModule):
             initializer = Uniform(0.01)
         if not allow_missing and arg_params is not None:
             self._check_complete(arg_params, aux_params if aux_params is not None else dict.fromkeys(self._aux_names))
-        self._copy_to_host()
+        self._sync_params_from_devices()
         attrs, first = self._symbol.attr_dict(), self._exec_group.execs[0]
 
         def initial(names: Sequence[str], params: Mapping[str, NDArray] | None, bound: Mapping[str, NDArray]
@@ -255,10 +255,10 @@ class Module(BaseModule):
     def get_params(self) -> tuple[dict[str, NDArray], dict[str, NDArray]]:
         """Return (arg_params, aux_params) by name, on the host: the mean over contexts."""
         self._require("get_params", params=True)
-        self._copy_to_host()
+        self._sync_params_from_devices()
         return self._arg_params, self._aux_params
 
-    def _copy_to_host(self) -> None:
+    def _sync_params_from_devices(self) -> None:
         if self._params_dirty and self._group is not None:
             # into new arrays: results of earlier get_params calls must not change
             for params in (self._arg_params, self._aux_params):
@@ -269,7 +269,7 @@ class Module(BaseModule):
 
     # ---- optimizer ------------------------------------------------------------------------------------------------
     def _init_optimizer(self, kvstore: Any, optimizer: Any, optimizer_params: Any, force_init: bool) -> None:
-        self._copy_to_host()
+        self._sync_params_from_devices()
         group, n = self._exec_group, len(self._context)
         store, update_on_kvstore = create_kvstore(kvstore, n, self._arg_params)
         samples = group.batch_size * (store.num_workers if store is not None else 1)

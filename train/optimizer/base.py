@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import os
 import warnings
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -183,8 +183,16 @@ class Optimizer:
     def _get_wd(self, index: Index) -> float:
         return self.wd * self._mult(index, self.wd_mult, "wd_mult")
 
-    def _update_count(self, index: Index) -> int:
-        """Count an update of a parameter. Returns its number, from 1."""
+    def _get_lrs(self, indices: Sequence[Index]) -> list[float]:
+        return [self._get_lr(i) for i in indices]
+
+    def _get_wds(self, indices: Sequence[Index]) -> list[float]:
+        return [self._get_wd(i) for i in indices]
+
+    def _update_count(self, index: Index | Sequence[Index]) -> int:
+        """Count an update of a parameter, or of each in a list. Returns the number of the (last) parameter's updates, from 1."""
+        if isinstance(index, (list, tuple)):
+            return [self._update_count(i) for i in index][-1]
         counts = self._index_update_count
         counts[index] = count = counts.get(index, self.begin_num_update) + 1
         if count > self.num_update:

@@ -169,3 +169,16 @@ def test_a_state_that_changes_between_recorded_operators():
         z.backward()
         assert x.grad.asscalar() == 3 * k * k and p.grad().asscalar() == 2 * 3 * k + 2 * k
     assert p.data().asscalar() == 27
+
+
+def test_unknown_sizes_read_as_minus_one_under_np_shape():
+    p = Parameter("p", shape=(2, 0), allow_deferred_init=True)
+    assert p.shape == (2, 0)
+    with mx.util.np_shape(True):
+        assert p.shape == (2, -1)
+
+
+def test_the_table_of_contexts():
+    p = Parameter("p", shape=(1,))
+    p.initialize(ctx=[mx.cpu(2), mx.cpu(0)])
+    assert p._ctx_map == [[], [1, None, 0]]  # MXNet's cpu has the odd device type 1

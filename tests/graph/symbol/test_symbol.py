@@ -209,3 +209,10 @@ def test_no_pass_over_a_symbol_recurses(capsys):
     finally:
         sys.setrecursionlimit(limit)
     assert "relu1499" in capsys.readouterr().out
+
+
+def test_a_symbol_has_the_methods_of_arrays_and_refuses_their_call():
+    for name in ("asnumpy", "asscalar", "wait_to_read", "backward", "copy", "detach", "as_in_context"):
+        assert hasattr(mx.sym.var("x"), name)
+        with pytest.raises(NotImplementedForSymbol, match=f"Symbol.{name}: a symbol has no values before it is bound"):
+            getattr(mx.sym.var("x"), name)()

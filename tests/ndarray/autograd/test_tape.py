@@ -159,3 +159,24 @@ def test_auxiliary_states_that_forward_changes_are_not_counted_as_overwritten():
         nd.BatchNorm(x * 2, g, b, mean, var, fix_gamma=False)
     y.backward(nd.array(np.eye(4, 3)))
     assert np.isfinite(g.grad.asnumpy()).all() and mean.asnumpy().any()
+
+
+@pytest.mark.parametrize("kept", [{"scale": 3}, 3, None, "text", (3, None)])
+def test_a_function_may_keep_anything_for_backward(kept):
+    seen = []
+
+    class Keep(autograd.Function):
+        def forward(self, x):
+            self.saved_tensors = kept
+            return x * 1
+
+        def backward(self, dy):
+            seen.append(self.saved_tensors)
+            return dy
+
+    x = nd.array([3.0])
+    x.attach_grad()
+    with autograd.record():
+        y = Keep()(x)
+    y.backward()
+    assert seen == [kept] and x.grad.asscalar() == 1

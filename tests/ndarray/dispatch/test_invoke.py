@@ -4,6 +4,7 @@ import gc
 
 import numpy as np
 import pytest
+import tritium as mx
 from support.helpers import assert_close
 from tritium import autograd, engine
 from tritium import ndarray as nd
@@ -269,3 +270,23 @@ def test_work_that_was_short_once_runs_in_the_calling_thread(monkeypatch, rng):
     again.ran(SHORT)
     assert again.instant and again.prop == "inline" and again.shortest == 0
     np.testing.assert_array_equal(nd.square(x).asnumpy(), before)
+
+
+def test_a_variable_stays_one_when_it_is_out_of_an_operator_that_reads_it(ctx):
+    w = mx.nd.ones((2, 2), ctx=ctx)
+    w.attach_grad()
+    mx.nd.concat(w[1:], w[:1], dim=0, out=[w])  # computed into a new array and copied, as out overlaps the inputs
+    with mx.autograd.record():
+        loss = (w * w).sum()
+    loss.backward()
+    assert w.grad.asnumpy().tolist() == [[2, 2], [2, 2]]
+
+
+@pytest.mark.parametrize("spelling", [np.float64, np.dtype("float64"), "float64"])
+def test_the_dtype_of_a_result_may_be_a_type(spelling):
+    x = mx.nd.array([[0.5, 0.5]])
+    assert mx.nd.softmax(x, dtype=spelling).dtype == np.float64
+    assert mx.nd.sample_multinomial(x, dtype=spelling).dtype == np.float64
+    assert mx.nd.Embedding(mx.nd.array([0]), x, input_dim=1, output_dim=2, dtype=np.float32).shape == (1, 2)
+    for op in ("softmax", "cast", "cumsum"):
+        assert getattr(mx.sym, op)(mx.sym.var("x"), dtype=spelling, name="y").attr_dict()["y"]["dtype"] == "float64"

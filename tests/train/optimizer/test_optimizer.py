@@ -251,3 +251,12 @@ def test_row_sparse_gradients_update_their_rows(name, settings, lazy, rng):
 
 def _arrays_of(state):
     return [] if state is None else [a for s in state for a in _arrays_of(s)] if isinstance(state, tuple) else [state]
+
+
+def test_rates_and_counts_of_several_parameters():
+    sgd = mx.optimizer.SGD(learning_rate=0.5, wd=0.25, param_idx2name={0: "a_weight", 1: "b_weight"})
+    sgd.set_lr_mult({"b_weight": 2})
+    assert sgd._get_lrs([0, 1]) == [0.5, 1.0] and sgd._get_wds([0, 1]) == [0.25, 0.25]
+    sgd._update_count([0, 1])
+    sgd._update_count(1)
+    assert sgd._index_update_count == {0: 1, 1: 2} and sgd.num_update == 2
