@@ -103,7 +103,7 @@ _ALIASES = {
     "sym": "graph.symbol.namespace", "symbol": "graph.symbol.namespace", "symbol.symbol": "graph.symbol.symbol",
     **{f"symbol.{n}": f"graph.symbol.namespace.{n}" for n in ("op", "contrib", "linalg", "sparse", "image", "_internal")},
     "symbol.random": "graph.symbol.random", "ndarray.utils": "train.compat.ndarray_names",
-    "io.io": "io", "name": "graph.symbol.naming", "attribute": "graph.symbol.naming",
+    "io.io": "io", "io.utils": "io", "name": "graph.symbol.naming", "attribute": "graph.symbol.naming",
     "viz": "graph.show.viz", "visualization": "graph.show.viz", "executor": "graph.executor.executor",
     "kv": "kvstore", "kvstore.kvstore": "kvstore.create", "recordio": "io.records.recordio", "image": "io.image",
     "img": "io.image", "image.image": "io.image", "image.detection": "io.image",

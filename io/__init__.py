@@ -12,6 +12,7 @@ from .iterators.image_record_iter import ImageRecordUInt8Iter as ImageRecordUInt
 from .iterators.libsvm_iter import LibSVMIter as LibSVMIter
 from .iterators.mnist_iter import MNISTIter as MNISTIter
 from .iterators.ndarray_iter import NDArrayIter as NDArrayIter
+from .iterators.ndarray_iter import _init_data as _init_data
 from .iterators.prefetching_iter import PrefetchingIter as PrefetchingIter
 from .records.recordio import read_arrays as read_arrays
 

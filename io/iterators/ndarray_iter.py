@@ -196,6 +196,17 @@ class NDArrayIter(DataIter):
                 "shuffle": bool(self.shuffle), "seed": self.seed}
 
 
+def _init_data(data: Any, allow_empty: bool, default_name: str) -> list[tuple[str, NDArray]]:
+    """Return the arrays of data with their names, as NDArrays on the host. MXNet's helper, which users' iterators call.
+
+    data: as for NDArrayIter; None stands for no array. Raises ParameterError for no array, unless allow_empty.
+    """
+    found = [] if data is None or (isinstance(data, (list, tuple)) and not data) else _sources(data, default_name, "")
+    if not found and not allow_empty:
+        raise ParameterError(f"_init_data: {default_name!r} has no array. Give an array, a list or a dict of arrays.")
+    return [(s.name, array(s.values, dtype=s.values.dtype)) for s in found]
+
+
 def _sources(arrays: Any, name: str, layout: str) -> list[_Source]:
     if isinstance(arrays, (list, tuple)) and not all(np.isscalar(a) for a in arrays):
         arrays = {name if len(arrays) == 1 else f"_{i}_{name}": a for i, a in enumerate(arrays)}

@@ -12,6 +12,7 @@ from typing import Any
 
 from ...errors import MXNetError
 from ...version import MXNET_RELEASE
+from .imported_names import give_names
 
 _PACKAGE = __name__.split(".", 1)[0]
 
@@ -53,6 +54,10 @@ class _MXNetFinder(_Finder):
             for name, loaded in list(sys.modules.items()):
                 if name.startswith(f"{_PACKAGE}.") and name.split(".")[1] not in _OWN:
                     sys.modules.setdefault(f"mxnet{name.removeprefix(_PACKAGE)}", loaded)
+                    give_names(name.removeprefix(f"{_PACKAGE}."), loaded)
+        else:
+            alias: str = module.__spec__.name if module.__spec__ is not None else module.__name__
+            give_names(alias.removeprefix(f"{_PACKAGE}."), module)
 
 
 #: Packages that MXNet does not have.

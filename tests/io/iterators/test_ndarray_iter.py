@@ -85,3 +85,11 @@ def test_the_batch_axis_follows_the_layout():
 def test_bad_input_is_named(make, error, text):
     with pytest.raises(error, match=text):
         make()
+
+
+def test_the_arrays_of_users_iterators_get_names():
+    named = mx.io._init_data({"b": np.zeros(2), "a": mx.nd.ones((3, 2), dtype="int32")}, False, "data")
+    assert [(k, v.shape, v.dtype) for k, v in named] == [("a", (3, 2), np.int32), ("b", (2,), np.float32)]
+    assert mx.io._init_data(None, True, "label") == [] == mx.io._init_data([], True, "label")
+    with pytest.raises(ParameterError, match="_init_data: 'data' has no array"):
+        mx.io._init_data([], False, "data")

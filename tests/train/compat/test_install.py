@@ -97,3 +97,26 @@ def test_processes_that_the_script_starts_find_tritium_too(tmp_path):
     done = run_script(tmp_path, "import subprocess, sys\n"
                        "subprocess.run([sys.executable, '-c', 'import mxnet; print(mxnet.__version__)'], check=True)")
     assert done.stdout == "1.9.1\n", done.stderr
+
+
+def test_modules_of_mxnet_hold_the_names_that_they_import(tmp_path):
+    done = run_script(tmp_path, """
+import numpy, mxnet as mx
+from mxnet.gluon.block import np, nd, OrderedDict, Symbol, warnings, _mx_np
+from mxnet.optimizer.optimizer import sgd_update, NDArray, math
+from mxnet.symbol.symbol import pow, zeros
+from mxnet.model import DataDesc, sym
+from mxnet.gluon.data.dataloader import context, is_np_array
+from mxnet.io.utils import _init_data
+from mxnet.contrib.onnx.mx2onnx import export_model
+from mxnet.onnx import mx2onnx
+assert np is numpy and nd is mx.nd and sgd_update is mx.nd.sgd_update and zeros is mx.sym.zeros and Symbol is mx.sym.Symbol
+assert [k for k, _ in _init_data([np.zeros(2), nd.ones(3)], False, "data")] == ["_0_data", "_1_data"]
+for module, name in ((mx.gluon.block, "no_such_name"), (mx.model, "sgd_update")):
+    try:
+        getattr(module, name)
+    except AttributeError as e:
+        print(e)
+""")
+    assert done.stdout == "module 'mxnet.gluon.block' has no attribute 'no_such_name'\n" \
+                          "module 'mxnet.model' has no attribute 'sgd_update'\n", done.stderr
