@@ -131,6 +131,22 @@ class Indexing(ArrayCore):
                              f"not fill {new}. Choose sizes whose product is {self.layout.size}.")
         return reshape_view(self, new)
 
+    def _at(self, idx: int) -> NDArray:
+        """Return self[idx], as MXNet's method of this name."""
+        return self[int(idx)]
+
+    def _slice(self, start: int, stop: int) -> NDArray:
+        """Return self[start:stop], as MXNet's method of this name."""
+        return self[slice(start, stop)]
+
+    def _sync_copyfrom(self, source_array: ArrayLike) -> None:
+        """Write source_array, of this array's shape, into this array, as MXNet's method of this name."""
+        values = np.asarray(source_array, self.layout.dtype)
+        if values.shape != self.layout.shape:
+            raise ShapeError(f"_sync_copyfrom: the source has the shape {values.shape}, and the array is {describe(self)}. "
+                             f"Give values of the same shape.")
+        self[:] = values
+
     def slice_assign(self, rhs: ArrayCore | ArrayLike, begin: Sequence[int | None], end: Sequence[int | None],
                      step: Sequence[int | None] | None = None) -> Self:
         """Set self[begin:end:step] = rhs, and return self."""

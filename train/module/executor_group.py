@@ -277,15 +277,15 @@ class ExecutorGroup:
                 e.backward(out_grads=[self._slice(g, axis, part).as_in_context(o.context)
                                       for g, axis, o in zip(out_grads, self.output_axes, e.outputs)])
 
-    def outputs(self, merge: bool = True) -> list[Any]:
-        """Return each output of the whole batch, or (merge=False) the list of its parts on the contexts."""
-        parts = [list(p) for p in zip(*(e.outputs for e in self.execs))]
-        return [_concatenate(p, axis) for p, axis in zip(parts, self.output_axes)] if merge else parts
+    def get_outputs(self, merge_multi_context: bool = True, begin: int = 0, end: int | None = None) -> list[Any]:
+        """Return outputs begin to end of the whole batch, or (merge_multi_context=False) the list of parts of each."""
+        parts = [list(p) for p in zip(*(e.outputs[begin:end] for e in self.execs))]
+        return [_concatenate(p, axis) for p, axis in zip(parts, self.output_axes[begin:end])] if merge_multi_context else parts
 
-    def input_grads(self, merge: bool = True) -> list[Any]:
-        """Return the derivative by each data input, of the whole batch or (merge=False) the list of its parts."""
+    def get_input_grads(self, merge_multi_context: bool = True) -> list[Any]:
+        """Return the derivative by each data input, of the whole batch or (merge_multi_context=False) the list of its parts."""
         parts = [[e.grad_dict[d.name] for e in self.execs] for d in self.data_shapes]
-        return [_concatenate(p, batch_axis(d)) for p, d in zip(parts, self.data_shapes)] if merge else parts
+        return [_concatenate(p, batch_axis(d)) for p, d in zip(parts, self.data_shapes)] if merge_multi_context else parts
 
     def update_metric(self, metric: Any, labels: Sequence[Any], pre_sliced: bool = False) -> None:
         """Update the metric with the outputs and labels of each context."""

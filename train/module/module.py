@@ -344,14 +344,14 @@ class Module(BaseModule):
     def get_outputs(self, merge_multi_context: bool = True) -> list[Any]:
         """Return the outputs of the last forward, per context if not merged. The next forward overwrites them."""
         self._require("get_outputs", params=True)
-        return self._exec_group.outputs(merge_multi_context)
+        return self._exec_group.get_outputs(merge_multi_context)
 
     def get_input_grads(self, merge_multi_context: bool = True) -> list[Any]:
         """Return the derivatives by the data, after backward. Needs bind(inputs_need_grad=True)."""
         self._require("get_input_grads", params=True)
         if not self.inputs_need_grad:
             raise MXNetError("Module.get_input_grads: the module was bound with inputs_need_grad=False. Bind it with True.")
-        return self._exec_group.input_grads(merge_multi_context)
+        return self._exec_group.get_input_grads(merge_multi_context)
 
     def get_states(self, merge_multi_context: bool = True) -> list[Any]:
         """Return the arrays of state_names."""

@@ -191,14 +191,18 @@ class FusedRNNCell(BaseRNNCell):
         self._mode: Any = mode
         self._bidirectional, self._dropout, self._get_next_state = bidirectional, dropout, get_next_state
         self._forget_bias, self._fused = forget_bias, FusedRNNLayout(num_hidden, num_layers, mode, bidirectional)
-        self._gate_names = self._fused.gates
+        self._gate_names, self._directions = self._fused.gates, list(self._fused.directions)
         init = FusedRNN(None, num_hidden, num_layers, mode, bidirectional, forget_bias)
         self._parameter = self.params.get("parameters", init=init)
         self._vector = f"{self.params._prefix}parameters"
 
     @property
+    def _num_gates(self) -> int:
+        return len(self._gate_names)
+
+    @property
     def state_info(self) -> list[dict[str, Any]]:
-        n = len(self._fused.directions) * self._num_layers
+        n = len(self._directions) * self._num_layers
         count = 2 if self._mode == "lstm" else 1
         return [{"shape": (n, 0, self._num_hidden), "__layout__": "LNC"} for _ in range(count)]
 

@@ -175,3 +175,13 @@ def test_not_of_an_array_that_is_not_a_mask_is_refused():
     with pytest.raises(TypeError):
         nd.ones((2,)) & nd.ones((2,))
     assert (~nd.array([True, False], dtype="bool")).tolist() in ([0, 1], [False, True])
+
+
+def test_the_inner_methods_of_mxnet():
+    x = nd.array(np.arange(6).reshape(3, 2))
+    assert x._at(1).asnumpy().tolist() == [2, 3] and x._slice(1, 3).asnumpy().tolist() == [[2, 3], [4, 5]]
+    x._slice(1, 3)[:] = 7  # a view
+    x._at(0)._sync_copyfrom(np.array([8, 9]))
+    assert x.asnumpy().tolist() == [[8, 9], [7, 7], [7, 7]]
+    with pytest.raises(ShapeError, match=r"_sync_copyfrom: the source has the shape \(3,\), and the array is float32\[3,2\]"):
+        x._sync_copyfrom(np.zeros(3))

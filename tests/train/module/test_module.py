@@ -481,3 +481,12 @@ def test_fit_waits_when_too_many_batches_are_in_flight(monkeypatch):
     module.fit(data, num_epoch=1)
     first = MAX_BATCHES_IN_FLIGHT + 1
     assert pushed[:first] == [False] * first and all(pushed[first:])
+
+def test_some_outputs_of_a_group():
+    data = mx.sym.Variable("data")
+    net = mx.mod.Module(mx.sym.Group([data * n for n in (1, 2, 3)]), label_names=None, context=[mx.cpu(0), mx.cpu(1)])
+    net.bind([("data", (4, 1))], for_training=False)
+    net.init_params()
+    net.forward(mx.io.DataBatch([mx.nd.ones((4, 1))]))
+    assert [o.asnumpy().ravel().tolist() for o in net._exec_group.get_outputs(begin=1, end=2)] == [[2, 2, 2, 2]]
+    assert [len(parts) for parts in net._exec_group.get_outputs(merge_multi_context=False, begin=1)] == [2, 2]
