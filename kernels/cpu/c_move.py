@@ -16,6 +16,7 @@ from ...integers import cdiv
 from ..ir.strided import Strided, merge
 from .c_team import int64s
 from .c_template import Call, Template
+from .c_turn import turn_text
 
 LEAST = 1 << 16  # bytes of a copy from which on C is worth compiling
 LEAST_TURNED = 1 << 14  # the same, where NumPy would read or write one element of each cache line
@@ -84,14 +85,7 @@ void %(name)s(void *const *arrays, int64_t begin, int64_t end)
     }
 }
 
-typedef T %(name)s_lanes __attribute__((vector_size(%(bytes)d)));
-
-/* Turn a square: y[i][j] = x[j][i]. */
-static inline void %(name)s_square(const T *x, int64_t s, T *y, int64_t d)
-{
-%(square)s
-}
-
+%(turn)s
 /* arrays as above. The source is dense along the last axis but one, the target along the last. A unit is a strip of blocks. */
 void %(name)s_turned(void *const *arrays, int64_t begin, int64_t end)
 {
@@ -109,13 +103,7 @@ void %(name)s_turned(void *const *arrays, int64_t begin, int64_t end)
             const int64_t i0 = u %% strips * %(block)d, i1 = MOVE_LEAST(i0 + %(block)d, high);
             for (int64_t j0 = c; j0 < MOVE_LEAST(c + g->width, wide); j0 += %(block)d) {
                 const int64_t j1 = MOVE_LEAST(j0 + %(block)d, MOVE_LEAST(c + g->width, wide));
-                int64_t i = i0;
-                for (; i + %(lanes)d <= i1; i += %(lanes)d) {
-                    int64_t j = j0;
-                    for (; j + %(lanes)d <= j1; j += %(lanes)d) %(name)s_square(x + i + j * s, s, y + i * d + j, d);
-                    for (; j < j1; j++) for (int64_t k = i; k < i + %(lanes)d; k++) y[k * d + j] = x[k + j * s];
-                }
-                for (; i < i1; i++) for (int64_t j = j0; j < j1; j++) y[i * d + j] = x[i + j * s];
+                %(name)s_turn(x + i0 + j0 * s, s, y + i0 * d + j0, d, i1 - i0, j1 - j0);
             }
         }
     }
@@ -123,36 +111,15 @@ void %(name)s_turned(void *const *arrays, int64_t begin, int64_t end)
 """
 
 
-def _square(name: str, lanes: int) -> str:
-    """Return the statements that turn a square of so many elements a side: in each round lanes change places at a distance."""
-    lines = [f"{name}_lanes a{i}; memcpy(&a{i}, x + {i} * s, sizeof a{i});" for i in range(lanes)]
-    step = 1
-    while step < lanes:
-        low = [lane if not lane & step else lanes + lane - step for lane in range(lanes)]
-        high = [lane + step if not lane & step else lanes + lane for lane in range(lanes)]
-        lines.append("{")
-        for i in (i for i in range(lanes) if not i & step):
-            lines.append(f"const {name}_lanes p{i} = MIX(a{i}, a{i + step}, {', '.join(map(str, low))}), "
-                         f"q{i} = MIX(a{i}, a{i + step}, {', '.join(map(str, high))});")
-            lines.append(f"a{i} = p{i}; a{i + step} = q{i};")
-        lines.append("}")
-        step *= 2
-    lines += [f"memcpy(y + {i} * d, &a{i}, sizeof a{i});" for i in range(lanes)]
-    return "\n".join(f"    {t}" for t in lines)
-
-
 @functools.cache
 def template(size: int, added: str) -> Template:
     """Return the functions for elements of so many bytes. added: the C type in which they are added, or "" where they are not."""
     name = f"move_{added.removesuffix('_t') or size}"
-    lanes = min(16, 64 // size)
 
     def text() -> str:
-        mix = (f"#ifdef __clang__\n#define MIX(a, b, ...) __builtin_shufflevector(a, b, __VA_ARGS__)\n#else\n"
-               f"#define MIX(a, b, ...) __builtin_shuffle(a, b, ({name}_lanes){{__VA_ARGS__}})\n#endif\n")
-        head = f"#define T uint{8 * size}_t\n#define A {added or 'T'}\n{mix}"
-        return head + _TEXT % {"name": name, "axes": MOST_AXES, "block": BLOCK, "lanes": lanes, "bytes": lanes * size,
-                               "square": _square(name, lanes)}
+        head = f"#define T uint{8 * size}_t\n#define A {added or 'T'}\n"
+        turn = turn_text(name, f"uint{8 * size}_t", size, min(16, 64 // size))
+        return head + _TEXT % {"name": name, "axes": MOST_AXES, "block": BLOCK, "turn": turn}
 
     return Template(text, (name, f"{name}_turned"))
 

@@ -26,8 +26,10 @@ from ....integers import cdiv
 from ...cpu.c_team import Follower, Phases, Scratch, Step, int64s
 from ...cpu.c_template import Call, Template
 from ...cpu.c_tile import MOST_COLUMNS, tile_text
+from ...cpu.c_turn import turn_text
 from ...kernel import BoundKernel, InTurn, Prepared, Run
 from ...op import Req, Reqs
+from . import c_conv_spread as spreading
 from . import c_depthwise_pair
 from . import c_winograd as winograd
 from .c_conv_text import FIELDS, TEXT
@@ -45,12 +47,12 @@ SLOTS, PARTIAL = 16, 1 << 23  # sums of a weight's derivative at most, and their
 
 def _text() -> str:
     sizes = {"fields": ", ".join(FIELDS)}
-    own = TEXT % sizes, each_text(), c_depthwise_pair.TEXT, winograd.TEXT
-    return f"{tile_text()}\n#define MOST_COLUMNS {MOST_COLUMNS}\n{''.join(own)}"
+    own = TEXT % sizes, each_text(), c_depthwise_pair.TEXT, winograd.TEXT, spreading.TEXT % ()
+    return f"{tile_text()}\n{turn_text('conv', 'float', 4, 8)}\n#define MOST_COLUMNS {MOST_COLUMNS}\n{''.join(own)}"
 
 
 TEMPLATE = Template(_text, [*(f"conv_{kind}{name}" for kind in ("", "each_") for name in ("rows", "outer", "pack", "unpack")),
-                            "conv_bias", "conv_pair", "winograd_rows", "winograd_pack"])
+                            "conv_bias", "conv_pair", "winograd_rows", "winograd_pack", "conv_spread", "conv_spread_pack"])
 
 
 def in_c(g: ConvolutionGeometry, dtype: np.dtype) -> bool:
@@ -75,7 +77,7 @@ def _steps(channels: int, spatial: Sequence[int], last: bool) -> Steps:
 
 
 @dataclass(frozen=True)
-class _Windows:
+class Windows:
     """Sums over windows of an array: the forward convolution, or one phase of its derivative by data.
 
     channels, filters:  of a group. data, out: height and width. first: the offset of out's first position among its elements.
@@ -239,7 +241,7 @@ class _Weights:
         return numbers, self.groups * units
 
 
-def _name(function: str, windows: _Windows) -> str:
+def _name(function: str, windows: Windows) -> str:
     return f"conv_each_{function}" if windows.each else f"conv_{function}"
 
 
@@ -256,7 +258,7 @@ class _Product:
     ranges:  the first element and the end of what each piece computes; None if they do not lie one after the other.
     """
 
-    def __init__(self, windows: _Windows, weights: _Weights, add: bool, rectified: bool = False):
+    def __init__(self, windows: Windows, weights: _Weights, add: bool, rectified: bool = False):
         images, rows, filters = windows.pieces()
         if windows.each:
             filters = cdiv(windows.filters, MOST_COLUMNS) * MOST_COLUMNS
@@ -298,6 +300,19 @@ class _InTiles:
     each, prepare = False, _Product.prepare
 
 
+class _Spread:
+    """The derivative by data where products are spread, in place of `_Product`s. See c_conv_spread.py."""
+
+    def __init__(self, g: ConvolutionGeometry, windows: Windows, add: bool):
+        numbers, _ = windows.sizes(1, spreading.rows_at_once(g, windows.depth), windows.filters, add)
+        filter_step, channel_step, taps = _weight_steps(g)
+        sizes, panels, self.packed = spreading.packing(windows.depth, g, filter_step, channel_step, taps)
+        self.rows = Call(TEMPLATE, "conv_spread", g.n, *(int64s(*part) for part in numbers))
+        self.pack = Call(TEMPLATE, "conv_spread_pack", panels, sizes)
+
+    each, prepare = False, _Product.prepare
+
+
 # ---- the three convolutions of a geometry -----------------------------------------------------------------------------
 @functools.lru_cache(maxsize=512)
 def plane(g: ConvolutionGeometry) -> ConvolutionGeometry:
@@ -315,12 +330,12 @@ def _weight_steps(g: ConvolutionGeometry) -> tuple[int, int, list[int]]:
     return c * taps, channel, [t * tap for t in range(taps)]
 
 
-def forward_windows(g: ConvolutionGeometry) -> _Windows:
+def forward_windows(g: ConvolutionGeometry) -> Windows:
     (kh, kw), (dy, dx), (py, px) = g.kernel, g.dilate, g.pad
     at = _weight_steps(g)[2]
     taps = tuple((i * dy - py, j * dx - px, at[i * kw + j]) for i, j in product(range(kh), range(kw)))
     groups, channels, filters, each = _groups(g)
-    return _Windows(groups, g.n, channels, filters, g.spatial, g.out, g.stride, taps,  # type: ignore[arg-type]
+    return Windows(groups, g.n, channels, filters, g.spatial, g.out, g.stride, taps,  # type: ignore[arg-type]
                     _steps(g.c, g.spatial, g.channels_last and not g.data_first), _steps(g.f, g.out, g.channels_last), each=each)
 
 
@@ -342,12 +357,15 @@ def _forward(g: ConvolutionGeometry, add: bool, rectified: bool) -> _Product | _
 
 
 @functools.lru_cache(maxsize=512)
-def _data_gradient(g: ConvolutionGeometry, add: bool) -> list[_Product] | list[_InTiles]:
-    """Return one product for each phase of the stride."""
+def _data_gradient(g: ConvolutionGeometry, add: bool) -> list[_Product] | list[_InTiles] | list[_Spread]:
+    """Return one product for each phase of the stride, or one for all where products are spread."""
     filter_step, channel_step, at = _weight_steps(g)
     tiles = None if add else winograd.winograd_of_gradient(g)
     if tiles is not None:  # the same with the taps in reverse, and filters and channels exchanged
         return [_InTiles(tiles, (channel_step, filter_step, -at[1], at[-1]))]
+    windows = forward_windows(g)
+    if spreading.spreads(g, windows):
+        return [_Spread(g, windows, add)]
     (groups, c, f, each), made = _groups(g), []
     image, channel, row, column = _steps(g.c, g.spatial, g.channels_last)
     for phase in product(*map(range, g.stride)):
@@ -357,7 +375,7 @@ def _data_gradient(g: ConvolutionGeometry, add: bool) -> list[_Product] | list[_
         reached = [sorted(((p + pad - k * d) // s, k) for k in range(n) if (p + pad - k * d) % s == 0)
                    for p, pad, n, d, s in zip(phase, g.pad, g.kernel, g.dilate, g.stride)]
         taps = tuple((i, j, at[k * g.kernel[1] + m]) for (i, k), (j, m) in product(*reached))
-        windows = _Windows(groups, g.n, f, c, g.out, out, (1, 1), taps, _steps(g.f, g.out, g.channels_last),  # type: ignore
+        windows = Windows(groups, g.n, f, c, g.out, out, (1, 1), taps, _steps(g.f, g.out, g.channels_last),  # type: ignore
                            (image, channel, row * g.stride[0], column * g.stride[1]), phase[0] * row + phase[1] * column, each)
         step = filter_step if each else channel_step
         made.append(_Product(windows, _Weights(groups, c, f, step, filter_step, f * filter_step, tuple(t for *_, t in taps),

@@ -59,7 +59,8 @@ static void conv_fill(const conv_sizes *g, const float *x, float *block, int64_t
         else if (C == 3 && g->x_column == 1) {
             const float *s1 = s + g->x_channel, *s2 = s1 + g->x_channel;
             for (int64_t k = 0; k < n; k++) { d[3 * k] = s[k]; d[3 * k + 1] = s1[k]; d[3 * k + 2] = s2[k]; }
-        } else for (int64_t k0 = 0; k0 < n; k0 += 16) {
+        } else if (g->x_column == 1) conv_turn(s, g->x_channel, d, C, n, C);
+        else for (int64_t k0 = 0; k0 < n; k0 += 16) {
             const int64_t k1 = conv_least(k0 + 16, n);
             for (int64_t c = 0; c < C; c++)
                 for (int64_t k = k0; k < k1; k++) d[k * C + c] = s[c * g->x_channel + k * g->x_column];
@@ -150,6 +151,8 @@ static void conv_tiles(const conv_sizes *g, const conv_block *b, const float *we
                               fetches_data ? 4 * m : step);
                     if (!in_place && g->y_filter == 1)
                         for (int64_t j = 0; j < m; j++) conv_some(ys[p + j], in_tile[j], columns);
+                    else if (!in_place && ys[p + m - 1] == ys[p] + m - 1)
+                        conv_turn(tile, COLUMNS, ys[p], g->y_filter, columns, m);
                     else if (!in_place)
                         for (int64_t l = 0; l < columns; l++)
                             for (int64_t j = 0; j < m; j++) ys[p + j][l * g->y_filter] = in_tile[j][l];
@@ -190,6 +193,7 @@ static void conv_columns(const conv_sizes *g, const float *dy, float *d, int64_t
     if (columns < COLUMNS) memset(d, 0, sizeof(float) * n * COLUMNS);
     if (g->y_filter == 1)
         for (int64_t k = 0; k < n; k++) memcpy(d + k * COLUMNS, dy + k * g->y_column, sizeof(float) * columns);
+    else if (g->y_column == 1) conv_turn(dy, g->y_filter, d, COLUMNS, n, columns);
     else
         for (int64_t l = 0; l < columns; l++)
             for (int64_t k = 0; k < n; k++) d[k * COLUMNS + l] = dy[l * g->y_filter + k * g->y_column];

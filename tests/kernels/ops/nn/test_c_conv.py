@@ -113,12 +113,34 @@ def test_large_sizes_and_pieces_in_any_order(g):
     assert all((a == b).all() for a, b in zip(one, other))
 
 
+SPREAD = [  # few channels: with and without padding, strides, dilation, several blocks of rows, one axis
+    geometry(3, 20, 50, 1, [(12, 5, 1, 1, 0), (12, 5, 1, 1, 0)], False),
+    geometry(3, 20, 50, 1, [(12, 5, 1, 1, 0), (12, 5, 1, 1, 0)], True),
+    geometry(2, 3, 17, 1, [(13, 5, 2, 1, 2), (10, 4, 3, 1, 1)], False),
+    geometry(2, 3, 17, 1, [(13, 5, 2, 1, 2), (10, 4, 3, 1, 1)], True),
+    geometry(2, 5, 40, 1, [(9, 3, 1, 2, 0), (11, 3, 1, 2, 2)], False),
+    geometry(2, 3, 8, 1, [(260, 3, 1, 1, 1), (270, 3, 1, 1, 1)], True),
+    geometry(4, 2, 9, 1, [(30, 4, 1, 1, 2)], False),
+]
+
+
+@pytest.mark.parametrize("add", [False, True])
+@pytest.mark.parametrize("g", SPREAD)
+def test_products_that_are_spread(g, add):
+    flat = c_conv.plane(g)
+    assert c_conv.spreading.spreads(flat, c_conv.forward_windows(flat))
+    one, other = (compare(g, np.random.default_rng(1), add, Run(backwards=b)) for b in (False, True))
+    assert all((a == b).all() for a, b in zip(one, other))
+
+
 def test_shapes_have_the_pieces_they_are_there_for():
     windows = [c_conv.forward_windows(c_conv.plane(g)) for g in SHAPES]
     images, rows, filters = zip(*(w.pieces() for w in windows))
     assert rows[0] < SHAPES[0].out[0] and images[1] > 1 and filters[3] < SHAPES[3].f
     assert len(c_conv.cut_runs(windows[2].runs())[1]) > 2
     assert not windows[4].copied and not windows[5].copied and windows[1].copied
+    assert c_conv.spreading.rows_at_once(SPREAD[5], 27) < SPREAD[5].out[0]
+    assert [c_conv.forward_windows(c_conv.plane(g)).copied for g in SPREAD[:3]] == [True, False, True]
 
 
 @pytest.mark.parametrize("kernel, sizes, reason", [
