@@ -14,6 +14,9 @@ GPU_MODE = os.environ.get("TRITIUM_GPU", "cuda").lower()
 if GPU_MODE not in ("interpret", "cuda", "off"):
     raise ContextError(f"TRITIUM_GPU: {GPU_MODE!r} is not one of interpret, cuda, off.")
 
+#: The host waits after every kernel on a real GPU, so that an error names the kernel that made it. No work is captured then.
+GPU_SYNC = os.environ.get("TRITIUM_GPU_SYNC", "") not in ("", "0")
+
 #: "cpu" makes every context of a GPU one of the CPU: `tritium run --device cpu`.
 GPU_CONTEXTS = os.environ.get("TRITIUM_GPU_CONTEXTS", "")
 

@@ -60,8 +60,9 @@ def _need(device_id: int) -> Any:
 
 # ---- memory ---------------------------------------------------------------------------------------------------------
 def alloc(nbytes: int, device_id: int) -> Any:
-    """Return an uninitialised uint8 tensor for the stream of the calling function. Raises MemoryError when the device is full.
+    """Return an uninitialised uint8 tensor for the stream of the calling function.
 
+    When the device is full, wait for all its work, give cached memory back, and try once more. Raises MemoryError after that.
     A tensor belongs to a stream. Once it is dropped, its bytes may be given out for that stream at once, while the stream
     still works on what was enqueued before. Outside of functions the first user's stream is unknown: see `share`.
     """
@@ -69,11 +70,20 @@ def alloc(nbytes: int, device_id: int) -> Any:
     if not is_real():
         return torch.empty(nbytes, dtype=torch.uint8)
     own = _own_stream(device_id)
-    try:
-        with contextlib.nullcontext() if own is not None else run_on(stream(device_id)):
+    with contextlib.nullcontext() if own is not None else run_on(stream(device_id)):
+        try:
             tensor = torch.empty(nbytes, dtype=torch.uint8, device=_device(device_id))
-    except torch.cuda.OutOfMemoryError as e:
-        raise MemoryError(str(e)) from e
+        except torch.cuda.OutOfMemoryError as e:
+            if torch.cuda.is_current_stream_capturing():
+                raise MemoryError(str(e)) from e
+            tensor = None
+        if tensor is None:  # memory that streams still used is free once they are done
+            torch.cuda.synchronize(_device(device_id))
+            torch.cuda.empty_cache()
+            try:
+                tensor = torch.empty(nbytes, dtype=torch.uint8, device=_device(device_id))
+            except torch.cuda.OutOfMemoryError as e:
+                raise MemoryError(str(e)) from e
     if own is None:
         share(tensor)
     return tensor
@@ -345,7 +355,9 @@ def record(s: Any, name: str) -> Any:
         log.append(("run", s, name))
         log.append(("record", s, event))
         return event
-    return s.record_event()
+    event = s.record_event()
+    event.name, event.device_id = name, s.device_index  # for `wait`, where errors of the device appear
+    return event
 
 
 def stream_waits(s: Any, event: Any) -> None:
@@ -357,14 +369,31 @@ def stream_waits(s: Any, event: Any) -> None:
 
 
 def wait(event: Any) -> None:
-    """Block until event, without the GIL. In the main thread Ctrl-C ends the wait."""
+    """Block until event, without the GIL. In the main thread Ctrl-C ends the wait.
+
+    Raises EngineError for a fault of the device, such as an access outside of its memory. It may have happened in any work
+    before the event; with TRITIUM_GPU_SYNC=1 each kernel's own launch raises it.
+    """
     if isinstance(event, FakeEvent):
         log.append(("host waits", threading.get_ident(), event))
-    elif threading.current_thread() is threading.main_thread():
-        while not event.query():
-            time.sleep(_POLL)
-    else:
-        event.synchronize()
+        return
+    try:
+        if threading.current_thread() is threading.main_thread():
+            while not event.query():
+                time.sleep(_POLL)
+        else:
+            event.synchronize()
+    except RuntimeError as e:  # torch's class of the driver's errors
+        raise _fault(e, getattr(event, "name", ""), getattr(event, "device_id", None)) from e
+
+
+def _fault(error: RuntimeError, name: str, device_id: int | None) -> EngineError:
+    """Return the error of a device that failed while the host waited for the work called name."""
+    reason = (str(error).splitlines() or [type(error).__name__])[0].removeprefix("CUDA error: ")
+    device = "a GPU" if device_id is None else f"gpu({device_id})"
+    return EngineError(f"{device}: {reason}, found after {name or 'a copy'}: there, or in a kernel before it. Run again with "
+                       f"TRITIUM_GPU_SYNC=1, which waits after each kernel and names the one that fails. The GPU is lost to this "
+                       f"process: start another.")
 
 
 def synchronize(s: Any) -> None:

@@ -14,6 +14,7 @@ from typing import Any
 
 import numpy as np
 
+from ...context import GPU_SYNC
 from ...engine import RunContext
 from ...engine.gpu import cuda
 from ...engine.memory import storage
@@ -75,7 +76,7 @@ class CapturedSegment(Segment):
         self._graph: cuda.Graph | None = None
         self._held: Any = None  # [draws, 2] on the device: seed and offset of each step that draws random numbers
         self._context = _ReplayContext(self.ctx)
-        self._cannot_capture = False
+        self._cannot_capture = GPU_SYNC and cuda.is_real()  # a capture cannot be waited for
         self._log: list[Callable[[], None]] | None = None  # launches of the first run; empty on a real GPU
         if self.random:  # memory on the device for their seeds and offsets
             block = storage.alloc(16 * len(self.random), self.ctx)

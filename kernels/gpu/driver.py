@@ -14,6 +14,7 @@ import threading
 from collections.abc import Callable, Sequence
 from typing import Any
 
+from ...context import GPU_SYNC
 from ...errors import ContextError, OperatorError, ParameterError, ShapeError
 from .store import CompiledKernel
 
@@ -122,6 +123,7 @@ class LoadedKernel:
         count = int(self.kernel.cooperative)
         attributes = ctypes.addressof(self._attributes) if count else 0
         start: Any = self._driver.lib.cuLaunchKernelEx
+        wait: Any = self._driver.lib.cuStreamSynchronize if GPU_SYNC else None
         config, places = ctypes.c_void_p(ctypes.addressof(self._config)), ctypes.c_void_p(ctypes.addressof(self._places))
 
         def enqueue(stream: int, grid: tuple[int, ...], values: Sequence[Any], scratch: int = 0) -> None:
@@ -158,6 +160,11 @@ class LoadedKernel:
                         code = start(config, handle, places, None)
                     if code:
                         raise OperatorError(f"{self.kernel.name}: the launch failed: {self._driver.message(code)}.")
+                if wait is not None:
+                    code = wait(ctypes.c_void_p(stream))
+                    if code:
+                        raise OperatorError(f"{self.kernel.name}: the kernel failed on gpu({self.device}): "
+                                            f"{self._driver.message(code)}. The GPU is lost to this process: start another.")
 
         return enqueue
 

@@ -262,3 +262,35 @@ def test_an_operator_is_enqueued_by_the_calling_thread_while_nothing_is_in_fligh
     held.set()
     assert c.asnumpy().tolist() == [3.0] * 8 and by[1] is not threading.main_thread()
     plan.CACHE.clear()
+
+
+def test_a_full_device_is_tried_once_more_when_its_work_is_done(devices):
+    world = devices(all_slow)
+    tries, out, empty = [], mx.gpu(0), world.empty
+
+    def full(shape, dtype, device=None, pin_memory=False):
+        tries.append(sum(len(s.queue) for s in world.streams if s.device_index == 0))
+        if len(tries) == 1:
+            raise MemoryError("CUDA out of memory")
+        return empty(shape, dtype, device, pin_memory)
+    world.enqueue(cuda.stream(0), lambda: None)  # not done before the host waits
+    world.empty = full
+    storage.alloc(64, out)
+    assert tries == [1, 0]
+    world.empty = empty
+    world.most = 1000
+    with pytest.raises(mx.errors.OutOfMemoryError, match=r"gpu\(0\) cannot supply 4,096 bytes: .* Make the request smaller"):
+        storage.alloc(4096, out)
+
+
+def test_a_fault_of_the_device_says_where_it_was_found(devices):
+    devices(all_slow)
+    event = cuda.record(cuda.stream(1), "softmax")
+
+    def broken():
+        raise RuntimeError("CUDA error: an illegal memory access was encountered\nCUDA kernel errors might be ...")
+    event.query = event.synchronize = broken
+    with pytest.raises(mx.errors.EngineError) as failure:
+        cuda.wait(event)
+    assert str(failure.value).startswith("gpu(1): an illegal memory access was encountered, found after softmax: there, or in a "
+                                         "kernel before it. Run again with TRITIUM_GPU_SYNC=1")

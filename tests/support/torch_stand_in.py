@@ -112,6 +112,7 @@ class World:
         self.streams = []
         self.defaults = [self.made(d, "default") for d in range(devices)]
         self.free, self.leaving = {}, []
+        self.most = 1 << 34  # bytes that a request may have
         self.reused = 0  # requests that were met with memory used before
         for name, dtype in DTYPES.items():
             setattr(self, name, np.dtype(dtype))
@@ -119,6 +120,7 @@ class World:
             is_available=lambda: True, device_count=lambda: devices, set_stream=self.set_stream, current_stream=self.current,
             current_device=lambda: getattr(self.here, "device", 0), OutOfMemoryError=MemoryError,
             Stream=lambda d, priority=0: self.made(d, "priority" if priority else ""), mem_get_info=lambda d: (1 << 34, 1 << 34),
+            is_current_stream_capturing=lambda: False, synchronize=self.synchronize, empty_cache=lambda: None,
             memory_allocated=lambda d: 0, memory_reserved=lambda d: 0, max_memory_allocated=lambda d: 0)
 
     def made(self, device, name):
@@ -179,11 +181,20 @@ class World:
             self.finish(event)
             self.pass_time()
 
+    def synchronize(self, device):
+        """The host waits for all work of a device."""
+        with self.lock:
+            for s in self.streams:
+                if f"cuda:{s.device_index}" == device:
+                    self.finish(Event(s))
+
     # ---- memory ----
     def empty(self, shape, dtype, device=None, pin_memory=False):
         shape = (shape,) if isinstance(shape, int) else tuple(shape)
         nbytes = int(np.prod(shape)) * dtype.itemsize
         with self.lock:
+            if device is not None and nbytes > self.most:
+                raise self.cuda.OutOfMemoryError(f"CUDA out of memory: {nbytes} bytes")
             if device is None:
                 storage = Storage(self, None, None, np.full(nbytes, 0x55, np.uint8))
             else:

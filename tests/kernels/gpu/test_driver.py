@@ -60,11 +60,11 @@ def place(tmp_path_factory):
     return folder
 
 
-def child(place, body):
-    """Run body with the stub driver and without a home directory; return the value it prints as JSON."""
+def child(place, body, **more):
+    """Run body with the stub driver, without a home directory, and with more variables; return the value it prints as JSON."""
     env = {k: v for k, v in os.environ.items() if k not in ("TRITON_INTERPRET", "TRITON_CACHE_DIR", "TRITON_HOME")}
     env |= {"HOME": "/dev/null/nowhere", "TRITIUM_GPU": "cuda", "TRITIUM_LIBCUDA": str(place / "libcuda.so.1"),
-            "TRITIUM_CACHE_DIR": str(place / "cache")}
+            "TRITIUM_CACHE_DIR": str(place / "cache"), **more}
     done = subprocess.run([sys.executable, "-W", "error", "-c", PRELUDE + textwrap.dedent(body)], env=env, capture_output=True,
                           text=True, check=False)
     assert done.returncode == 0, done.stderr[-3000:]
@@ -123,6 +123,20 @@ def test_bad_grids_and_numbers_raise_errors(place):
     assert "values for 5 parameters: x, y, n, wide, alpha" in said[6] or "neither a type nor a value" in said[6]
     assert said[7] == "mixed: the launch failed: CUDA error 700: as the test asked."
     assert found[1] == 1  # another context was current: entered, and launched again
+
+
+def test_a_kernel_that_fails_is_named_where_the_host_waits_for_each(place):
+    body = """
+        launch(mixed, (1,), x, y, 7, 1, 1.5, BLOCK=256, num_warps=8)
+        ctypes.c_int.in_dll(lib, "stub_fault").value = 700
+        go = lambda: launch(mixed, (1,), x, y, 7, 1, 1.5, BLOCK=256, num_warps=8)
+        said = says(OperatorError, go) if %d else go()
+        print(json.dumps([said, ctypes.c_int.in_dll(lib, "stub_waits").value]))
+    """
+    assert child(place, body % 1, TRITIUM_GPU_SYNC="1") == [
+        "mixed: the kernel failed on gpu(0): CUDA error 700: as the test asked. The GPU is lost to this process: start another.",
+        2]
+    assert child(place, body % 0, TRITIUM_GPU_SYNC="0") == [None, 0]
 
 
 def test_values_of_numbers_never_make_a_specialisation(place):
