@@ -44,7 +44,8 @@ typedef struct {
 #define MOST(a, b) ((a) > (b) ? (a) : (b))
 #define LARGER(x, m) ((x) > (m) || (x) != (x) ? (x) : (m))  /* NaN stays */
 
-/* Vectors: the larger one, x where x == y and elsewhere 0, the opposite; the first n of a vector. */
+/* Vectors: the larger one, x where x == y and elsewhere 0, the opposite; the first n of a vector; two vectors taken apart into
+   their numbers at even and at odd places, and joined again. */
 #if defined(__AVX512F__)
 static inline lanes pool_larger(lanes x, lanes m)
 {
@@ -63,6 +64,20 @@ static inline void pool_store(float *p, lanes v, int64_t n)
 {
     if (n >= LANES) tile_store(p, v);
     else _mm512_mask_storeu_ps(p, (__mmask16)((1u << n) - 1), v);
+}
+static inline void pool_apart_by_two(lanes *a, lanes *b)
+{
+    const __m512i even = _mm512_set_epi32(30, 28, 26, 24, 22, 20, 18, 16, 14, 12, 10, 8, 6, 4, 2, 0);
+    const lanes x = *a;
+    *a = _mm512_permutex2var_ps(x, even, *b);
+    *b = _mm512_permutex2var_ps(x, _mm512_add_epi32(even, _mm512_set1_epi32(1)), *b);
+}
+static inline void pool_join_by_two(lanes *a, lanes *b)
+{
+    const __m512i low = _mm512_set_epi32(23, 7, 22, 6, 21, 5, 20, 4, 19, 3, 18, 2, 17, 1, 16, 0);
+    const lanes x = *a;
+    *a = _mm512_permutex2var_ps(x, low, *b);
+    *b = _mm512_permutex2var_ps(x, _mm512_add_epi32(low, _mm512_set1_epi32(8)), *b);
 }
 #else
 #define LANEWISE(result) float a[LANES], b[LANES], c[LANES]; lanes v; tile_store(a, x); tile_store(b, y); tile_store(c, d); \
@@ -84,6 +99,20 @@ static inline void pool_store(float *p, lanes v, int64_t n)
     if (n >= LANES) { tile_store(p, v); return; }
     tile_store(some, v);
     memcpy(p, some, sizeof(float) * n);
+}
+static inline void pool_apart_by_two(lanes *a, lanes *b)
+{
+    float from[2 * LANES], to[2 * LANES];
+    tile_store(from, *a), tile_store(from + LANES, *b);
+    for (int l = 0; l < LANES; l++) to[l] = from[2 * l], to[l + LANES] = from[2 * l + 1];
+    *a = tile_load(to), *b = tile_load(to + LANES);
+}
+static inline void pool_join_by_two(lanes *a, lanes *b)
+{
+    float from[2 * LANES], to[2 * LANES];
+    tile_store(from, *a), tile_store(from + LANES, *b);
+    for (int l = 0; l < LANES; l++) to[2 * l] = from[l], to[2 * l + 1] = from[l + LANES];
+    *a = tile_load(to), *b = tile_load(to + LANES);
 }
 #endif
 
@@ -164,6 +193,65 @@ static void pool_join(const pool_sizes *g, const float *phases, float *padded, f
     else EACH (int64_t k = 0; k < n; k++) row[k] += padded[k + g->pad_x];
 }
 
+/* Windows of two columns side by side, without padding: a row of them is read, and its derivative written, as it lies. */
+static inline int pool_is_pairs(const pool_sizes *g)
+{
+    return g->largest && g->wide == 2 && g->step_x == 2 && !g->pad_x && !g->pad_y && 2 * g->out_width <= g->width
+        && (g->out_height - 1) * g->step_y < g->height;
+}
+
+static inline void pool_load_pairs(const float *p, int64_t n, lanes *even, lanes *odd)
+{
+    *even = pool_load(p, 2 * n);
+    *odd = 2 * n > LANES ? pool_load(p + LANES, 2 * n - LANES) : tile_all(0);
+    pool_apart_by_two(even, odd);
+}
+
+static void pool_pairs(const pool_sizes *g, const float *x, float *y)
+{
+    const int64_t n = g->out_width, W = g->width;
+    for (int64_t r = 0; r < g->out_height; r++) {
+        const int64_t top = r * g->step_y, taps = LEAST(g->tall, g->height - top);
+        for (int64_t l = 0; l < n; l += LANES) {
+            const float *from = x + top * W + 2 * l;
+            float *to = y + r * n + l;
+            lanes even, odd, a, b;
+            pool_load_pairs(from, n - l, &even, &odd);
+            for (int64_t i = 1; i < taps; i++) {
+                pool_load_pairs(from + i * W, n - l, &a, &b);
+                even = pool_larger(a, even), odd = pool_larger(b, odd);
+            }
+            even = pool_larger(odd, even);
+            if (g->add) even = even + pool_load(to, n - l);
+            pool_store(to, even, n - l);
+        }
+    }
+}
+
+static void pool_pairs_back(const pool_sizes *g, const float *dy, const float *x, const float *y, float *dx, int fresh,
+                            int64_t row, int64_t l)
+{
+    const int64_t n = g->out_width, W = g->width, top = row * g->step_y, taps = LEAST(g->tall, g->height - top), some = n - l;
+    const lanes m = pool_load(y + row * n + l, some);
+    lanes d = pool_load(dy + row * n + l, some), a, b;
+    for (int64_t i = 0; i < taps; i++) {
+        float *to = dx + (top + i) * W + 2 * l;
+        pool_load_pairs(x + (top + i) * W + 2 * l, some, &a, &b);
+        const lanes even = pool_hit(a, m, d);
+        d = pool_missed(a, m, d);
+        a = even;
+        const lanes odd = pool_hit(b, m, d);
+        d = pool_missed(b, m, d);
+        b = odd;
+        pool_join_by_two(&a, &b);
+        if (!fresh) a = a + pool_load(to, 2 * some);
+        pool_store(to, a, 2 * some);
+        if (2 * some <= LANES) continue;
+        if (!fresh) b = b + pool_load(to + LANES, 2 * some - LANES);
+        pool_store(to + LANES, b, 2 * some - LANES);
+    }
+}
+
 /* Results of one plane, row by row. memory: three rows of pool_memory. */
 static void pool_plane(const pool_sizes *g, const float *x, float *y, const float *count, float *memory)
 {
@@ -174,6 +262,7 @@ static void pool_plane(const pool_sizes *g, const float *x, float *y, const floa
         *y = g->add ? *y + v : v;
         return;
     }
+    if (pool_is_pairs(g)) { pool_pairs(g, x, y); return; }
     for (int64_t r = 0; r < g->out_height; r++) {
         int64_t i0, i1;
         const int64_t top = pool_taps(r, g->step_y, g->pad_y, g->tall, g->height, &i0, &i1);
@@ -285,6 +374,14 @@ static void pool_plane_back(const pool_sizes *g, const float *dy, const float *x
     if (pool_is_whole(g) && !g->largest) {
         const float v = dy[0] / count[0];
         for (int64_t k = 0; k < g->height * W; k++) dx[k] = g->add ? dx[k] + v : v;
+        return;
+    }
+    if (pool_is_pairs(g)) {
+        for (int64_t r = 0; r < g->out_height; r++) {
+            pool_clear(g, dx, 1, &cleared, r * g->step_y + g->tall);
+            for (int64_t l = 0; l < n; l += LANES) pool_pairs_back(g, dy, x, y, dx, fresh, r, l);
+        }
+        pool_clear(g, dx, 1, &cleared, g->height);
         return;
     }
     memset(d, 0, sizeof(float) * 2 * up);

@@ -81,3 +81,27 @@ def test_few_large_images_are_cut_into_channels():
     prop = POOLING.property(POOLING.parse({"kernel": (3, 3), "layout": "NHWC"}))
     call = c_pool._call("pool_forward", prop.geometry((1, 112, 112, 256)), "max", False)
     assert call.pieces == 4
+
+
+@pytest.mark.parametrize("add", [False, True])
+@pytest.mark.parametrize(("size", "kernel", "stride"), [
+    ((2, 2), (2, 2), (2, 2)), ((5, 31), (2, 2), (2, 2)), ((24, 24), (2, 2), (2, 2)), ((6, 34), (3, 2), (2, 2)),
+    ((7, 67), (2, 2), (3, 2)), ((8, 64), (1, 2), (1, 2)), ((35,), (2,), (2,))])
+def test_columns_in_pairs(size, kernel, stride, add, monkeypatch):
+    """Windows of two columns side by side, of which rows are read as they lie: the bits of NumPy's."""
+    rng = np.random.default_rng(5)
+    shape = (2, 3, *size)
+    x = rng.integers(-2, 3, shape).astype("f")
+    x.flat[3] = np.nan
+    x.flat[[0, 1]] = np.inf, -np.inf
+    p = POOLING.parse({"kernel": kernel, "stride": stride, "pool_type": "max", "pooling_convention": "full"})
+    if size[-1] % 2:
+        p = POOLING.parse({"kernel": kernel, "stride": stride, "pool_type": "max"})
+    out = POOLING.infer_shape(p, [shape])[1][0]
+    prop, arrays = POOLING.property(p), (x, *(rng.integers(-3, 4, s).astype("f") for s in (out, out, shape)))
+    results = []
+    for code in ("numpy", "c"):
+        monkeypatch.setenv("TRITIUM_CPU_CODE", code)
+        results.append(both(prop, *arrays, Req.ADD if add else Req.WRITE))
+    for a, b in zip(*results):
+        np.testing.assert_array_equal(a, b)
