@@ -4,21 +4,19 @@ from __future__ import annotations
 
 import contextvars
 import importlib.util
-import os
 
+from . import environment
 from .errors import ContextError
 
 #: "interpret": gpu(0) is Triton's interpreter on host memory. "cuda": a real device, if torch finds one. "off": no GPU.
 #: Read when Tritium is imported.
-GPU_MODE = os.environ.get("TRITIUM_GPU", "cuda").lower()
-if GPU_MODE not in ("interpret", "cuda", "off"):
-    raise ContextError(f"TRITIUM_GPU: {GPU_MODE!r} is not one of interpret, cuda, off.")
+GPU_MODE = environment.GPU.get()
 
 #: The host waits after every kernel on a real GPU, so that an error names the kernel that made it. No work is captured then.
-GPU_SYNC = os.environ.get("TRITIUM_GPU_SYNC", "") not in ("", "0")
+GPU_SYNC = environment.GPU_SYNC.get()
 
 #: "cpu" makes every context of a GPU one of the CPU: `tritium run --device cpu`.
-GPU_CONTEXTS = os.environ.get("TRITIUM_GPU_CONTEXTS", "")
+GPU_CONTEXTS = environment.GPU_CONTEXTS.get()
 
 _entered: contextvars.ContextVar[tuple[Context, ...]] = contextvars.ContextVar("tritium_context", default=())  # by `with ctx:`
 

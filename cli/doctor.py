@@ -25,6 +25,7 @@ from rich.console import Console
 
 from ..context import GPU_MODE, Context, missing_gpu
 from ..engine import num_gpus
+from ..environment import VARIABLES, facts, unknown
 from ..errors import ContextError, FileError, ParameterError
 from ..kernels.cache_dir import cache_dir
 from ..kernels.configs.gpu_device import gpu_device
@@ -36,6 +37,7 @@ from ..kernels.ops.linalg.gemm import gemm
 from ..ndarray import zeros
 from ..tuning.tasks import cache_bytes
 from ..version import __version__
+from .doctor_environment import show_environment
 from .selftest import CHECKS, SECONDS
 
 SIDE = 512  # of the matrices whose product is timed: a few milliseconds
@@ -95,16 +97,21 @@ class Report:
 @click.command()
 @click.option("--test/--no-test", default=True, help=f"Run the self-test: about {SECONDS:.0f} seconds per context, each in a "
                                                      f"process of its own.")
+@click.option("--env", is_flag=True, help="Show only the environment variables that are read, with their values.")
 @click.option("--json", "as_json", is_flag=True, help="End with one line of JSON.")
-def doctor(test: bool, as_json: bool) -> None:
+def doctor(test: bool, env: bool, as_json: bool) -> None:
     """Show installed packages and usable devices, with the reasons why others are not, and test the usable ones.
 
     Nothing is changed. The exit status is 1 if something is broken.
     """
+    if env:
+        sys.exit(show_environment(as_json))
     console = Console(highlight=False)
     report = Report(__version__, platform.python_version(), machine())
     versions(report)
     report.environment = {n: v for n, v in sorted(os.environ.items()) if n.startswith(("TRITIUM_", "MXNET_"))}
+    report.problems += [f["error"] for f in map(facts, VARIABLES.values()) if f["error"]]
+    report.advice += unknown().values()
     contexts(report)
     caches(report)
     failure = self_test()

@@ -1,9 +1,7 @@
-"""Checks of the arguments of a push, and of numbers in environment variables."""
+"""Checks of the arguments of a push."""
 
 from __future__ import annotations
 
-import os
-from collections.abc import Sequence
 from operator import index
 from typing import Any
 
@@ -60,14 +58,3 @@ def _duplicate(const: tuple[Var, ...], mutable: tuple[Var, ...], name: str) -> s
             if v in vs[:i]:
                 return f"{name or 'push'}: a var is listed twice: {label}[{vs.index(v)}] is {label}[{i}]."
     raise AssertionError((const, mutable))
-
-
-def number_from_environment(names: Sequence[str], default: int) -> int:
-    """Return the integer in the first of these environment variables that is set. Raises EngineError unless it is positive."""
-    for name in names:
-        text = os.environ.get(name)
-        if text:
-            if not text.isascii() or not text.isdigit() or int(text) < 1:
-                raise EngineError(f"{name}: {text!r} is not a positive integer.")
-            return int(text)
-    return default

@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 import contextlib
-import os
 import threading
 from collections.abc import Callable
 
-from ..errors import EngineError, nearest
+from .. import environment
 from . import checked
 from .base import Engine
 from .checked import CheckedEngine
@@ -27,7 +26,7 @@ _lock = threading.RLock()
 
 
 def current() -> Engine:
-    """Return the engine that arrays use. Raises EngineError if the environment names one that does not exist."""
+    """Return the engine that arrays use. Raises ParameterError if the environment names one that does not exist."""
     return _current if _current is not None else _make()
 
 
@@ -69,13 +68,9 @@ def set_bulk_size(size: int) -> int:
     return current().set_bulk_size(size)
 
 
-def _chosen() -> str:
-    return os.environ.get("TRITIUM_ENGINE_TYPE") or os.environ.get("MXNET_ENGINE_TYPE") or "ThreadedEngine"
-
-
 def connect() -> None:
     """If the environment chooses CheckedEngine, have it check arrays that are made before the engine is first used, too."""
-    if _chosen() == "CheckedEngine":
+    if environment.ENGINE_TYPE.get() == "CheckedEngine":
         checked.install()
 
 
@@ -83,9 +78,5 @@ def _make() -> Engine:
     global _current
     with _lock:
         if _current is None:
-            name = _chosen()
-            if name not in _TYPES:
-                raise EngineError(f"TRITIUM_ENGINE_TYPE: no engine {name!r}. Known: {', '.join(_TYPES)}."
-                                  f"{nearest(name, _TYPES)}")
-            _current = _TYPES[name]()
+            _current = _TYPES[environment.ENGINE_TYPE.get()]()
         return _current

@@ -11,8 +11,8 @@ import atexit
 import os
 import sys
 
+from .. import environment
 from ..errors import EngineError
-from .arguments import number_from_environment
 from .base import live_engines
 from .failure import text_of
 from .interrupts import is_ki_protected
@@ -20,7 +20,7 @@ from .worker_pool import current_task
 
 
 def _timeout() -> int:
-    return number_from_environment(("TRITIUM_EXIT_TIMEOUT",), 10)
+    return environment.EXIT_TIMEOUT.get()
 
 
 def _before_fork() -> None:

@@ -6,7 +6,6 @@ push never waits, not even for that lock, and may come from a finalizer or a sig
 
 from __future__ import annotations
 
-import os
 import weakref
 from _thread import LockType, allocate_lock
 from collections import deque
@@ -14,10 +13,10 @@ from collections.abc import Callable, Sequence
 from time import monotonic, perf_counter_ns, sleep
 from typing import Any
 
+from .. import environment
 from ..context import Context
 from ..errors import EngineError
 from . import gc_pause, task_cost
-from .arguments import number_from_environment
 from .base import CompletionCallback, Engine
 from .deps import Task, Var, abandon, add, behind, done, everything_behind, grant
 from .failure import Failure
@@ -43,7 +42,7 @@ class ThreadedEngine(Engine):
     def __init__(self, workers: int | None = None):
         super().__init__()
         if workers is None:
-            workers = number_from_environment(("TRITIUM_NUM_WORKERS", "MXNET_CPU_WORKER_NTHREADS"), min(4, os.cpu_count() or 1))
+            workers = environment.NUM_WORKERS.get()
         if workers < 1:
             raise EngineError(f"ThreadedEngine: workers is {workers}. Give at least 1.")
         self.workers = workers

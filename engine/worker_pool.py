@@ -14,8 +14,8 @@ from typing import TYPE_CHECKING, Any
 
 import threadpoolctl
 
+from .. import environment
 from ..context import Context
-from .arguments import number_from_environment
 from .deps import Task, Var
 from .gpu import cuda
 from .interrupts import ki_protected
@@ -321,6 +321,6 @@ def limit_blas() -> int:
     themselves (`RunContext.parallel`), so results do not depend on the number of workers. It also holds for the user's own
     NumPy calls.
     """
-    n = number_from_environment(("TRITIUM_BLAS_THREADS",), 1)
+    n = environment.BLAS_THREADS.get()
     threadpoolctl.threadpool_limits(limits=n, user_api="blas")
     return n

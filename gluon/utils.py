@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 
-from .. import ndarray
+from .. import environment, ndarray
 from ..context import Context
 from ..errors import BlockError, FileError
 from ..ndarray import NDArray
@@ -106,7 +106,7 @@ def replace_file(src: str | os.PathLike, dst: str | os.PathLike) -> None:
 
 def _get_repo_url() -> str:
     """Return the address of MXNet's files, MXNET_GLUON_REPO or its default."""
-    repo = os.environ.get("MXNET_GLUON_REPO", "https://apache-mxnet.s3-accelerate.dualstack.amazonaws.com/")
+    repo = environment.GLUON_REPO.get()
     return repo if repo.endswith("/") else f"{repo}/"
 
 

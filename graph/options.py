@@ -4,12 +4,11 @@ from __future__ import annotations
 
 import contextlib
 import contextvars
-import os
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 from typing import Any
 
-from ..errors import ParameterError
+from .. import environment
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,8 +43,9 @@ _changes: contextvars.ContextVar[dict[str, Any] | None] = contextvars.ContextVar
 def current() -> Options:
     """Return the options of the environment, changed by `with options(...)`."""
     from_environment = Options(
-        _flag("TRITIUM_FUSION"), _flag("TRITIUM_MEMORY_PLAN"), _flag("TRITIUM_RECOMPUTE"), _flag("MXNET_BACKWARD_DO_MIRROR", "0"),
-        _integer("MXNET_EXEC_BULK_EXEC_MAX_NODE_TRAIN", 15), capture=_flag("TRITIUM_CAPTURE"), layout=_flag("TRITIUM_LAYOUT"))
+        environment.FUSION.get(), environment.MEMORY_PLAN.get(), environment.RECOMPUTE.get(),
+        environment.BACKWARD_DO_MIRROR.get(), environment.BULK_TRAIN.get(), capture=environment.CAPTURE.get(),
+        layout=environment.LAYOUT.get())
     return replace(from_environment, **_changes.get() or {})
 
 
@@ -57,14 +57,3 @@ def options(**changes: Any) -> Iterator[Options]:
         yield current()
     finally:
         _changes.reset(token)
-
-
-def _flag(name: str, default: str = "1") -> bool:
-    return os.environ.get(name, default).lower() not in ("0", "false", "off")
-
-
-def _integer(name: str, default: int) -> int:
-    text = os.environ.get(name, str(default))
-    if not text.isdecimal():
-        raise ParameterError(f"{name}: {text!r} is not an integer of at least 0.")
-    return int(text)

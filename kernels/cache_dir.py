@@ -2,16 +2,16 @@
 
 from __future__ import annotations
 
-import os
 from pathlib import Path
 
+from .. import environment
 from ..atomic_file import write_atomic
 from ..errors import FileError
 
 
 def cache_dir() -> Path:
     """Return the folder of generated kernel files: $TRITIUM_CACHE_DIR, else ~/.cache/tritium/kernels."""
-    given = os.environ.get("TRITIUM_CACHE_DIR")
+    given = environment.CACHE_DIR.get()
     return Path(given) if given else Path.home() / ".cache" / "tritium" / "kernels"
 
 

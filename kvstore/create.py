@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-import os
-
+from .. import environment
 from ..errors import MXNetError, ParameterError, nearest
 from .base import REGISTERED, KVStore
 from .local import LocalKVStore
@@ -45,5 +44,4 @@ def create(name: str = "local") -> KVStore:
             raise
         raise MXNetError(f'kv.create: {name!r} shares values between processes, and pyzmq is not installed. '
                          f'pip install "tritium[dist]".') from e
-    rank = os.environ.get("TRITIUM_KV_RANK")
-    return DistKVStore(DIST[kind], os.environ.get("TRITIUM_KV_JOB"), rank=int(rank) if rank and rank != "new" else rank or None)
+    return DistKVStore(DIST[kind], environment.KV_JOB.get() or None, rank=environment.KV_RANK.get())

@@ -7,10 +7,10 @@ arguments; `mx.model` exports them to scripts with a training loop of their own.
 from __future__ import annotations
 
 import math
-import os
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from .. import environment
 from ..atomic_file import read_file, write_atomic
 from ..errors import FileError, ParameterError
 from ..kvstore import KVStore, create
@@ -118,7 +118,7 @@ def create_kvstore(kvstore: Any, num_device: int, arg_params: Mapping[str, NDArr
     As in MXNet, the name of a local type gives None for a single device. A "local" store does not run the optimizer if an
     array has more than 16 Mi elements; no store does if MXNET_UPDATE_ON_KVSTORE=0.
     """
-    on_store = os.environ.get("MXNET_UPDATE_ON_KVSTORE", "1") != "0"
+    on_store = environment.UPDATE_ON_KVSTORE.get()
     if kvstore is None:
         return None, False
     if isinstance(kvstore, KVStore):

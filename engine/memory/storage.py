@@ -20,6 +20,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from ... import environment
 from ...context import Context, missing_gpu
 from ...dtype import as_dtype
 from ...errors import EngineError, OutOfMemoryError
@@ -30,7 +31,6 @@ from .allowance import allowed
 
 CPU_ALIGNMENT = 64  # bytes: a cache line, and the widest vector register
 GPU_ALIGNMENT = 256  # bytes: what cudaMalloc promises
-_LIMIT = "TRITIUM_POOL_LIMIT_MB"
 _LARGE, _WAITING = 1 << 20, 16  # bytes of a block, and blocks, up to which returned memory is not sorted at once
 
 
@@ -392,12 +392,8 @@ def _available() -> int | None:
 
 def _limit(most: int) -> int:
     """Return the most bytes that host pools keep. Default: a gigabyte, or an eighth of the process's memory if that is less."""
-    text = os.environ.get(_LIMIT)
-    if text is None:
-        return min(1 << 30, most // 8)
-    if not text.isascii() or not text.isdigit():
-        raise EngineError(f"{_LIMIT}: {text!r} is not a number of mebibytes.")
-    return int(text) << 20
+    given = environment.POOL_LIMIT_MB.get()
+    return min(1 << 30, most // 8) if given is None else given << 20
 
 
 def _host_pools() -> list[_HostPool]:

@@ -6,6 +6,7 @@ import os
 from pathlib import Path
 from typing import Any
 
+from ... import environment
 from ...errors import FileError, ParameterError, nearest
 from ..utils import check_sha1
 
@@ -56,7 +57,7 @@ def short_hash(name: str) -> str:
 
 
 def _folder(root: str | None) -> Path:
-    home = os.environ.get("MXNET_HOME") or os.path.join("~", ".mxnet")
+    home = environment.HOME.get() or os.path.join("~", ".mxnet")
     return Path(os.path.expanduser(os.path.join(home, "models") if root is None else root))
 
 

@@ -8,12 +8,12 @@ never timed. Other block sizes may round sums differently in their last bits; eq
 from __future__ import annotations
 
 import functools
-import os
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass, field, replace
 from typing import Any
 
+from ... import environment
 from .key import Config, Key
 
 Lookup = Callable[[Key], "Mapping[str, int] | None"]
@@ -39,8 +39,8 @@ def _current() -> _Active:
     global _active
     if _active is None:
         _active = _Active()
-        mode = os.environ.get("TRITIUM_TUNED", "0").lower()
-        if mode not in ("", "0", "off", "false"):
+        mode = environment.TUNED.get()
+        if mode:
             from .gpu_device import gpu_device  # sqlite is an optional part of Python, needed only here
             from .store import lookup_for
 

@@ -21,6 +21,7 @@ from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Any, get_args, get_type_hints
 
+from ... import environment
 from ...atomic_file import open_regular, write_atomic
 from ...errors import FileError, ParameterError
 from .key import Config, Key, distance, parse_bucket
@@ -98,10 +99,10 @@ def row_for(device: TuningDevice, key: Key, source: str, config: Mapping[str, in
 
 def store_path() -> Path:
     """Return $TRITIUM_TUNE_STORE, else tune.sqlite in $TRITIUM_CACHE_DIR or ~/.cache/tritium."""
-    given = os.environ.get("TRITIUM_TUNE_STORE")
+    given = environment.TUNE_STORE.get()
     if given:
         return Path(given)
-    cache_dir = os.environ.get("TRITIUM_CACHE_DIR")
+    cache_dir = environment.CACHE_DIR.get()
     return (Path(cache_dir) if cache_dir else Path.home() / ".cache" / "tritium") / "tune.sqlite"
 
 

@@ -27,6 +27,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
 
+from ... import environment
 from ...errors import ParameterError
 from ...fork import lock_free_in_child
 from ..cache_dir import cache_dir, save
@@ -39,7 +40,6 @@ FLAGS = ("-O3", "-shared", "-fPIC", "-w", "-fwrapv", "-fno-strict-aliasing", "-f
          "-ffp-contract=off")
 QUICK = ("-O1",)  # for functions of few steps: a third of the time of -O3, and the same bits
 _OF_MACHINE = {"x86_64": ("-march=native", "-mprefer-vector-width=512"), "aarch64": ("-mcpu=native",)}
-MODES = ("auto", "c", "numpy")
 SECONDS = 60.0  # a compiler may take
 _CHECK = hashlib.sha256().digest_size
 
@@ -72,10 +72,7 @@ _hung: set[tuple[str, ...]] = set()  # commands that did not end in time
 
 def mode() -> str:
     """Return $TRITIUM_CPU_CODE: "auto" (C where it pays), "c" (wherever it can be) or "numpy". Raises ParameterError."""
-    given = os.environ.get("TRITIUM_CPU_CODE", "auto").lower() or "auto"
-    if given not in MODES:
-        raise ParameterError(f"TRITIUM_CPU_CODE: {given!r} is none of {', '.join(MODES)}. Set it to one of them, or to nothing.")
-    return given
+    return environment.CPU_CODE.get()
 
 
 @functools.cache
@@ -86,12 +83,8 @@ def compiler() -> Compiler | None:
 
     Raises: ParameterError where TRITIUM_CC is not a command.
     """
-    given = os.environ.get("TRITIUM_CC")
-    try:
-        commands = [shlex.split(given)] if given else [["cc"], ["gcc"], ["clang"]]
-    except ValueError as e:
-        raise ParameterError(f"TRITIUM_CC: {given!r} is not a command: {e}. Give a compiler and its options, as in "
-                             f"'gcc -m64', or nothing.") from None
+    given = environment.CC.is_set()
+    commands = [environment.CC.get()] if given else [["cc"], ["gcc"], ["clang"]]
     if not given and importlib.util.find_spec("ziglang") is not None:
         commands.append([sys.executable, "-m", "ziglang", "cc"])  # the extra `compiler`
     for command in commands:

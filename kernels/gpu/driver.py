@@ -8,12 +8,12 @@ from __future__ import annotations
 import ctypes
 import functools
 import math
-import os
 import struct
 import threading
 from collections.abc import Callable, Sequence
 from typing import Any
 
+from ... import environment
 from ...context import GPU_SYNC
 from ...errors import ContextError, OperatorError, ParameterError, ShapeError
 from .store import CompiledKernel
@@ -32,7 +32,7 @@ class Driver:
     """libcuda. path: the library; default $TRITIUM_LIBCUDA, else libcuda.so.1. Raises ContextError without one."""
 
     def __init__(self, path: str | None = None):
-        path = path or os.environ.get("TRITIUM_LIBCUDA", "libcuda.so.1")
+        path = path or environment.LIBCUDA.get()
         try:
             self.lib = ctypes.CDLL(path)
         except OSError as e:

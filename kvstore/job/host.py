@@ -20,6 +20,7 @@ from typing import Any
 
 import zmq
 
+from ... import environment
 from ...atomic_file import write_atomic
 from ...errors import FrameError, KVStoreError
 from ..protocol.coordinator import Coordinator
@@ -30,7 +31,6 @@ from ..wire.shared_memory import remove_segments
 
 _LARGEST = 64 << 20  # bytes of a control message
 _MOST_RESTARTS, _RESTART_PERIOD = 10, 10.0  # restarts of one process within so many seconds before the job fails
-_BACK_WITHIN = "TRITIUM_KV_BACK_WITHIN"  # seconds that workers and servers have to come back to a restarted coordinator
 
 _Run = Callable[[Callable[[], None]], object]  # the body of a child process, which calls its argument when it is ready
 
@@ -51,7 +51,7 @@ class CoordinatorServer:
         if former:
             self.keys = {role: sockets.CurveKeys(*pair) for role, pair in former["keys"].items()}
             self.coordinator.resume(former["state"])
-            self._grace_ends = time.monotonic() + float(os.environ.get(_BACK_WITHIN, "10"))
+            self._grace_ends = time.monotonic() + environment.KV_BACK_WITHIN.get()
         else:
             self.keys = {role: sockets.CurveKeys.new() for role in ("coordinator", "worker", "server")}
         self.authenticator.allowed["coordinator"] = {self.keys[r].public: r for r in ("worker", "server")}

@@ -21,6 +21,7 @@ from contextlib import AbstractContextManager
 from pathlib import Path
 from typing import Any
 
+from ... import environment
 from ...errors import KVStoreError, ParameterError
 from ..wire.frame import pack
 from ..wire.shared_memory import remove_segments
@@ -51,12 +52,12 @@ class Job(AbstractContextManager["Job"]):
             raise ParameterError(f"KVStore: policy={policy!r} is not one of {', '.join(POLICIES)}.")
         if workers < 1 or servers < 1:
             raise ParameterError(f"KVStore: {workers} workers and {servers} servers: at least one of each is needed.")
-        if max_staleness is None and os.environ.get("TRITIUM_KV_MAX_STALENESS"):
-            max_staleness = int(os.environ["TRITIUM_KV_MAX_STALENESS"])
+        if max_staleness is None:
+            max_staleness = environment.KV_MAX_STALENESS.get()
         if max_staleness is not None and max_staleness < 0:
             raise ParameterError(f"KVStore: max_staleness={max_staleness} must be 0 or more.")
         if snapshot_rounds is None:
-            snapshot_rounds = int(os.environ.get("TRITIUM_KV_SNAPSHOT_ROUNDS", "10"))
+            snapshot_rounds = environment.KV_SNAPSHOT_ROUNDS.get()
         self.id = secrets.token_hex(8)
         self.settings = {"job": self.id, "workers": workers, "servers": servers, "policy": policy,
                          "snapshot_rounds": snapshot_rounds, "max_staleness": max_staleness, "interface": interface}
@@ -129,7 +130,7 @@ class LocalJob(Job):
         from ..wire import sockets
 
         super().__init__(workers, servers, policy, snapshot_rounds, max_staleness,
-                         interface or os.environ.get("TRITIUM_KV_INTERFACE", "127.0.0.1"))
+                         interface or environment.KV_INTERFACE.get() or "127.0.0.1")
         sockets.write_secret(self.folder / "job.json", self.settings)
         reading, self._alive = os.pipe()
         try:

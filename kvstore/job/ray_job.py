@@ -21,6 +21,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+from ... import environment as variables
 from ...errors import KVStoreError
 from .local_job import Job
 
@@ -106,7 +107,7 @@ class RayJob(Job):
 
         require_token()
         super().__init__(workers, servers, policy, snapshot_rounds, max_staleness,
-                         interface or os.environ.get("TRITIUM_KV_INTERFACE", ""))
+                         interface or variables.KV_INTERFACE.get())
         self.ray: Any = ray
         try:
             ray.init(address=address, namespace=f"tritium-{self.id}", logging_level=logging.ERROR, log_to_driver=True)
@@ -114,7 +115,7 @@ class RayJob(Job):
             shutil.rmtree(self.folder)
             raise KVStoreError(f"KVStore: cannot connect to Ray at {address}: wrong or missing token, or no cluster there: "
                                f"{str(e).splitlines()[0] if str(e) else type(e).__name__}. Check RAY_AUTH_TOKEN_PATH.") from e
-        base = snapshots or os.environ.get("TRITIUM_KV_SNAPSHOT_DIR") or str(self.folder)
+        base = snapshots or variables.KV_SNAPSHOT_DIR.get() or str(self.folder)
         self._snapshots = Path(base) / f"tritium-{self.id}"
         this_node = NodeAffinitySchedulingStrategy(ray.get_runtime_context().get_node_id(), soft=False)
         self.coordinator = self._actor(CoordinatorActor, num_cpus=0, name="coordinator", max_restarts=-1, max_task_retries=-1,
@@ -175,7 +176,7 @@ class RayJob(Job):
 
 def require_token() -> None:
     """Raise KVStoreError unless Ray's token authentication is on, with a token file that only this user can read."""
-    if os.environ.get("TRITIUM_KV_INSECURE") == "1":
+    if variables.KV_INSECURE.get():
         return
     path = os.environ.get("RAY_AUTH_TOKEN_PATH")
     if os.environ.get("RAY_AUTH_MODE") != "token" or not path:

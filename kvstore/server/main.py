@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import os
 import time
 from pathlib import Path
 from typing import Any
 
 import zmq
 
-from ... import engine
+from ... import engine, environment
 from ...errors import FrameError, KVStoreError
 from ..wire import sockets
 from ..wire.encrypted_channel import ChannelListener
@@ -182,7 +181,7 @@ def run(folder: Path, index: int) -> None:
     """Serve as server `index` of the job with the key files in folder, until standard input ends."""
     engine.set_current(engine.NaiveEngine())
     job = sockets.read_secret(folder / "server.json")
-    for name in filter(None, os.environ.get("TRITIUM_KV_OPTIMIZERS", "").split(",")):
+    for name in filter(None, environment.KV_OPTIMIZERS.get().split(",")):
         __import__(name.strip())  # modules that register user-defined optimizers
     snapshots = folder / f"server-{index}"
     snapshots.mkdir(mode=0o700, exist_ok=True)

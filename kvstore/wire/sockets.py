@@ -16,6 +16,7 @@ import zmq
 from zmq.utils import z85
 from zmq.utils.monitor import recv_monitor_message
 
+from ... import environment
 from ...atomic_file import write_atomic
 from ...errors import KVStoreError
 
@@ -23,7 +24,6 @@ from ...errors import KVStoreError
 # detect machines and networks that stop responding. Their timeout is long, because on a busy machine a process may not run for
 # seconds.
 _HEARTBEATS = 5  # sent within the time after which a silent connection is lost
-_LOST_AFTER = "TRITIUM_KV_LOST_AFTER"  # seconds
 _HANDSHAKE_TIMEOUT = 30_000  # ms: the thread that runs `Authenticator` may be busy
 COPIED = 65536  # bytes: shorter messages are copied, which costs less than tracking their buffers
 _READABLE = int(zmq.POLLIN)
@@ -106,7 +106,7 @@ def _socket(context: zmq.Context, type: int, keys: CurveKeys, largest: int) -> z
     s.curve_publickey, s.curve_secretkey = keys.public.encode(), keys.secret.encode()
     s.linger = s.sndhwm = s.rcvhwm = 0
     s.setsockopt(zmq.MAXMSGSIZE, largest)
-    timeout = int(1000 * float(os.environ.get(_LOST_AFTER, "10")))
+    timeout = int(1000 * environment.KV_LOST_AFTER.get())
     s.setsockopt(zmq.HEARTBEAT_IVL, timeout // _HEARTBEATS)
     s.setsockopt(zmq.HEARTBEAT_TIMEOUT, timeout)
     return s

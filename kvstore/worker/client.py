@@ -15,6 +15,7 @@ from concurrent.futures import Future
 from pathlib import Path
 from typing import Any
 
+from ... import environment
 from ...errors import KVStoreError
 from ..wire import sockets
 from ..wire.frame import FrameType
@@ -43,7 +44,7 @@ class Client:
     def __init__(self, file: Path, kind: str, *, rank: int | str | None = None, timeout: float | None = None):
         job = sockets.read_secret(file)
         self.job: str = job["job"]
-        self.timeouts = Timeouts(float(os.environ.get("TRITIUM_KV_TIMEOUT", "600")) if timeout is None else timeout)
+        self.timeouts = Timeouts(environment.KV_TIMEOUT.get() if timeout is None else timeout)
         self.kind = kind
         self.servers: list[RemoteServer] = []
         self.key_names: dict[int, str] = {}  # key number -> key, for messages
@@ -65,7 +66,7 @@ class Client:
         self.rank, self.incarnation = m["rank"], m["incarnation"]
         self.pool = SegmentPool(self.job, self.rank, self.incarnation)
         self.probe: str | None = None
-        slot = self.pool.take(16) if os.environ.get("TRITIUM_KV_SHARED") != "0" else None
+        slot = self.pool.take(16) if environment.KV_SHARED.get() else None
         if slot is not None:
             slot.view[:16] = list(secrets.token_bytes(16))
             self.probe = bytes(slot.view[:16]).hex()

@@ -24,6 +24,7 @@ from typing import Any
 import numpy as np
 import zmq.utils.garbage  # noqa: F401  it registers its atexit function here, before ours, so that it runs after ours
 
+from ... import environment
 from ...atomic_file import write_atomic
 from ...context import cpu
 from ...engine import Var, current
@@ -101,7 +102,7 @@ class DistKVStore(LocalKVStore):
         self._keys: dict[Key, _KeyState] = {}
         self._compression: TwoBit | None = None
         self._resumed: int | None = None  # the step from which it continues
-        self._split_size = int(os.environ.get("MXNET_KVSTORE_BIGARRAY_BOUND", "1000000"))  # elements
+        self._split_size = environment.KVSTORE_BIGARRAY_BOUND.get()  # elements
         self._optimizers = self._barriers = 0  # calls of set_optimizer, and barriers reached
         _open_stores.add(self)
 
@@ -483,7 +484,7 @@ _open_stores: weakref.WeakSet[DistKVStore] = weakref.WeakSet()
 
 def _close_all() -> None:
     """Close all stores when the process exits. Under `tritium launch`, the launcher reports whether it exited with success."""
-    well = "TRITIUM_KV_LAUNCHED" not in os.environ and getattr(sys, "last_value", None) is None
+    well = not environment.KV_LAUNCHED.get() and getattr(sys, "last_value", None) is None
     for store in list(_open_stores):
         store._close(well)
 

@@ -7,13 +7,13 @@ from __future__ import annotations
 
 import json
 import logging
-import os
 import time
 from collections import deque
 from collections.abc import Mapping, Sequence
 from concurrent.futures import Future
 from typing import TYPE_CHECKING, Any, NamedTuple
 
+from ... import environment
 from ...errors import DeadWorkerError, FrameError, KVStoreError, RoundMadeError
 from ..protocol.session import Action, Name, Session, ValuesLostError, Verb
 from ..wire.frame import (
@@ -64,7 +64,7 @@ class RemoteServer:
         self.index, self.ready, self.shared = index, False, False
         self.handshaken: Future[None] = Future()
         self.lost: KVStoreError | None = None
-        self.session: Session[Push] = Session(int(os.environ.get("TRITIUM_KV_RETAIN_BYTES", str(256 << 20))))
+        self.session: Session[Push] = Session(environment.KV_RETAIN_BYTES.get())
         self.connection = ServerConnection(client, index, self._on_message, self.reconnect)
         self._client = client
         self.incarnation = -1  # of the server process

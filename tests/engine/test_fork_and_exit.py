@@ -187,10 +187,10 @@ def test_engine_is_chosen_by_environment(kind):
 
 def test_unknown_engine_and_number_in_the_environment():
     done = python("current()", TRITIUM_ENGINE_TYPE="NaivEngine")
-    assert "EngineError: TRITIUM_ENGINE_TYPE: no engine 'NaivEngine'. Known: NaiveEngine, " in done.stderr
+    assert "ParameterError: TRITIUM_ENGINE_TYPE: 'NaivEngine' is not one of " in done.stderr
     assert "Did you mean 'NaiveEngine'" in done.stderr
     done = python("ThreadedEngine()", TRITIUM_NUM_WORKERS="many")
-    assert "EngineError: TRITIUM_NUM_WORKERS: 'many' is not a positive integer." in done.stderr
+    assert "ParameterError: TRITIUM_NUM_WORKERS: 'many' is not an integer of at least 1." in done.stderr
 
 
 def test_workers_from_environment():

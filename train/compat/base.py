@@ -12,6 +12,7 @@ from typing import Any
 
 import numpy as np
 
+from ... import environment
 from ...errors import *  # noqa: F403  # every error class
 from ...errors import MXNetError
 from ...kernels.params import NULL as _Null  # noqa: F401  # MXNet's name
@@ -94,7 +95,7 @@ class classproperty:  # MXNet's name
 
 def data_dir() -> str:
     """Return the folder of data sets and models: MXNET_HOME, or `.mxnet` in the home folder."""
-    return os.environ.get("MXNET_HOME") or os.path.join(os.path.expanduser("~"), ".mxnet")
+    return environment.HOME.get() or os.path.join(os.path.expanduser("~"), ".mxnet")
 
 
 def py_str(x: bytes) -> str:

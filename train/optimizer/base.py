@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import math
-import os
 import warnings
 from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
 
+from ... import environment
 from ...context import Context
 from ...dtype import is_half
 from ...errors import MXNetError, ParameterError, ScheduledRateError, ShapeError, UnknownSettingError
@@ -41,7 +41,7 @@ class Optimizer:
     """
 
     opt_registry = registry
-    aggregate_num = int(os.environ.get("MXNET_OPTIMIZER_AGGREGATION_SIZE", "0"))  # parameters per update; 0: all
+    aggregate_num = environment.OPTIMIZER_AGGREGATION_SIZE.get()  # parameters per update; 0: all
     elementwise = True  # the update of an element does not depend on other elements (such as a norm of the weight)
     lazy_update = False  # a row-sparse gradient only changes its rows of weight and states
     master_first = True  # a state under multi_precision is (float32 copy, state); False: (state, float32 copy)

@@ -7,14 +7,14 @@ tensor cores, are added up in float32 and rounded once.
 from __future__ import annotations
 
 import functools
-import os
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass, replace
 from typing import Any
 
 import numpy as np
 
-from ....errors import DTypeError, ParameterError
+from .... import environment
+from ....errors import DTypeError
 from ....integers import cdiv
 from ...configs import active as active_configs
 from ...configs.key import alignment, key
@@ -27,7 +27,6 @@ from ...kernel import DeviceArray, Run
 from ...op import Shape
 from . import triton_gemm_kernels as kernels
 
-PRECISIONS = ("ieee", "tf32", "tf32x3")
 View = tuple[Shape, tuple[int, ...]]  # of an array: [batch, rows, columns], their strides in elements
 POINTER, TMA, SPECIALISED, GEMV = range(4)  # templates; SPECIALISED is TMA whose warps divide the work
 COPIED = 256  # rows and columns of a product, from which copying an operand takes little beside the product itself
@@ -36,10 +35,7 @@ NARROW = 1.4  # times as long as half a tile of 256 columns a tile of 128 takes:
 
 def precision() -> str:
     """Return the mode of float32 products. Raises ParameterError for an unknown one in TRITIUM_FLOAT32_MATMUL."""
-    chosen = os.environ.get("TRITIUM_FLOAT32_MATMUL", "ieee").lower()
-    if chosen not in PRECISIONS:
-        raise ParameterError(f"TRITIUM_FLOAT32_MATMUL: {chosen!r} must be one of {', '.join(PRECISIONS)}.")
-    return chosen
+    return environment.FLOAT32_MATMUL.get()
 
 
 @dataclass(frozen=True)

@@ -153,7 +153,7 @@ def test_the_pool_keeps_at_most_its_limit():
                                     env={**os.environ, "TRITIUM_POOL_LIMIT_MB": mb})
     assert run("3").stdout == "Stats(in_use=0, pooled=3145728, peak=5242880)\n"
     assert run("0").stdout == "Stats(in_use=0, pooled=0, peak=5242880)\n"
-    assert "TRITIUM_POOL_LIMIT_MB: '-1' is not a number of mebibytes" in run("-1").stderr
+    assert "TRITIUM_POOL_LIMIT_MB: '-1' is not an integer of at least 0" in run("-1").stderr
 
 
 def test_statistics_stay_right_with_threads_and_garbage_collection(own):

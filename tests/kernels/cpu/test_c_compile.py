@@ -213,7 +213,7 @@ def test_any_text_in_tritium_cc_is_a_command_none_or_a_named_error(monkeypatch, 
 def test_an_open_quote_in_tritium_cc_is_named(monkeypatch):
     monkeypatch.setenv("TRITIUM_CC", "gcc 'open")
     with pytest.raises(ParameterError, match=r"TRITIUM_CC: \"gcc 'open\" is not a command: No closing quotation\. "
-                                             r"Give a compiler"):
+                                             r"Change it, or unset it\."):
         c_compile.compiler()
 
 
@@ -224,7 +224,7 @@ def test_compiler_messages_that_are_not_utf_8_are_reported(tmp_path, monkeypatch
 
 def test_an_unknown_mode_is_named(monkeypatch):
     monkeypatch.setenv("TRITIUM_CPU_CODE", "fortran")
-    with pytest.raises(ParameterError, match="TRITIUM_CPU_CODE: 'fortran' is none of auto, c, numpy"):
+    with pytest.raises(ParameterError, match="TRITIUM_CPU_CODE: 'fortran' is not one of auto, c, numpy"):
         c_compile.mode()
     monkeypatch.setenv("TRITIUM_CPU_CODE", "")
     assert c_compile.mode() == "auto"

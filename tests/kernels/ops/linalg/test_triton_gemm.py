@@ -108,7 +108,7 @@ def test_how_float32_is_multiplied_is_stated(monkeypatch):
     monkeypatch.setenv("TRITIUM_FLOAT32_MATMUL", "TF32")
     assert precision() == "tf32"
     monkeypatch.setenv("TRITIUM_FLOAT32_MATMUL", "fast")
-    with pytest.raises(ParameterError, match="TRITIUM_FLOAT32_MATMUL: 'fast' must be one of ieee, tf32, tf32x3"):
+    with pytest.raises(ParameterError, match="TRITIUM_FLOAT32_MATMUL: 'fast' is not one of ieee, tf32, tf32x3"):
         precision()
 
 
