@@ -22,9 +22,14 @@ def test_an_example_runs(code, tmp_path, monkeypatch):
 
 
 def test_links_lead_somewhere():
-    for document in ("README.md", "CONTRIBUTING.md"):
+    for document in ("README.md", "CONTRIBUTING.md", "SECURITY.md"):
         text = re.sub(r"```.*?```", "", README.with_name(document).read_text(encoding="utf-8"), flags=re.S)
         targets = re.findall(r"\]\((?!https?:)([^)#\s]+)", text)
         assert targets
         for target in targets:
             assert (README.parent / target).exists(), f"{document}: {target}"
+
+
+def test_tests_that_the_security_page_names_exist():
+    named = re.findall(r"`(tests/[^`]+)`", README.with_name("SECURITY.md").read_text(encoding="utf-8"))
+    assert len(named) >= 8 and all((README.parent / name).exists() for name in named)
