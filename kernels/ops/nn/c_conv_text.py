@@ -230,8 +230,8 @@ void conv_outer(void *const *arrays, int64_t begin, int64_t end)
                     for (int64_t i = n0; i < n0 + images; i++)
                         for (int64_t r = r0; r < r0 + rows; r++, d += g->out_width * COLUMNS) {
                             conv_columns(g, dy + i * g->y_image + r * g->y_row, d, columns);
-                            if (sums)
-                                for (int64_t k = 0; k < g->out_width * COLUMNS; k++) total[k %% COLUMNS] += d[k];
+                            for (int64_t k = 0; sums && k < g->out_width; k++)
+                                for (int l = 0; l < COLUMNS; l++) total[l] += d[k * COLUMNS + l];
                         }
                     if (sums) for (int64_t l = 0; l < columns; l++) sums[f + l] += total[l];
                     for (int64_t i = 0; i < images; i++) {

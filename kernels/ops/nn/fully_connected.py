@@ -150,8 +150,9 @@ class FullyConnected(Products):
                 given = given if last is None else given[:-1]
             calls: list[BoundKernel] = [together(g, in_graph=in_graph) for g in ([given] if apart else [[p] for p in given]) if g]
             calls += [] if last is None else [Phases(*last)]
-            if bias:
-                calls.insert(0, sum_rows(arrays[0].reshape(n, h), arrays[5], reqs[2], in_graph=in_graph))
+            if bias:  # in C beside products in C: what is C alone is prepared once
+                beside = in_graph or c_product.in_c(1, n, h, k)
+                calls.insert(0, sum_rows(arrays[0].reshape(n, h), arrays[5], reqs[2], in_graph=beside))
             return InTurn(calls)
 
         return ReboundKernel(bind, partial(bind, in_graph=False),
