@@ -5,6 +5,7 @@ from .api import dump as dump
 from .api import dump_profile as dump_profile
 from .api import dumps as dumps
 from .api import explain as explain
+from .api import layers as layers
 from .api import pause as pause
 from .api import profiler_set_config as profiler_set_config
 from .api import profiler_set_state as profiler_set_state

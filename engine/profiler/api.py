@@ -27,6 +27,7 @@ from .. import current_engine
 from ..base import Engine
 from ..memory import storage
 from . import chrome_trace, objects, timeline
+from .layers import LayerTimes, layer_times
 from .recorder import LIMIT, Recorder
 from .recorder import scope as _scope_of
 from .summary import as_json, as_table
@@ -182,6 +183,24 @@ def dumps(reset: bool = False, format: str = "table", sort_by: str = "total", as
             p.clear()
             p.connect()
         return text
+
+
+def layers(reset: bool = False) -> LayerTimes:
+    """Return the time of each layer, forward and backward, that of the most time first. `print` it, or show it in a notebook.
+
+    The layers of a bound graph, and of a hybridized block, are its nodes. In imperative code they are the blocks that called the
+    operators, and elsewhere the operators. A kernel that computes several layers is counted for the first one, which names the
+    others. On a GPU, where a graph's kernels are enqueued together, a graph is one row.
+
+    reset: clear the recording.
+    """
+    p = _profiler
+    with p.lock:
+        found = layer_times(timeline.operations(p.recorder), list(p.recorder.parts))
+        if reset:
+            p.clear()
+            p.connect()
+        return found
 
 
 def explain(what: str | int) -> WaitingTime:

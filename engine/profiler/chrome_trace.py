@@ -39,7 +39,7 @@ def document(recorder: Recorder, operations: Sequence[Operation], began: int, ap
             freed = min(max(h.end - 1, h.start), o.start)
             events.append({**arrow, "ph": "s", "tid": threads.of(h.thread), "ts": (freed - began) / 1000})
             events.append({**arrow, "ph": "f", "bp": "e", "tid": threads.of(o.thread), "ts": (o.start - began) / 1000})
-    for name, thread, start, end, pieces in list(recorder.parts):
+    for name, thread, start, end, pieces, _ in list(recorder.parts):
         events.append(_slice(name, KERNEL, threads.of(thread), start - began, end - start, {"pieces": pieces}))
     if api:
         for thread, start, end, var in list(recorder.waits):

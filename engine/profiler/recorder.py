@@ -15,6 +15,8 @@ LIMIT = 250_000  # entries of each list below; `ran` then takes some 150 MB
 
 #: The scope that pushes belong to: a prefix of names, or the empty string.
 scope: contextvars.ContextVar[str] = contextvars.ContextVar("tritium_profiler_scope", default="")
+#: The layer that pushes belong to, such as the innermost Block that was called; or the empty string. Set while a profile is made.
+layer: contextvars.ContextVar[str] = contextvars.ContextVar("tritium_profiler_layer", default="")
 
 
 class Recorder:
@@ -23,7 +25,8 @@ class Recorder:
     ran:     task, thread, start, end, task, thread ... of functions. start is -1 where on_complete was called, at end.
     waits:   (thread, start, end, var) of waits that blocked; var is None for wait_for_all.
     memory:  (time, ctx, bytes in use, bytes pooled).
-    parts:   (name, thread, start, end, pieces) of the kernels of a graph's operation. Threads in C are -1, -2 ...
+    parts:   (name, thread, start, end, pieces, run) of the kernels inside of an operation. Threads in C are -1, -2 ...
+             run: (thread, time), of the operation's run.
     marks:   (phase, category, name, thread, time, arguments) of user-made objects; for the phases see chrome_trace.py.
     """
 
@@ -37,16 +40,16 @@ class Recorder:
         self.ran: list[Any] = []
         self.waits: list[tuple[int, int, int, Var | None]] = []
         self.memory: list[tuple[int, Context, int, int]] = []
-        self.parts: list[tuple[str, int, int, int, int]] = []
+        self.parts: list[tuple[str, int, int, int, int, tuple[int, int]]] = []
         self.marks: list[tuple[str, str, str, int, int, dict[str, Any]]] = []
 
     def pushed(self, task: Task, submit: Callable[[Task], Any]) -> None:
-        """Submit task, and note on it the pushing thread and the time. In a scope its name gets the scope's prefix."""
+        """Submit task, and note on it the pushing thread, the time and the layer. In a scope its name gets the scope's prefix."""
         if self.scoped and (prefix := scope.get()):
             task.name = f"{prefix}{task.name or 'without a name'}"
         start = perf_counter_ns()
         submit(task)
-        task.times = (get_ident(), start, perf_counter_ns())
+        task.times = (get_ident(), start, perf_counter_ns(), layer.get())
 
     def ended(self, task: Task, start: int) -> None:
         """Note that the calling thread ran task from start until now. start: -1 if it called on_complete now."""
@@ -60,9 +63,9 @@ class Recorder:
         """Note that the calling thread was blocked from start until now."""
         self._keep(self.waits, (get_ident(), start, perf_counter_ns(), var))
 
-    def part(self, name: str, thread: int, start: int, end: int, pieces: int = 1) -> None:
-        """Note that a thread computed so many pieces of a kernel from start until end."""
-        self._keep(self.parts, (name, thread, start, end, pieces))
+    def part(self, name: str, run: tuple[int, int], thread: int, start: int, end: int, pieces: int = 1) -> None:
+        """Note that a thread computed so many pieces of a kernel from start until end. run: the operation's thread and start."""
+        self._keep(self.parts, (name, thread, start, end, pieces, run))
 
     def memory_is(self, ctx: Context, in_use: int, pooled: int) -> None:
         """Note the bytes that ctx holds now."""

@@ -1,9 +1,9 @@
-"""Sums of a recording per operation name: as a table to read, or as JSON in MXNet's form."""
+"""Sums of a recording per operation name: as MXNet's table, or as JSON in MXNet's form."""
 
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 from ...errors import EngineError
 from .recorder import Recorder
@@ -11,6 +11,9 @@ from .timeline import Operation
 
 #: `sort_by` -> column.
 _COLUMNS = {"count": "Count", "total": "Total", "min": "Min", "max": "Max", "avg": "Avg"}
+#: The columns of MXNet's tables.
+_TIMES = {"Time (ms)": "Total", "Min Time (ms)": "Min", "Max Time (ms)": "Max", "Avg Time (ms)": "Avg"}
+_BYTES = {"Min Use  (kB)": "Min", "Max Use  (kB)": "Max", "Avg Use  (kB)": "Avg"}
 
 
 def totals(operations: Sequence[Operation], sort_by: str, ascending: bool) -> dict[str, dict[str, float]]:
@@ -27,31 +30,38 @@ def totals(operations: Sequence[Operation], sort_by: str, ascending: bool) -> di
 
 
 def memory(recorder: Recorder) -> dict[str, dict[str, float]]:
-    """Return context -> number of changes, and the least and most memory in use in kilobytes."""
+    """Return "Memory: cpu/0" -> number of changes, and the least, most and mean memory in use in kilobytes of 1,000 bytes."""
     held: dict[str, list[float]] = {}
     for _, ctx, in_use, _ in list(recorder.memory):
-        held.setdefault(str(ctx), []).append(in_use / 1024)
-    return {name: {"Count": len(h), "Min": min(h), "Max": max(h)} for name, h in held.items()}
+        held.setdefault(f"Memory: {ctx.device_type}/{ctx.device_id}", []).append(in_use / 1000)
+    return {name: {"Count": len(h), "Min": min(h), "Max": max(h), "Avg": sum(h) / len(h)} for name, h in held.items()}
 
 
 def as_json(operations: Sequence[Operation], recorder: Recorder, sort_by: str, ascending: bool) -> str:
     """Return times and memory by name, and their units, in MXNet's form."""
     return json.dumps({
         "Time": {"operator": totals(operations, sort_by, ascending)},
-        "Memory": {"pool": memory(recorder)},
-        "Unit": {"Time": "ms", "Memory": "kb"},
+        "Memory": {"Device Storage": memory(recorder)},
+        "Unit": {"Time": "ms", "Memory": "kB"},
         "Dropped": recorder.dropped,
-    })
+    }, indent=4)
 
 
 def as_table(operations: Sequence[Operation], recorder: Recorder, sort_by: str, ascending: bool) -> str:
-    """Return a table whose lines have at most 100 characters."""
-    lines = ["Profile statistics", f"{'Name':<40}{'Count':>10}{'Total ms':>12}{'Min ms':>12}{'Max ms':>12}{'Avg ms':>12}"]
-    for name, t in totals(operations, sort_by, ascending).items():
-        short = name if len(name) < 40 else f"{name[:36]}..."
-        lines.append(f"{short:<40}{t['Count']:>10,}{t['Total']:>12.4f}{t['Min']:>12.4f}{t['Max']:>12.4f}{t['Avg']:>12.4f}")
-    for name, m in memory(recorder).items():
-        lines.append(f"memory {name}: between {m['Min']:,.0f} and {m['Max']:,.0f} KiB in use, {m['Count']:,} changes")
+    """Return MXNet's table: a section for memory, and one for operations."""
+    sections = [(title, rows, columns) for title, rows, columns in (
+        ("Device Storage", memory(recorder), _BYTES), ("operator", totals(operations, sort_by, ascending), _TIMES)) if rows]
+    lines = ["", "Profile Statistics:", "\tNote the difference in units for different entries."]
+    for title, rows, columns in sections:
+        lines += [title, "=" * 17, *_section(rows, columns), ""]
     if recorder.dropped:
         lines.append(f"{recorder.dropped:,} entries exceeded the limit and are missing.")
-    return "\n".join(lines)
+    return "\n".join([*lines, ""])
+
+
+def _section(rows: Mapping[str, Mapping[str, float]], columns: Mapping[str, str]) -> list[str]:
+    heads = ["Total Count", *columns]
+    lines = [f"{'Name':<25}" + "".join(f"{h:>{w}}" for h, w in zip(heads, (16, 17, 17, 17, 17))),
+             f"{'----':<25}" + "".join(f"{'-' * len(h):>{w}}" for h, w in zip(heads, (16, 17, 17, 17, 17)))]
+    return lines + [f"{name:<25}{row['Count']:>16}" + "".join(f"{row[c]:>17.4f}" for c in columns.values())
+                    for name, row in rows.items()]

@@ -18,6 +18,7 @@ class Operation:
 
     start, end:  of the function. done: when its variables were released, for an asynchronous one by on_complete.
     pushed:      when it was pushed; its start if that was not recorded.
+    layer:       that it was pushed for, or "".
     holders:     (operation, variable) pairs that it waited for, the one that held it longest first.
     """
 
@@ -31,6 +32,7 @@ class Operation:
     pusher: int | None
     pushed: int
     queued: int
+    layer: str = ""
     holders: list[tuple[Operation, Var]] = field(default_factory=list)
 
     @property
@@ -51,9 +53,9 @@ def operations(recorder: Recorder) -> list[Operation]:
     ended = {id(t): end for t, _, start, end in rows if start < 0}
     result = []
     for task, thread, start, end in sorted((r for r in rows if r[2] >= 0), key=lambda r: r[0].seq):
-        pusher, pushed, queued = getattr(task, "times", (None, start, start))
+        pusher, pushed, queued, layer = getattr(task, "times", (None, start, start, ""))
         result.append(Operation(len(result), task, task.name or "without a name", thread, start, end,
-                              ended.get(id(task), end), pusher, min(pushed, start), queued))
+                              ended.get(id(task), end), pusher, min(pushed, start), queued, layer))
     _connect(result)
     return result
 

@@ -12,6 +12,8 @@ from typing import Any, Self
 from numpy.typing import DTypeLike
 
 from ... import ndarray
+from ...engine.profiler import objects
+from ...engine.profiler.recorder import layer
 from ...errors import BlockError
 from ...ndarray import NDArray
 from .hooks import HookHandle
@@ -252,7 +254,16 @@ class Block:
 
     # ---- running ----------------------------------------------------------------------------------------------------------
     def __call__(self, *args: Any) -> Any:
-        """Run forward, and the hooks before and after it."""
+        """Run forward, and the hooks before and after it. The innermost block is the layer of an operator in a profile."""
+        if objects.active_recorder is None:
+            return self._called(*args)
+        token = layer.set(self.name)
+        try:
+            return self._called(*args)
+        finally:
+            layer.reset(token)
+
+    def _called(self, *args: Any) -> Any:
         for hook in list(self._forward_pre_hooks.values()):
             hook(self, args)
         out = self.forward(*args)

@@ -132,11 +132,12 @@ class Segment:
                     last = at
                     prepare(rc)
             recorder = None if self.ctx.is_gpu else objects.active_recorder
+            run = get_ident(), start
             for i, (call, at, last) in enumerate(ready):  # noqa: B007
                 if recorder is None:
                     call(rc)
                 else:
-                    self._record(rc, recorder, i)
+                    self._record(rc, recorder, i, run)
             self.shortest = min(self.shortest, perf_counter_ns() - start)
         except MXNetError as failure:
             self.failed, self.versions = True, []
@@ -145,20 +146,20 @@ class Segment:
             self.failed, self.versions = True, []
             raise MXNetError(f"{self._named(at, last)}: {type(failure).__name__}: {failure}") from failure
 
-    def _record(self, rc: Run, recorder: Recorder, i: int) -> None:
-        """Run what `ready` has at i, and note which thread computed what when."""
+    def _record(self, rc: Run, recorder: Recorder, i: int, run: tuple[int, int]) -> None:
+        """Run what `ready` has at i, and note which thread computed what when. run: this run's thread and start."""
         assert self.ready is not None
         (call, at, _), start = self.ready[i], perf_counter_ns()
         pieces = call.logged(rc) if isinstance(call, Phases) else call(rc)
         if not pieces:
-            recorder.part(self.calls[at][3], get_ident(), start, perf_counter_ns())
+            recorder.part(self.calls[at][3], run, get_ident(), start, perf_counter_ns())
             return
         ordered = sorted(pieces, key=lambda p: (p.thread, p.begin))
         first = 0
         for k, (piece, then) in enumerate(zip(ordered, [*ordered[1:], None]), 1):
             if then is None or (then.thread, then.phase) != (piece.thread, piece.phase) or then.begin > piece.end + APART:
                 name = self.calls[self.phases[i][piece.phase]][3]
-                recorder.part(name, -piece.thread or get_ident(), ordered[first].begin, piece.end, k - first)
+                recorder.part(name, run, -piece.thread or get_ident(), ordered[first].begin, piece.end, k - first)
                 first = k
 
     def _named(self, at: int, last: int) -> str:

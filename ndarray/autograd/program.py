@@ -503,17 +503,19 @@ class Code:
     """Steps with places instead of registers: first the arrays that a task gets, then its locals.
 
     locals:  their number.
+    nodes:   the node of each step.
     steps:   (kernel, inputs, outputs, what to allocate before, what to drop after, name) of each.
     more:    (number in steps, step) of those that take run-time scalars or random numbers.
     """
 
-    __slots__ = ("locals", "more", "steps")
+    __slots__ = ("locals", "more", "nodes", "steps")
 
     def __init__(self, steps: Sequence[Step], used: Sequence[int], registers: Sequence[Register]):
         place = {r: k for k, r in enumerate(used)}
         last = {r: s for s in steps for r in (*s.inputs, *s.outputs)}
         self.steps: list[tuple[Any, ...]] = []
         self.more: list[tuple[int, Step]] = []
+        self.nodes = [s.node for s in steps]
         for s in steps:
             made = []
             for r in s.outputs:

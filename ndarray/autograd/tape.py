@@ -105,9 +105,10 @@ class OpNode(TapeNode):
     plan, p:   operator, layouts and static parameters; the parameters with their run-time scalars.
     saved:     for each of `gradient.needs` the array, or None where it is an output's derivative.
     versions:  of the saved arrays' chunks when they were recorded; None for auxiliary states, which forward changes.
+    layer:     that it was called for, set while a profile is made.
     """
 
-    __slots__ = ("gradient", "p", "plan", "saved", "versions")
+    __slots__ = ("gradient", "layer", "p", "plan", "saved", "versions")
 
     def __init__(self, plan: DispatchPlan, p: Params, gradient: Gradient | None, inputs: Sequence[ArrayCore],
                  outputs: Sequence[ArrayCore]):

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import partial
 from operator import attrgetter
+from threading import get_ident
 from time import perf_counter_ns
 from typing import Any
 
@@ -13,6 +15,8 @@ from ...cache import Cache
 from ...engine import current
 from ...engine.failure import name_operator
 from ...engine.memory import resource
+from ...engine.profiler import objects
+from ...engine.profiler.recorder import Recorder
 from ...errors import MXNetError
 from ..core.array_core import ArrayCore, allocate
 from ..dispatch.copy import copy_to
@@ -139,6 +143,18 @@ def _structure(heads: Sequence[Any], grads: Sequence[Any], wanted: list[Edge] | 
     return order, edges, places, tuple(key)
 
 
+def _described(node: TapeNode, name: str) -> str:
+    """Return the name of a step in a profile: the layer of its node, or the operator that was recorded, and the one that runs."""
+    return f"{getattr(node, 'layer', '') or node.name} ({name if name.startswith('_backward') else f'_backward_{name}'})"
+
+
+def _recorded(recorder: Recorder, run: tuple[int, int], name: str, kernel: Any, *given: Any, **more: Any) -> None:
+    """Run a kernel, and note its time."""
+    start = perf_counter_ns()
+    kernel(*given, **more)
+    recorder.part(name, run, get_ident(), start, perf_counter_ns())
+
+
 def _call(call: Call, order: Sequence[TapeNode], arrays: list[Any], registers: Sequence[Register]) -> list[int]:
     """Call a node's Python function. Return the inputs for which it returned no derivative."""
     node = order[call.node]
@@ -176,16 +192,22 @@ def _push(item: Item, code: Code, order: Sequence[TapeNode], arrays: Sequence[An
         if step.plan is not None and step.plan.draws:
             options["random"] = resource.get_random(step.plan.draws, item.ctx)
 
+    names = [] if objects.active_recorder is None or item.ctx.is_gpu else [
+        _described(order[node], step[-1]) for node, step in zip(code.nodes, code.steps)]
     timed = not (item.small or item.short) and not item.alone and not item.ctx.is_gpu  # a GPU's kernels are only enqueued
 
     def run(rc: Any) -> None:
         start = perf_counter_ns() if timed else 0
+        recorder = objects.active_recorder if names else None
+        begun = get_ident(), perf_counter_ns() if recorder is not None else 0
         values: list[Any] = [a.device_array() for a in used]
         values += [None] * code.locals
         used.clear()  # what no later step reads is released as soon as it can be
         name, k = "", 0
         try:
             for kernel, ins, outs, made, dead, name in code.steps:  # noqa: B007
+                if recorder is not None:
+                    kernel = partial(_recorded, recorder, begun, names[k], kernel)
                 for place, layout in made:
                     make = np.empty if layout.tiny else rc.workspace
                     values[place] = make(layout.shape, layout.dtype)

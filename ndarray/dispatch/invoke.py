@@ -13,6 +13,8 @@ from ...context import Context, current_context, gpu
 from ...engine import Engine, Var, current
 from ...engine.failure import Failure
 from ...engine.memory import resource, storage
+from ...engine.profiler import objects
+from ...engine.profiler.recorder import layer
 from ...errors import MXNetError, OperatorError, ShapeError, describe
 from ...kernels.kernel import Kernel
 from ...kernels.op import Op, Req
@@ -123,6 +125,8 @@ def _run_into_new(on: Engine, plan: DispatchPlan, inputs: Sequence[ArrayCore], o
 def record(plan: DispatchPlan, p: Params, inputs: Sequence[ArrayCore], outputs: Sequence[ArrayCore]) -> None:
     """Add the operator of plan, which computed outputs from inputs, to the tape."""
     node = OpNode(plan, p, plan.gradient_of(p), inputs, outputs)
+    if objects.active_recorder is not None:
+        node.layer = layer.get()
     for i, o in enumerate(outputs):
         o._grad_edge = (node, i)
 
