@@ -38,6 +38,7 @@ from ..ndarray import zeros
 from ..tuning.tasks import cache_bytes
 from ..version import __version__
 from .doctor_environment import show_environment
+from .group import Command
 from .selftest import CHECKS, SECONDS
 
 SIDE = 512  # of the matrices whose product is timed: a few milliseconds
@@ -94,7 +95,7 @@ class Report:
     healthy: bool = True
 
 
-@click.command()
+@click.command(cls=Command, examples=["doctor", "doctor --no-test --json"])
 @click.option("--test/--no-test", default=True, help=f"Run the self-test: about {SECONDS:.0f} seconds per context, each in a "
                                                      f"process of its own.")
 @click.option("--env", is_flag=True, help="Show only the environment variables that are read, with their values.")

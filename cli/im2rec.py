@@ -2,18 +2,22 @@
 
 from __future__ import annotations
 
+import json
 import os
 import sys
 from pathlib import Path
+from typing import Any
 
 import click
-from tqdm import tqdm
 
-from ..errors import MXNetError
 from ..io.image.im2rec import EXTENSIONS, PackOptions, find_images, pack_list, write_lists
+from ..progress import Progress
+from .group import Command
 
 
-@click.command(name="im2rec", context_settings={"show_default": True})
+@click.command(cls=Command, name="im2rec", context_settings={"show_default": True},
+               examples=["im2rec --list --recursive --train-ratio 0.9 pets photos",
+                         "im2rec --resize 256 --num-thread 8 pets photos"])
 @click.argument("prefix")
 @click.argument("root", type=click.Path(file_okay=False, exists=True, path_type=Path))
 @click.option("--list", "as_list", is_flag=True, help="Write PREFIX.lst instead of records.")
@@ -33,42 +37,43 @@ from ..io.image.im2rec import EXTENSIONS, PackOptions, find_images, pack_list, w
 @click.option("--color", type=click.Choice(["-1", "0", "1"]), default="1", help="1 colour, 0 grey, -1 as stored.")
 @click.option("--encoding", type=click.Choice([".jpg", ".png"]), default=".jpg", help="Format of the packed images.")
 @click.option("--pack-label", is_flag=True, help="Pack all labels of a line instead of the first only.")
+@click.option("--json", "as_json", is_flag=True, help="Print one line of JSON for each file, and nothing else.")
 def im2rec(prefix: str, root: Path, as_list: bool, exts: tuple[str, ...], chunks: int, train_ratio: float, test_ratio: float,
            recursive: bool, no_shuffle: bool, pass_through: bool, resize: int, center_crop: bool, quality: int,
-           num_thread: int | None, color: str, encoding: str, pack_label: bool) -> None:
+           num_thread: int | None, color: str, encoding: str, pack_label: bool, as_json: bool) -> None:
     """List the images below ROOT (--list), or pack the images of every PREFIX*.lst into PREFIX*.rec and .idx.
 
     Every image is decoded as a check. Damaged images are left out and reported, and the exit code is 1; the record files
     are complete without them.
     """
-    try:
-        if as_list:
-            for path in write_lists(prefix, list(find_images(root, recursive, exts)), shuffle=not no_shuffle, chunks=chunks,
-                                    train_ratio=train_ratio, test_ratio=test_ratio):
-                click.echo(f"{path}: {len(path.read_text().splitlines()):,} images")
-            return
-        where = Path(prefix).absolute()
-        lists = sorted(p for p in where.parent.glob("*.lst") if p.name.startswith(where.name) and p.is_file())
-        if not lists:
-            raise click.ClickException(f"{prefix}: no list {prefix}*.lst exists. Write one with --list.")
-        options = PackOptions(pass_through, resize, center_crop, quality, int(color), encoding, pack_label)
-        bad = 0
-        for path in lists:
-            bad += _pack(path, root, options, num_thread or os.cpu_count() or 1)
-    except MXNetError as e:
-        raise click.ClickException(str(e)) from e
-    if bad:
+    if as_list:
+        for path in write_lists(prefix, list(find_images(root, recursive, exts)), shuffle=not no_shuffle, chunks=chunks,
+                                train_ratio=train_ratio, test_ratio=test_ratio):
+            _say(as_json, {"list": str(path), "images": len(path.read_text().splitlines())}, "{list}: {images:,} images")
+        return
+    where = Path(prefix).absolute()
+    lists = sorted(p for p in where.parent.glob("*.lst") if p.name.startswith(where.name) and p.is_file())
+    if not lists:
+        raise click.ClickException(f"{prefix}: no list {prefix}*.lst exists. Write one with --list.")
+    options = PackOptions(pass_through, resize, center_crop, quality, int(color), encoding, pack_label)
+    if sum([_pack(path, root, options, num_thread or os.cpu_count() or 1, as_json) for path in lists]):
         sys.exit(1)
 
 
-def _pack(path: Path, root: Path, options: PackOptions, threads: int) -> int:
-    """Pack one list, with a progress bar in a terminal. Returns the number of bad images."""
+def _pack(path: Path, root: Path, options: PackOptions, threads: int, as_json: bool) -> int:
+    """Pack one list, and show the progress. Returns the number of bad images."""
     total = sum(1 for line in path.read_bytes().splitlines() if line.strip())
-    with tqdm(total=total, desc=path.stem, unit=" images", leave=False, disable=not sys.stderr.isatty()) as bar:
-        packed = pack_list(path, root, options, threads, lambda done: bar.update(done - bar.n))
-    click.echo(f"{packed.path}: {packed.records:,} records, {packed.path.stat().st_size:,} bytes")
+    with Progress(total, path.stem, "image") as progress:
+        packed = pack_list(path, root, options, threads, progress.reach)
+    _say(as_json, {"file": str(packed.path), "records": packed.records, "bytes": packed.path.stat().st_size,
+                   "left_out": [{"image": name, "error": str(error)} for name, error in packed.bad]},
+         "{file}: {records:,} records, {bytes:,} bytes")
     for name, error in packed.bad:
         click.echo(f"left out {name}: {error}", err=True)
     if packed.bad:
         click.echo(f"{len(packed.bad):,} of {total:,} images of {path.name} are damaged and were left out.", err=True)
     return len(packed.bad)
+
+
+def _say(as_json: bool, facts: dict[str, Any], text: str) -> None:
+    click.echo(json.dumps(facts) if as_json else text.format(**facts))

@@ -21,7 +21,6 @@ import click
 from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
-from tqdm import tqdm
 
 from ..atomic_file import open_regular, read_file
 from ..errors import FileError, MXNetError
@@ -35,8 +34,10 @@ from ..io.records.recordio import MXIndexedRecordIO, unpack
 from ..kernels import op as ops
 from ..ndarray.interop.params_file import read_arrays
 from ..ndarray.interop.safetensors import is_safetensors, read_tensors
+from ..progress import Progress
 from ..train.optimizer import states
 from ..train.optimizer.mxnet_states import is_pickle, read_mxnet_states
+from .group import Command
 
 _PARAMS_MAGIC = struct.pack("<Q", 0x112)
 _SHOWN = 20  # at most so many formats, and problems of one kind
@@ -97,7 +98,7 @@ def _reader(path: str, data: bytes, decoding: bool) -> tuple[str, Callable[[Insp
     if data[:8] == _PARAMS_MAGIC or path.endswith((".params", ".nd")):
         return "NDArray file (.params)", _arrays
     if data.lstrip()[:1] == b"{":
-        return "symbol JSON", _symbol
+        return "JSON", _json
     raise FileError(f"{path}: begins with {data[:8].hex(' ') or 'nothing'}: not RecordIO, .params, .safetensors, "
                     f"optimizer states or symbol JSON.")
 
@@ -212,9 +213,25 @@ def _states(info: Inspection, progress: Callable[[int, int], None]) -> None:
     info.facts["keys"] = len(trees)
 
 
-def _symbol(info: Inspection, progress: Callable[[int, int], None]) -> None:
+def _json(info: Inspection, progress: Callable[[int, int], None]) -> None:
+    """Summarise a symbol. Other JSON is named as such, with its keys: it is not damaged, nor is it a network."""
+    data = read_file(info.file)
     try:
-        text = read_file(info.file).decode()
+        document = json.loads(data)
+    except (ValueError, RecursionError):  # cut short perhaps: the reader of symbols names the place
+        document = None
+    if isinstance(document, dict) and not {"nodes", "heads"} & document.keys():
+        info.kind = "JSON, not a symbol (it has no nodes)"
+        info.facts["keys"] = _few([str(k)[:80] for k in document])
+        return
+    if document is not None or b'"nodes"' in data:
+        info.kind = "symbol JSON"
+    _symbol(info, data)
+
+
+def _symbol(info: Inspection, data: bytes) -> None:
+    try:
+        text = data.decode()
     except UnicodeDecodeError as e:
         raise symbol_json.not_a_symbol(info.file, f"it is not UTF-8 ({e.reason} at byte {e.start:,})") from None
     nodes, version = _plain(text)
@@ -251,7 +268,8 @@ def _few(names: list[str]) -> str:
 
 
 # ---- the command ----------------------------------------------------------------------------------------------------
-@click.command(name="inspect", context_settings={"show_default": True})
+@click.command(cls=Command, name="inspect", context_settings={"show_default": True},
+               examples=["inspect resnet-symbol.json resnet-0090.params", "inspect --decode --json train.rec"])
 @click.argument("files", nargs=-1, required=True, type=click.Path(path_type=Path), metavar="FILE...")
 @click.option("--json", "as_json", is_flag=True, help="Print one line of JSON for each file, and nothing else.")
 @click.option("--rows", type=click.IntRange(1), default=100, help="Rows of a table to show at most.")
@@ -265,12 +283,8 @@ def inspect(files: tuple[Path, ...], as_json: bool, rows: int, decoding: bool) -
     bad = 0
     for file in files:
         try:
-            with tqdm(desc=str(file), unit="B", unit_scale=True, leave=False, disable=not sys.stderr.isatty(), delay=0.5) as bar:
-                def advance(done: int, total: int, bar: tqdm = bar) -> None:
-                    bar.total = total
-                    bar.update(done - bar.n)
-
-                found = inspect_file(file, advance, decoding)
+            with Progress(title=str(file), unit="B") as progress:
+                found = inspect_file(file, progress.reach, decoding)
         except FileError as e:
             found = Inspection(str(file), "unknown", problems=[str(e)])
         bad += bool(found.problems)

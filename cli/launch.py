@@ -3,17 +3,20 @@
 from __future__ import annotations
 
 import functools
+import json
 import signal
 import sys
 
 import click
 
-from ..errors import MXNetError
 from ..kvstore.job.local_job import POLICIES, LocalJob
 from ..kvstore.job.ray_job import RayJob
+from .group import Command
 
 
-@click.command(context_settings={"ignore_unknown_options": True, "allow_interspersed_args": False, "show_default": True})
+@click.command(cls=Command, examples=["launch -n 4 -s 2 python train.py",
+                                      "launch -n 16 -s 4 --address HEAD:6379 python train.py"],
+               context_settings={"ignore_unknown_options": True, "allow_interspersed_args": False, "show_default": True})
 @click.option("-n", "--workers", type=click.IntRange(1), required=True, help="Number of processes that run COMMAND.")
 @click.option("-s", "--servers", type=click.IntRange(1), default=1, help="Number of server processes that hold the values.")
 @click.option("--policy", type=click.Choice(POLICIES), default="fail",
@@ -28,13 +31,11 @@ from ..kvstore.job.ray_job import RayJob
 @click.option("--address", metavar="HOST:PORT",
               help="Address of a running Ray cluster, whose machines then run workers and servers. Its token is needed: "
                    "RAY_AUTH_MODE=token and RAY_AUTH_TOKEN_PATH.")
+@click.option("--json", "as_json", is_flag=True, help="End with one line of JSON: command, workers, servers, status.")
 @click.argument("command", nargs=-1, required=True, type=click.UNPROCESSED)
 def launch(workers: int, servers: int, policy: str, restarts: int, snapshot_rounds: int,
-           max_staleness: int | None, address: str | None, command: tuple[str, ...]) -> None:
+           max_staleness: int | None, address: str | None, as_json: bool, command: tuple[str, ...]) -> None:
     """Run COMMAND in several processes that share one `mx.kv.create("dist_sync")` (or dist_async) store.
-
-    \b
-        tritium launch -n 4 -s 2 python train.py
 
     The script needs no change; its environment holds the addresses. Ends with the status of the first worker that fails.
     """
@@ -43,11 +44,12 @@ def launch(workers: int, servers: int, policy: str, restarts: int, snapshot_roun
         job = start(workers, servers, policy=policy, snapshot_rounds=snapshot_rounds, max_staleness=max_staleness)
     except ModuleNotFoundError as e:
         raise click.ClickException(f'{e.name} is not installed. pip install "tritium[dist]".') from e
-    except MXNetError as e:
-        raise click.ClickException(str(e)) from e
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(128 + signal.SIGTERM))
     with job:
         try:
-            sys.exit(job.run(command, workers, restarts))
+            status = job.run(command, workers, restarts)
         except OSError as e:
             raise click.ClickException(f"{command[0]}: cannot be started: {e.strerror}.") from e
+    if as_json:
+        click.echo(json.dumps({"command": command, "workers": workers, "servers": servers, "status": status}))
+    sys.exit(status)

@@ -8,10 +8,13 @@ from pathlib import Path
 
 import click
 
+from .group import Command
+
 _HERE = Path(__file__).resolve().parent
 
 
-@click.command(context_settings={"ignore_unknown_options": True, "allow_interspersed_args": False})
+@click.command(cls=Command, examples=["run train_mnist.py --gpus 0 --num-epochs 3", "run --device cpu -m my_package.train"],
+               context_settings={"ignore_unknown_options": True, "allow_interspersed_args": False})
 @click.option("-m", "is_module", is_flag=True, help="SCRIPT is the name of a module, as in python -m.")
 @click.option("--device", type=click.Choice(["cpu"]), help="cpu: every GPU that the script names is the CPU.")
 @click.argument("script")

@@ -9,28 +9,28 @@ import sys
 import time
 from collections import Counter
 from collections.abc import Sequence
-from contextlib import nullcontext
 from pathlib import Path
 from typing import Any
 
 import click
 from rich.console import Console
-from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn
 
 from ..context import GPU_MODE, missing_gpu
 from ..engine import num_gpus
-from ..errors import MXNetError, nearest
+from ..errors import nearest
 from ..kernels.configs.gpu_device import LIMITS, gpu_device
 from ..kernels.configs.store import Store, TuningDevice, cpu_device, installed, offline_device, source_hash, store_path
 from ..kernels.op import registered
+from ..progress import Progress
 from ..tuning.collect import SHAPE_HELP, TuningRequest, Workload, collect
 from ..tuning.prune import bound_s
 from ..tuning.report import write_report
 from ..tuning.runner import Runner
 from ..tuning.session import ProgressListener, Summary, TaskRun, TuningRun, plan, show, summarise, time_text
+from .group import INTERRUPTED, Command
+from .parameters import named_shape
 
-INTERRUPTED = 130  # exit status after Ctrl-C, as shells have it
-NOTHING = 3  # exit status where no kernel of the request has anything to tune
+NOTHING = 1  # exit status where no kernel of the request has anything to tune
 _REASONS = {"rank": "expected slower", "waves": "idle or uneven multiprocessors"}  # names of reasons -> words
 
 
@@ -50,14 +50,6 @@ def capability(value: str) -> int:
     return int(match[1])
 
 
-def named_shape(value: str) -> tuple[str, tuple[int, ...]]:
-    """Return an input and its shape from their spelling: data:32,3,224,224."""
-    name, _, text = value.rpartition(":")
-    if not name or not re.fullmatch(r"[1-9]\d{0,11}([,x][1-9]\d{0,11})*", text):
-        raise click.BadParameter(f"{value!r} is not a name and a shape. Write data:32,3,224,224.")
-    return name, tuple(map(int, re.split("[,x]", text)))
-
-
 def assigned(value: str) -> tuple[str, str]:
     """Return a parameter's name and value from their spelling: axis=1."""
     name, equals, text = value.partition("=")
@@ -66,10 +58,13 @@ def assigned(value: str) -> tuple[str, str]:
     return name, text
 
 
-@click.command(context_settings={"show_default": True})
+@click.command(cls=Command, context_settings={"show_default": True},
+               examples=["tune --model resnet-symbol.json --shape data=32,3,224,224 --budget 30m",
+                         "tune --op dot --shapes 1024x1024x1024 --dry-run",
+                         "tune --model resnet-symbol.json --shape data=32,3,224,224 --offline sm_90", "tune --resume"])
 @click.option("--model", type=click.Path(exists=True, dir_okay=False, path_type=Path), help="A symbol: X-symbol.json.")
-@click.option("--shape", "shapes", type=named_shape, multiple=True, metavar="NAME:N,N,...",
-              help="Shape of an input of the model: data:32,3,224,224. Once per input.")
+@click.option("--shape", "shapes", type=named_shape, multiple=True, metavar="NAME=N,N,...",
+              help="Shape of an input of the model: data=32,3,224,224. Once per input.")
 @click.option("--op", "op", help="An operator instead of a model: dot, Convolution, softmax, or one of your own (--import).")
 @click.option("--shapes", "op_shapes", metavar="SHAPE,...", help=f"Its shapes. {SHAPE_HELP}.")
 @click.option("--param", "params", type=assigned, multiple=True, metavar="NAME=VALUE",
@@ -103,11 +98,8 @@ def tune(**options: Any) -> None:
     loses nothing. They are used only if TRITIUM_TUNED=1 is set or tritium.tuning.use() is called.
     """
     console, began = Console(highlight=False), time.monotonic()
-    try:
-        with Store(options["store_file"] or store_path()) as store:
-            _tune(console, store, began, **options)
-    except MXNetError as e:
-        raise click.ClickException(str(e)) from e
+    with Store(options["store_file"] or store_path()) as store:
+        _tune(console, store, began, **options)
 
 
 def _tune(console: Console, store: Store, began: float, *, imports: Sequence[str], export_to: Path | None,
@@ -134,7 +126,7 @@ def _tune(console: Console, store: Store, began: float, *, imports: Sequence[str
         raise click.UsageError(f"--import {options['imports'][0]} is not a file of results, so it names operators to tune: "
                                f"give --op NAME --shapes 512x512, too.")
     elif not (results or export_to):
-        raise click.UsageError("nothing to tune. Give --model X-symbol.json --shape data:32,3,224,224, or --op dot --shapes "
+        raise click.UsageError("nothing to tune. Give --model X-symbol.json --shape data=32,3,224,224, or --op dot --shapes "
                                "1024x1024x1024, or --resume.")
     if export_to:
         say(console, f"Exported {store.export(export_to):,} results to {export_to}.")
@@ -154,7 +146,7 @@ def _request(model: Path | None, op: str | None, options: dict[str, Any]) -> Tun
         return TuningRequest(cases=cases, dtype=options["dtype"], target=target, train=not options["inference"],
                              imports=imports, params=dict(options["params"]))
     if not options["shapes"]:
-        raise click.UsageError("--model needs the shapes of its inputs: --shape data:32,3,224,224")
+        raise click.UsageError("--model needs the shapes of its inputs: --shape data=32,3,224,224")
     return TuningRequest(model=str(Path(str(model)).absolute()), shapes=dict(options["shapes"]), dtype=options["dtype"],
                          target=target, train=not options["inference"], imports=imports)
 
@@ -214,9 +206,9 @@ def _run(console: Console, store: Store, began: float, *, resume: bool, model: P
         _show_space(console, parts)
         return summary
     number = store.begin({"request": dataclasses.asdict(request), "offline": offline})
-    display = TuningDisplay(console, options["budget"], began)
+    display = TuningDisplay(options["budget"], began)
     run = TuningRun(parts, device, store, summary, display)
-    with display.bar or nullcontext():
+    with display:
         try:
             if offline:
                 run.compile(sm, until, options["jobs"])
@@ -322,37 +314,34 @@ def _explain(console: Console, store: Store, request: TuningRequest, offline: in
 
 
 class TuningDisplay(ProgressListener):
-    """Shows progress: a bar with the time left and the best time so far in a terminal; when piped, a plain line per kernel."""
+    """Shows progress: the time left and the best time so far, and a line per kernel."""
 
-    def __init__(self, console: Console, budget: float, began: float):
-        self.console, self.began, self.budget = console, began, budget
+    def __init__(self, budget: float, began: float):
+        self.began, self.budget = began, budget
         self.bar: Progress | None = None
-        self.total, self.place, self.last_line = 0, "", 0.0
-        if console.is_terminal and not console.is_dumb_terminal:
-            self.bar = Progress(TextColumn("{task.description}"), BarColumn(bar_width=24), MofNCompleteColumn(),
-                                TextColumn("{task.fields[left]} left"), TextColumn("{task.fields[note]}", style="dim"),
-                                console=console, transient=True)
+        self.total, self.place = 0, ""
+
+    def __enter__(self) -> TuningDisplay:
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        if self.bar is not None:
+            self.bar.close()
 
     def begin(self, total: int, unit: str) -> None:
         self.total = total
-        if self.bar:
-            self.row = self.bar.add_task(unit, total=total, left=clock_text(self.budget), note="")
-        else:
-            say(self.console, f"{total:,} {unit}, at most {clock_text(self.budget)}.")
+        click.echo(f"{total:,} {unit}, at most {clock_text(self.budget)}.")
+        self.bar = Progress(total, unit)
 
     def task(self, part: TaskRun, place: int, of: int) -> None:
         self.place = f"{place}/{of} "
-        if self.bar:
-            self.bar.update(self.row, description=f"{place}/{of} {part.item.name[:32]}")
+        if self.bar is not None:
+            self.bar.title = f"{place}/{of} {part.item.name[:32]}"
 
     def advance(self, done: int, best: str) -> None:
-        now = time.monotonic()
-        left = self.left(done, now)
-        if self.bar:
-            self.bar.update(self.row, completed=done, left=clock_text(left), note=f"best {best}" if "of" not in best else best)
-        elif now - self.last_line > 15 and not self.place:
-            self.last_line = now
-            say(self.console, f"{done:,} of {self.total:,} done, {clock_text(left)} left: {best}")
+        if self.bar is not None:
+            left = clock_text(self.left(done, time.monotonic()))
+            self.bar.reach(done, note=lambda: f"{left} left, " + (f"best {best}" if "of" not in best else best))
 
     def left(self, done: int, now: float) -> float:
         """Return the seconds until all is done at the pace so far, or the budget ends."""
@@ -361,7 +350,8 @@ class TuningDisplay(ProgressListener):
         return max(0.0, min(pace, self.budget - spent))
 
     def result(self, part: TaskRun, text: str) -> None:
-        say(self.console, f"{self.place}{part.item.name} ({part.item.share:.1%}): {text}")
+        line = f"{self.place}{part.item.name} ({part.item.share:.1%}): {text}"
+        (self.bar.say if self.bar is not None else click.echo)(line)
 
 
 def clock_text(seconds: float) -> str:

@@ -5,11 +5,12 @@ from __future__ import annotations
 import logging
 import math
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from functools import partial
 from typing import Any
 
 from ..errors import ParameterError
+from ..progress import Progress
 from .checkpoint import BatchEndParam, save_checkpoint
 
 
@@ -56,17 +57,50 @@ class Speedometer:
 
 
 class ProgressBar:
-    """Log a bar of `length` characters that is full after `total` batches."""
+    """Show how many batches of an epoch are done, with the metric: a bar in a terminal or notebook, plain lines in a pipe.
 
-    def __init__(self, total: int, length: int = 80):
-        self.bar_len = length
-        self.total = total
+    total:   batches in an epoch; None if unknown, then the first epoch counts them.
+    length:  MXNet's width of the bar. Here it is as wide as the terminal.
+    """
+
+    def __init__(self, total: int | None = None, length: int = 80, *, clock: Callable[[], float] = time.monotonic):
+        self.bar_len, self.total, self._clock = length, total, clock
+        self._bar: Progress | None = None
+        self._epoch = -1
+        self._began = 0.0
 
     def __call__(self, param: BatchEndParam) -> None:
-        done = param.nbatch / self.total
-        filled = round(self.bar_len * done)
-        bar = "=" * filled + "-" * (self.bar_len - filled)
-        logging.info("[%s] %s%s\r", bar, math.ceil(100 * done), "%")
+        bar = self._bar
+        if bar is None or param.epoch != self._epoch:
+            bar = self.begin(param.epoch)
+        bar.reach(param.nbatch + 1, note=lambda: _metrics(param.eval_metric.get_name_value() if param.eval_metric else ()))
+        if self.total is not None and param.nbatch + 1 >= self.total:
+            self.close()
+
+    def begin(self, epoch: int) -> Progress:
+        """Open the bar of an epoch, counted from 0."""
+        self.close()
+        self._epoch, self._began = epoch, self._clock()
+        self._bar = Progress(self.total, f"Epoch {epoch + 1}", "batch", clock=self._clock)
+        return self._bar
+
+    def end(self, batches: int, values: Iterable[tuple[str, Any]]) -> None:
+        """Close the bar of an epoch and print its line. values: names and values of metrics."""
+        seconds = self._clock() - self._began
+        self.close()
+        self.total = batches
+        speed = f"{batches / seconds:,.1f} batches/s" if seconds > 0 else ""
+        print(f"Epoch {self._epoch + 1}  {_metrics(values)}  {speed}  {seconds:.1f} s", flush=True)
+
+    def close(self) -> None:
+        """Take the bar away."""
+        if self._bar is not None:
+            self._bar.close()
+            self._bar = None
+
+
+def _metrics(values: Iterable[tuple[str, Any]]) -> str:
+    return "  ".join(f"{name} {value:.4f}" for name, value in values)
 
 
 class LogValidationMetricsCallback:

@@ -11,6 +11,7 @@ import pytest
 import tritium as mx
 from click.testing import CliRunner
 from tritium.cli import commands
+from tritium.cli.parameters import Device
 
 TRAIN = [sys.executable, "-m", "tritium", "train", "--network", "mlp"]
 
@@ -34,7 +35,7 @@ def test_help_explains():
 @pytest.mark.parametrize("given, meant", [
     ("cpu", mx.cpu(0)), ("gpu", mx.gpu(0)), ("cpu(1)", mx.cpu(1)), ("GPU:2", mx.gpu(2))])
 def test_a_device_as_it_is_written(given, meant):
-    assert commands.Device().convert(given, None, None) == meant
+    assert Device().convert(given, None, None) == meant
 
 
 @pytest.mark.parametrize("arguments, text", [
@@ -97,5 +98,6 @@ def test_in_a_terminal_it_shows_a_bar(tmp_path):
     os.close(master)
     text = seen.decode()
     assert process.wait() == 0, text
-    assert "epoch 2/2" in text and "\x1b[2K" in text, "one line, drawn over"
+    assert "\repoch 1/2:" in text and "90 [" in text, "one line, drawn over"
+    assert "epoch 2/2  loss" in text
     assert "images/s" in text and "Accuracy on the 360 held-out digits" in text

@@ -11,7 +11,8 @@ import sys
 import pytest
 from click.testing import CliRunner
 from tritium.cli import commands
-from tritium.cli.tune import TuningDisplay, capability, clock_text, duration, named_shape
+from tritium.cli.parameters import named_shape
+from tritium.cli.tune import TuningDisplay, capability, clock_text, duration
 from tritium.kernels.gpu import compile as gpu_compile
 
 TUNE = [sys.executable, "-m", "tritium", "tune"]
@@ -43,12 +44,12 @@ def test_help_explains():
 
 
 @pytest.mark.parametrize("arguments, text", [
-    ([], "nothing to tune. Give --model X-symbol.json --shape data:32,3,224,224"),
+    ([], "nothing to tune. Give --model X-symbol.json --shape data=32,3,224,224"),
     (["--op", "dot"], "--op needs --shapes"), (["--op", "dot", "--shapes", "7"], "'7' is not three sizes"),
     (["--op", "dott", "--shapes", "1x1x1"], "Did you mean 'dot'"),
     (["--budget", "soon"], "'soon' is not a time. Give 90s, 10m, or 1h."),
     (["--offline", "sm_75"], "'sm_75' is not a known target. Give sm_80, sm_90, sm_100."),
-    (["--shape", "data"], "'data' is not a name and a shape. Write data:32,3,224,224."),
+    (["--shape", "data"], "'data' is not a name and a shape. Write data=32,3,224,224."),
     (["--resume"], "holds no unfinished run"),
     ([*DOT, "--dtype", "float33"], "float33"), (["--model", "none.json"], "does not exist"),
     (["--op", "dot", "--shapes", "8x8x8", "--device", "gpu"], "Use --offline sm_90 to compile, check and prune without a GPU"),
@@ -68,6 +69,7 @@ def test_a_damaged_import_changes_nothing(tmp_path):
 def test_words_of_the_command_line():
     assert [duration(t) for t in ("90", "90s", "10m", "1h", "1m30s", "0.5m")] == [90, 90, 600, 3600, 90, 30]
     assert named_shape("a:b:32,3x4") == ("a:b", (32, 3, 4))
+    assert named_shape("a=32,3") == ("a", (32, 3))
     assert capability("SM_90a") == 90
     assert [clock_text(s) for s in (5, 245, 3723)] == ["0:05", "4:05", "1:02:03"]
 
@@ -162,9 +164,6 @@ def test_in_a_terminal_it_shows_time_left_and_the_best_so_far():
 
 
 def test_time_left_is_the_pace_or_the_budget():
-    class Silent:
-        is_terminal = False
-
-    display = TuningDisplay(Silent(), 100.0, began=0.0)
+    display = TuningDisplay(100.0, began=0.0)
     display.total = 10
     assert [display.left(done, now) for done, now in ((0, 0.0), (5, 20.0), (1, 20.0), (5, 101.0))] == [100.0, 20.0, 80.0, 0.0]

@@ -1,6 +1,7 @@
 """Callbacks: their log lines and their files."""
 
 import logging
+import re
 
 import numpy as np
 import pytest
@@ -43,10 +44,25 @@ def test_speedometer_without_a_metric_and_in_a_new_epoch(caplog):
         callback.Speedometer(5, frequent=0)
 
 
-def test_progress_bar_logs_its_share(caplog):
-    bar = callback.ProgressBar(total=4, length=8)
-    got = messages(caplog, lambda: [bar(BatchEndParam(0, n, None, None)) for n in (0, 1, 4)])
-    assert got == ["[--------] 0%\r", "[==------] 25%\r", "[========] 100%\r"]
+def test_progress_bar_writes_a_plain_line_every_ten_seconds(capsys):
+    ticks = iter([0.0, 0.0, 4.0, 11.0, 11.0, 12.0])
+    bar = callback.ProgressBar(total=4, clock=lambda: next(ticks))
+    metric = accuracy()
+    for n in range(3):  # after 4 s, 11 s and 12 s
+        bar(BatchEndParam(0, n, metric, None))
+    assert capsys.readouterr().err == "Epoch 1:  50% 2/4 [00:11<00:11,  5.50s/batch, accuracy 0.5000]\n"
+
+
+def test_fit_with_progress_prints_a_line_per_epoch(capsys):
+    net = mx.sym.LinearRegressionOutput(mx.sym.FullyConnected(mx.sym.Variable("data"), num_hidden=1, name="fc"), name="lr")
+    data = mx.io.NDArrayIter(np.ones((4, 2)), np.ones((4, 1)), 2, label_name="lr_label")
+    mx.mod.Module(net, label_names=["lr_label"]).fit(data, data, num_epoch=2, eval_metric="mse", progress=True)
+    said = capsys.readouterr()
+    assert said.err == ""
+    lines = said.out.splitlines()
+    number = r"\d+\.\d+"
+    assert [bool(re.fullmatch(rf"Epoch {e}  mse {number}  validation mse {number}  [\d,.]+ batches/s  {number} s", line))
+            for e, line in zip((1, 2), lines, strict=True)] == [True, True], lines
 
 
 def test_callbacks_log_metrics(caplog):

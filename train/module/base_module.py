@@ -7,6 +7,7 @@ import time
 import warnings
 from collections import deque
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import closing, nullcontext
 from typing import Any
 
 import numpy as np
@@ -19,6 +20,7 @@ from ...io import DataBatch
 from ...io.iterator import as_batch
 from ...ndarray import NDArray, array
 from .. import metric as metrics
+from ..callback import ProgressBar
 from ..checkpoint import BatchEndParam, save_params, split_params
 from ..initializer import Uniform
 
@@ -240,7 +242,8 @@ class BaseModule:
             optimizer_params: Any = SGD_DEFAULTS, eval_end_callback: Any = None, eval_batch_end_callback: Any = None,
             initializer: Any = None, arg_params: Any = None, aux_params: Any = None, allow_missing: bool = False,
             force_rebind: bool = False, force_init: bool = False, begin_epoch: int = 0, num_epoch: int | None = None,
-            validation_metric: Any = None, monitor: Any = None, sparse_row_id_fn: Any = None) -> None:
+            validation_metric: Any = None, monitor: Any = None, sparse_row_id_fn: Any = None,
+            progress: bool = False) -> None:
         """Train from epoch begin_epoch up to num_epoch.
 
         train_data, eval_data:   DataIters.
@@ -248,6 +251,7 @@ class BaseModule:
         epoch_end_callback:      a function or a list of them, called with (epoch, symbol, arg_params, aux_params).
         batch_end_callback:      a function or a list of them, called with a BatchEndParam.
         initializer:             Uniform(0.01) if None.
+        progress:                show a bar of each epoch's batches, and print a line at its end (callback.ProgressBar).
         Warns once (RuntimeWarning, with epoch and batch number) when an output that the metric reads holds a NaN.
         """
         if num_epoch is None:
@@ -261,38 +265,47 @@ class BaseModule:
         validation_metric = eval_metric if validation_metric is None else validation_metric
         eval_metric = metrics.create(eval_metric)
         may_warn = True
-        for epoch in range(begin_epoch, num_epoch):
-            tic = time.perf_counter()
-            eval_metric.reset()
-            self._begin_epoch(epoch, train_data)
-            nbatch, in_flight = -1, deque()
-            for nbatch, data_batch in enumerate(_batches(train_data)):
-                if monitor is not None:
-                    monitor.tic()
-                self.forward_backward(data_batch)
-                in_flight.append(self._fence())
-                if len(in_flight) > MAX_BATCHES_IN_FLIGHT:
-                    engine.current().wait_for_var(in_flight.popleft())
-                self.update()
-                self.update_metric(eval_metric, as_batch(data_batch).label)
+        bar = ProgressBar(len(train_data) if hasattr(train_data, "__len__") else None) if progress else None
+        batch_end_callbacks = [*_listed(batch_end_callback), *_listed(bar)]
+        with nullcontext() if bar is None else closing(bar):
+            for epoch in range(begin_epoch, num_epoch):
+                tic = time.perf_counter()
+                if bar is not None:
+                    bar.begin(epoch)
+                eval_metric.reset()
+                self._begin_epoch(epoch, train_data)
+                nbatch, in_flight = -1, deque()
+                for nbatch, data_batch in enumerate(_batches(train_data)):
+                    if monitor is not None:
+                        monitor.tic()
+                    self.forward_backward(data_batch)
+                    in_flight.append(self._fence())
+                    if len(in_flight) > MAX_BATCHES_IN_FLIGHT:
+                        engine.current().wait_for_var(in_flight.popleft())
+                    self.update()
+                    self.update_metric(eval_metric, as_batch(data_batch).label)
+                    may_warn = may_warn and not self._warn_of_nan(eval_metric, epoch)
+                    if monitor is not None:
+                        monitor.toc_print()
+                    _call(batch_end_callbacks, BatchEndParam(epoch, nbatch, eval_metric, locals()))
+                if nbatch < 0:
+                    raise MXNetError(f"fit: train_data has no batches in epoch {epoch}.")
+                train_values = eval_metric.get_global_name_value()
                 may_warn = may_warn and not self._warn_of_nan(eval_metric, epoch)
-                if monitor is not None:
-                    monitor.toc_print()
-                _call(batch_end_callback, BatchEndParam(epoch, nbatch, eval_metric, locals()))
-            if nbatch < 0:
-                raise MXNetError(f"fit: train_data has no batches in epoch {epoch}.")
-            train_values = eval_metric.get_global_name_value()
-            may_warn = may_warn and not self._warn_of_nan(eval_metric, epoch)
-            for name, value in train_values:
-                self.logger.info("Epoch[%d] Train-%s=%f", epoch, name, value)
-            self.logger.info("Epoch[%d] Time cost=%.3f", epoch, time.perf_counter() - tic)
-            self._end_epoch(epoch, epoch_end_callback)
-            if eval_data is not None:
-                result = self.score(eval_data, validation_metric, score_end_callback=eval_end_callback,
-                                    batch_end_callback=eval_batch_end_callback, epoch=epoch)
-                for name, value in result:
-                    self.logger.info("Epoch[%d] Validation-%s=%f", epoch, name, value)
-            train_data.reset()
+                for name, value in train_values:
+                    self.logger.info("Epoch[%d] Train-%s=%f", epoch, name, value)
+                self.logger.info("Epoch[%d] Time cost=%.3f", epoch, time.perf_counter() - tic)
+                self._end_epoch(epoch, epoch_end_callback)
+                values = list(train_values)
+                if eval_data is not None:
+                    result = self.score(eval_data, validation_metric, score_end_callback=eval_end_callback,
+                                        batch_end_callback=eval_batch_end_callback, epoch=epoch)
+                    for name, value in result:
+                        self.logger.info("Epoch[%d] Validation-%s=%f", epoch, name, value)
+                    values += [(f"validation {name}", value) for name, value in result]
+                if bar is not None:
+                    bar.end(nbatch + 1, values)
+                train_data.reset()
 
     def _begin_epoch(self, epoch: int, train_data: Any) -> None:
         """Do nothing; fit calls it before the first batch of each epoch."""
@@ -345,5 +358,9 @@ def _batches(data: Any) -> Iterator[Any]:
 
 
 def _call(callbacks: Callable | Sequence[Callable] | None, *args: Any) -> None:
-    for callback in [callbacks] if callable(callbacks) else callbacks or ():
+    for callback in _listed(callbacks):
         callback(*args)
+
+
+def _listed(callbacks: Callable | Sequence[Callable] | None) -> Sequence[Callable]:
+    return [callbacks] if callable(callbacks) else callbacks or ()
