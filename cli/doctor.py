@@ -95,7 +95,7 @@ class Report:
     healthy: bool = True
 
 
-@click.command(cls=Command, examples=["doctor", "doctor --no-test --json"])
+@click.command(cls=Command, examples=["doctor", "doctor --no-test --json", "doctor --env"])
 @click.option("--test/--no-test", default=True, help=f"Run the self-test: about {SECONDS:.0f} seconds per context, each in a "
                                                      f"process of its own.")
 @click.option("--env", is_flag=True, help="Show only the environment variables that are read, with their values.")
