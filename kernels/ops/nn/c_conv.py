@@ -29,6 +29,7 @@ from ...cpu.c_tile import MOST_COLUMNS, tile_text
 from ...cpu.c_turn import turn_text
 from ...kernel import BoundKernel, InTurn, Prepared, Run
 from ...op import Req, Reqs
+from . import c_conv_lines as lines
 from . import c_conv_spread as spreading
 from . import c_depthwise_pair
 from . import c_winograd as winograd
@@ -47,12 +48,13 @@ SLOTS, PARTIAL = 16, 1 << 23  # sums of a weight's derivative at most, and their
 
 def _text() -> str:
     sizes = {"fields": ", ".join(FIELDS)}
-    own = TEXT % sizes, each_text(), c_depthwise_pair.TEXT, winograd.TEXT, spreading.TEXT % ()
+    own = TEXT % sizes, each_text(), c_depthwise_pair.TEXT, winograd.TEXT, spreading.TEXT % (), lines.TEXT % ()
     return f"{tile_text()}\n{turn_text('conv', 'float', 4, 8)}\n#define MOST_COLUMNS {MOST_COLUMNS}\n{''.join(own)}"
 
 
 TEMPLATE = Template(_text, [*(f"conv_{kind}{name}" for kind in ("", "each_") for name in ("rows", "outer", "pack", "unpack")),
-                            "conv_bias", "conv_pair", "winograd_rows", "winograd_pack", "conv_spread", "conv_spread_pack"])
+                            "conv_bias", "conv_pair", "winograd_rows", "winograd_pack", "conv_spread", "conv_spread_pack",
+                            *lines.NAMES])
 
 
 def in_c(g: ConvolutionGeometry, dtype: np.dtype) -> bool:
@@ -313,6 +315,18 @@ class _Spread:
     each, prepare = False, _Product.prepare
 
 
+class _Lines:
+    """The forward convolution of very few channels, in place of a `_Product`. See c_conv_lines.py."""
+
+    def __init__(self, g: ConvolutionGeometry, windows: Windows, add: bool, rectified: bool):
+        (sizes, _), pieces = windows.sizes(1, lines.rows_at_once(windows), windows.filters, add, rectified)
+        self.rows = Call(TEMPLATE, "conv_lines_rows", pieces, int64s(*sizes), int64s(*lines.places(windows)))
+        self.packed = windows.filters * windows.depth
+        self.pack = Call(TEMPLATE, "conv_lines_pack", 1, _weight_in_lines(g))
+
+    each, ranges, prepare = False, None, _Product.prepare
+
+
 # ---- the three convolutions of a geometry -----------------------------------------------------------------------------
 @functools.lru_cache(maxsize=512)
 def plane(g: ConvolutionGeometry) -> ConvolutionGeometry:
@@ -328,6 +342,12 @@ def _weight_steps(g: ConvolutionGeometry) -> tuple[int, int, list[int]]:
     c, taps = g.c // g.groups, math.prod(g.kernel)
     channel, tap = (1, c) if g.channels_last and not g.weight_first else (taps, 1)
     return c * taps, channel, [t * tap for t in range(taps)]
+
+
+def _weight_in_lines(g: ConvolutionGeometry, slots: int = 1, add: bool = False) -> ctypes.Array:
+    """Return the numbers that conv_lines_pack and conv_lines_unpack take."""
+    filter_step, channel_step, taps = _weight_steps(g)
+    return int64s(g.f, g.c, len(taps), filter_step, channel_step, slots, add, *taps)
 
 
 def forward_windows(g: ConvolutionGeometry) -> Windows:
@@ -346,14 +366,17 @@ def _groups(g: ConvolutionGeometry) -> tuple[int, int, int, bool]:
 
 
 @functools.lru_cache(maxsize=512)
-def _forward(g: ConvolutionGeometry, add: bool, rectified: bool) -> _Product | _InTiles:
+def _forward(g: ConvolutionGeometry, add: bool, rectified: bool) -> _Product | _InTiles | _Lines:
     filter_step, channel_step, taps = _weight_steps(g)
     tiles = None if add else winograd.winograd(g)
     if tiles is not None:
         return _InTiles(tiles, (filter_step, channel_step, taps[1], 0), rectified)
+    windows = forward_windows(g)
+    if lines.in_lines(g, windows) and windows.y[1] != 1:
+        return _Lines(g, windows, add, rectified)
     groups, channels, filters, each = _groups(g)
     weights = _Weights(groups, filters, channels, filter_step, channel_step, filters * filter_step, tuple(taps), each)
-    return _Product(forward_windows(g), weights, add, rectified)
+    return _Product(windows, weights, add, rectified)
 
 
 @functools.lru_cache(maxsize=512)
@@ -388,6 +411,9 @@ class _WeightGradient:
 
     def __init__(self, g: ConvolutionGeometry, add: bool):
         windows = forward_windows(g)
+        if lines.in_lines(g, windows):
+            self._in_lines(g, windows, add)
+            return
         filter_step, channel_step, taps = _weight_steps(g)
         weights = _Weights(windows.groups, windows.filters, windows.channels, filter_step, channel_step,
                            windows.filters * filter_step, tuple(taps), windows.each)
@@ -403,6 +429,14 @@ class _WeightGradient:
         self.partial = self.slots * weights.packed
         numbers, pieces = weights.sizes(self.slots, add)
         self.unpack = Call(TEMPLATE, _name("unpack", windows), 1 if windows.each else pieces, numbers)
+
+    def _in_lines(self, g: ConvolutionGeometry, windows: Windows, add: bool) -> None:
+        self.slots = max(1, min(SLOTS, g.n, PARTIAL // lines.partial_sums(windows)))
+        self.partial = self.slots * lines.partial_sums(windows)
+        bounds = int64s(*(i * g.n // self.slots for i in range(self.slots + 1)))
+        (sizes, _), _ = windows.sizes(1, lines.rows_at_once(windows), windows.filters, False)
+        self.outer = Call(TEMPLATE, "conv_lines_outer", self.slots, int64s(*sizes), int64s(*lines.places(windows)), bounds)
+        self.unpack = Call(TEMPLATE, "conv_lines_unpack", 1, _weight_in_lines(g, self.slots, add))
 
 
 _weight_gradient = functools.lru_cache(maxsize=512)(_WeightGradient)
