@@ -12,7 +12,7 @@ NEWESTVENV := .venv-newest
 NEWEST_PYTHON ?= $(shell for p in python3.13 $(HOME)/.pyenv/versions/3.13*/bin/python python3.12 \
 	$(HOME)/.pyenv/versions/3.12*/bin/python $(PYTHON); do "$$p" -c "" 2>/dev/null && echo "$$p" && break; done)
 
-.PHONY: demo test newest nightly lint clean
+.PHONY: demo test newest newest-gpu nightly lint clean
 
 demo: $(VENV)/done
 	$(VENV)/bin/python -m tritium train
@@ -27,10 +27,16 @@ newest: $(NEWESTVENV)/done
 		tests/kernels tests/ndarray/interop/test_numpy_protocol.py tests/ndarray/core/test_tiny_arrays.py tests/ndarray/core/test_arithmetic.py \
 		tests/test_every_operator.py tests/test_out_by_name.py tests/test_tested_versions.py
 
+# Triton and PyTorch as new as there are; the end of the nightly run
+newest-gpu: $(NEWESTVENV)-gpu/done
+	TRITIUM_GPU=interpret $(NEWESTVENV)-gpu/bin/python $(PYTEST) -q -n $(WORKERS) --dist loadfile tests/kernels/gpu tests/engine/gpu \
+		tests/ndarray/test_gpu_order.py tests/test_torch_computes_nothing.py
+
 # the long tests, then the others once more with examples that nobody has seen yet
 nightly: $(TESTVENV)/done
 	TRITIUM_GPU=interpret $(TESTVENV)/bin/python -m pytest -m nightly --hypothesis-profile=anew
 	TRITIUM_GPU=interpret $(TESTVENV)/bin/python -m pytest -n $(WORKERS) --dist loadfile --hypothesis-profile=anew
+	$(MAKE) newest-gpu
 
 lint: $(TESTVENV)/done
 	$(TESTVENV)/bin/ruff check .
@@ -47,10 +53,15 @@ $(TESTVENV)/done: pyproject.toml constraints.txt
 	$(TESTVENV)/bin/python -m pip install -q -c constraints.txt -e ".[test]"
 	touch $@
 
+$(NEWESTVENV)-gpu/done: pyproject.toml
+	$(NEWEST_PYTHON) -m venv $(NEWESTVENV)-gpu
+	$(NEWESTVENV)-gpu/bin/python -m pip install -q --upgrade torch triton "numpy<2.4" -e . pytest pytest-timeout pytest-xdist hypothesis
+	touch $@
+
 $(NEWESTVENV)/done: pyproject.toml
 	$(NEWEST_PYTHON) -m venv $(NEWESTVENV)
 	$(NEWESTVENV)/bin/python -m pip install -q --upgrade numpy -e . pytest pytest-timeout pytest-xdist hypothesis
 	touch $@
 
 clean:
-	rm -rf $(VENV) $(TESTVENV) $(NEWESTVENV) build *.egg-info
+	rm -rf $(VENV) $(TESTVENV) $(NEWESTVENV) $(NEWESTVENV)-gpu *.egg-info
