@@ -14,6 +14,7 @@ from . import graph as graph
 from . import io as io
 from . import kernels as kernels
 from . import kvstore as kvstore
+from . import lang as lang
 from . import ndarray as ndarray
 from . import train as train
 from .context import Context as Context
@@ -41,12 +42,13 @@ from .kernels import scan as scan
 from .kernels import simple_op as simple_op
 from .kernels.declare import check_op
 from .kernels.declare.composite import composite as composite
-from .kernels.op import use_tuner
+from .kernels.op import use_signature, use_tuner
 from .kvstore.server import optimizer_codec
 from .ndarray import NDArray as NDArray
 from .ndarray.autograd import program
 from .ndarray.core.array_core import ArrayCore
 from .ndarray.dispatch import invoke
+from .ndarray.functions import namespace
 from .train.compat.install import add_aliases as _add_aliases
 from .train.compat.install import install_as_mxnet as install_as_mxnet
 from .train.compat.util import is_np_array as is_np_array
@@ -60,6 +62,19 @@ from .train.compat.util import use_np_shape as use_np_shape
 from .train.optimizer import serialize
 from .version import __version__ as __version__
 
+#: The public names: `dir(mx)`. __init__.pyi gives their types.
+_PUBLIC = [
+    "Array", "AttrScope", "Axes", "Context", "Float", "Ints", "MXNetError", "NDArray", "Range", "Scalar", "Symbol",
+    "__tritium_version__", "__version__", "attribute", "autograd", "base", "callback", "composite", "context", "contrib",
+    "cpu", "cpu_pinned", "current_context", "engine", "error", "errors", "executor", "executor_manager", "gluon", "image",
+    "img", "indexed", "init", "initializer", "install_as_mxnet", "io", "is_np_array", "is_np_shape", "kv", "kvstore", "lang",
+    "libinfo", "library", "log", "lr_scheduler", "metric", "misc", "mod", "model", "module", "mon", "monitor", "name", "nd",
+    "ndarray", "np", "np_array", "np_shape", "npx", "num_gpus", "numpy", "numpy_extension", "onnx", "operator", "optimizer",
+    "profiler", "random", "recordio", "reduction", "registry", "rnd", "rnn", "rtc", "runtime", "scan", "set_np_shape",
+    "simple_op", "storage", "sym", "symbol", "test_utils", "tuning", "use_np", "use_np_array", "use_np_shape", "util",
+    "visualization", "viz",
+]
+
 #: Tritium's version also where `install_as_mxnet` has set __version__ to MXNet's.
 __tritium_version__ = __version__
 
@@ -69,6 +84,10 @@ _LATER = ("contrib", "gluon", "tuning")
 
 def _tuning() -> Any:
     return importlib.import_module(".tuning", __name__)
+
+
+def __dir__() -> list[str]:
+    return [*_PUBLIC]
 
 
 def __getattr__(name: str) -> Any:
@@ -82,6 +101,7 @@ def __getattr__(name: str) -> Any:
 def connect() -> None:
     """Hand lower floors the few functions and the class that they use and that only higher floors can define."""
     engine.current_engine.connect()
+    use_signature(namespace.signature)
     ArrayCore.array_class = NDArray
     check_op.use_gpu(invoke.run_on_gpu)
     use_tuner(lambda *given, **options: _tuning().tune(*given, **options))
@@ -123,7 +143,7 @@ _ALIASES = {
     "library": "train.compat.library",
     "np": "train.compat.numpy_interface", "numpy": "train.compat.numpy_interface",
     "npx": "train.compat.numpy_extension", "numpy_extension": "train.compat.numpy_extension",
-    "storage": "engine.memory.storage", "profiler": "engine.profiler", "lang": "kernels.ir.lang",
+    "storage": "engine.memory.storage", "profiler": "engine.profiler",
 }
 _add_aliases(_ALIASES)
 for _name, _value in (("num_gpus", num_gpus), ("gpu_memory_info", globals()["util"].gpu_memory_info)):

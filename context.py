@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextvars
 import importlib.util
+from collections.abc import Callable
 
 from . import environment
 from .errors import ContextError
@@ -17,6 +18,10 @@ GPU_SYNC = environment.GPU_SYNC.get()
 
 #: "cpu" makes every context of a GPU one of the CPU: `tritium run --device cpu`.
 GPU_CONTEXTS = environment.GPU_CONTEXTS.get()
+
+#: MXNet has them here too. They belong to higher floors; the root's __init__.py sets them.
+num_gpus: Callable[[], int]
+gpu_memory_info: Callable[..., tuple[int, int]]
 
 _entered: contextvars.ContextVar[tuple[Context, ...]] = contextvars.ContextVar("tritium_context", default=())  # by `with ctx:`
 

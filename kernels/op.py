@@ -357,6 +357,24 @@ def _tuner(op: Op, shapes: list[Shape], **options: Any) -> Any:
     raise NotImplementedError
 
 
+class _SignatureOf:
+    """`inspect.signature(op)`: that of `mx.nd.NAME`, by the function that a higher floor hands to `use_signature`."""
+
+    function: Callable[[Op], Any] | None = None
+
+    def __get__(self, op: Op | None, owner: type) -> Any:
+        return None if op is None or self.function is None else self.function(op)
+
+
+_signature_of = _SignatureOf()
+Op.__signature__ = _signature_of  # type: ignore[attr-defined]  # where `inspect` looks
+
+
+def use_signature(function: Callable[[Op], Any]) -> None:
+    """Let `inspect.signature(op)` be function(op)."""
+    _signature_of.function = function
+
+
 def use_tuner(tuner: Callable[..., Any]) -> None:
     """Let `op.tune` call tuner(op, shapes, **options), which a higher floor has."""
     global _tuner

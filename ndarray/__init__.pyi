@@ -4,6 +4,7 @@ Written by `python -m tritium.ndarray.functions.stubs`; do not edit."""
 
 # ruff: noqa
 from collections.abc import Callable, Sequence
+from types import ModuleType
 from typing import Any, Literal
 
 from numpy.typing import DTypeLike
@@ -41,10 +42,7 @@ from .interop.params_file import load_frombuffer as load_frombuffer
 from .interop.params_file import load_metadata as load_metadata
 from .interop.params_file import save as save
 op: Any
-contrib: Any
-linalg: Any
 sparse: Any
-image: Any
 CachedOp: Any
 imdecode: Any
 def __getattr__(name: str) -> Any: ...
@@ -4783,3 +4781,862 @@ split = SliceChannel
 stop_gradient = BlockGrad
 sum_axis = sum
 swapaxes = SwapAxis
+
+class _Contrib(ModuleType):
+    def __getattr__(self, name: str) -> Any: ...
+    @staticmethod
+    def AdaptiveAvgPooling2D(
+        data: NDArray,
+        output_size: int | Sequence[int | None] = (),
+        *,
+        out: NDArray | Sequence[NDArray] | None = None,
+        name: str | None = None,
+    ) -> NDArray:
+        """Means over output_size parts of the planes of data [n, c, h, w]. output_size: one number for both axes, or two; (): 1."""
+    @staticmethod
+    def BilinearResize2D(
+        data: NDArray,
+        height: int = 1,
+        width: int = 1,
+        scale_height: float | None = None,
+        scale_width: float | None = None,
+        mode: Literal['size', 'odd_scale', 'like', 'to_even_down', 'to_even_up', 'to_odd_down', 'to_odd_up'] = 'size',
+        align_corners: bool = True,
+        *,
+        out: NDArray | Sequence[NDArray] | None = None,
+        name: str | None = None,
+    ) -> NDArray:
+        """The planes of data [n, c, h, w] in another size, by bilinear interpolation."""
+    @staticmethod
+    def CTCLoss(
+        data: NDArray,
+        label: NDArray,
+        use_data_lengths: bool = False,
+        use_label_lengths: bool = False,
+        blank_label: Literal['first', 'last'] = 'first',
+        *,
+        out: NDArray | Sequence[NDArray] | None = None,
+        name: str | None = None,
+    ) -> NDArray:
+        """-log of the probability that data spells label, over all alignments."""
+    @staticmethod
+    def DeformableConvolution(
+        data: NDArray,
+        offset: NDArray,
+        weight: NDArray,
+        bias: NDArray | None = None,
+        *,
+        kernel: int | Sequence[int | None],
+        stride: int | Sequence[int | None] = (),
+        dilate: int | Sequence[int | None] = (),
+        pad: int | Sequence[int | None] = (),
+        num_filter: int,
+        num_group: int = 1,
+        num_deformable_group: int = 1,
+        workspace: int = 1024,
+        no_bias: bool = False,
+        layout: str | None = None,
+        out: NDArray | Sequence[NDArray] | None = None,
+        name: str | None = None,
+    ) -> NDArray:
+        """Convolution of data [n, c, h, w] with kernel elements displaced by offset, in elements of the data."""
+    @staticmethod
+    def DeformablePSROIPooling(
+        data: NDArray,
+        rois: NDArray,
+        trans: NDArray,
+        spatial_scale: float,
+        output_dim: int,
+        group_size: int,
+        pooled_size: int,
+        part_size: int = 0,
+        sample_per_part: int = 1,
+        trans_std: float = 0.0,
+        no_trans: bool = False,
+        *,
+        out: NDArray | Sequence[NDArray] | None = None,
+        name: str | None = None,
+    ) -> NDArray:
+        """PSROIPooling with displaced bins: by trans · trans_std · the size of the region."""
+    @staticmethod
+    def ModulatedDeformableConvolution(
+        data: NDArray,
+        offset: NDArray,
+        mask: NDArray,
+        weight: NDArray,
+        bias: NDArray | None = None,
+        *,
+        kernel: int | Sequence[int | None],
+        stride: int | Sequence[int | None] = (),
+        dilate: int | Sequence[int | None] = (),
+        pad: int | Sequence[int | None] = (),
+        num_filter: int,
+        num_group: int = 1,
+        num_deformable_group: int = 1,
+        workspace: int = 1024,
+        no_bias: bool = False,
+        im2col_step: int = 64,
+        layout: str | None = None,
+        out: NDArray | Sequence[NDArray] | None = None,
+        name: str | None = None,
+    ) -> NDArray:
+        """DeformableConvolution with points also weighted by mask [n, kh · kw · num_deformable_group, h', w']."""
+    @staticmethod
+    def MultiBoxDetection(
+        cls_prob: NDArray,
+        loc_pred: NDArray,
+        anchor: NDArray,
+        clip: bool = True,
+        threshold: float = 0.01,
+        background_id: int = 0,
+        nms_threshold: float = 0.5,
+        force_suppress: bool = False,
+        variances: float | Sequence[float] = (0.1, 0.1, 0.2, 0.2),
+        nms_topk: int = -1,
+        *,
+        out: NDArray | Sequence[NDArray] | None = None,
+        name: str | None = None,
+    ) -> NDArray:
+        """Detections: the best class and the box of each anchor after non-maximum suppression, best first."""
+    @staticmethod
+    def MultiBoxPrior(
+        data: NDArray,
+        sizes: float | Sequence[float] = (1.0,),
+        ratios: float | Sequence[float] = (1.0,),
+        clip: bool = False,
+        steps: float | Sequence[float] = (-1.0, -1.0),
+        offsets: float | Sequence[float] = (0.5, 0.5),
+        *,
+        out: NDArray | Sequence[NDArray] | None = None,
+        name: str | None = None,
+    ) -> NDArray:
+        """Anchors around every element of the planes of data [n, c, h, w]: all sizes with the first ratio, then the first size"""
+    @staticmethod
+    def MultiBoxTarget(
+        anchor: NDArray,
+        label: NDArray,
+        cls_pred: NDArray,
+        overlap_threshold: float = 0.5,
+        ignore_label: float = -1.0,
+        negative_mining_ratio: float = -1.0,
+        negative_mining_thresh: float = 0.5,
+        minimum_negative_samples: int = 0,
+        variances: float | Sequence[float] = (0.1, 0.1, 0.2, 0.2),
+        *,
+        out: NDArray | Sequence[NDArray] | None = None,
+        name: str | None = None,
+    ) -> Any:
+        """Training targets of a detector for each anchor."""
+    @staticmethod
+    def MultiProposal(
+        cls_prob: NDArray,
+        bbox_pred: NDArray,
+        im_info: NDArray,
+        rpn_pre_nms_top_n: int = 6000,
+        rpn_post_nms_top_n: int = 300,
+        threshold: float = 0.7,
+        rpn_min_size: int = 16,
+        scales: float | Sequence[float] = (4.0, 8.0, 16.0, 32.0),
+        ratios: float | Sequence[float] = (0.5, 1.0, 2.0),
+        feature_stride: int = 16,
+        output_score: bool = False,
+        iou_loss: bool = False,
+        *,
+        out: NDArray | Sequence[NDArray] | None = None,
+        name: str | None = None,
+    ) -> NDArray:
+        """Proposal for a whole batch: cls_prob [n, 2 · anchors, h, w]. Returns: [n · rpn_post_nms_top_n, 5], image after image."""
+    @staticmethod
+    def PSROIPooling(
+        data: NDArray,
+        rois: NDArray,
+        spatial_scale: float,
+        output_dim: int,
+        pooled_size: int,
+        group_size: int = 0,
+        *,
+        out: NDArray | Sequence[NDArray] | None = None,
+        name: str | None = None,
+    ) -> NDArray:
+        """The mean of the elements in each of pooled_size × pooled_size bins of each region; bin (i, j) reads channel group (i, j)."""
+    @staticmethod
+    def Proposal(
+        cls_prob: NDArray,
+        bbox_pred: NDArray,
+        im_info: NDArray,
+        rpn_pre_nms_top_n: int = 6000,
+        rpn_post_nms_top_n: int = 300,
+        threshold: float = 0.7,
+        rpn_min_size: int = 16,
+        scales: float | Sequence[float] = (4.0, 8.0, 16.0, 32.0),
+        ratios: float | Sequence[float] = (0.5, 1.0, 2.0),
+        feature_stride: int = 16,
+        output_score: bool = False,
+        iou_loss: bool = False,
+        *,
+        out: NDArray | Sequence[NDArray] | None = None,
+        name: str | None = None,
+    ) -> NDArray:
+        """Regions [image, left, top, right, bottom], in pixels with the last included, best first; with output_score also [.., 1]."""
+    @staticmethod
+    def ROIAlign(
+        data: NDArray,
+        rois: NDArray,
+        pooled_size: int | Sequence[int | None],
+        spatial_scale: float,
+        sample_ratio: int = -1,
+        position_sensitive: bool = False,
+        aligned: bool = False,
+        *,
+        out: NDArray | Sequence[NDArray] | None = None,
+        name: str | None = None,
+    ) -> NDArray:
+        """The mean of sample_ratio × sample_ratio points in each of pooled_size bins of each region, without rounding."""
+    @staticmethod
+    def RROIAlign(
+        data: NDArray,
+        rois: NDArray,
+        pooled_size: int | Sequence[int | None],
+        spatial_scale: float,
+        sampling_ratio: int = -1,
+        *,
+        out: NDArray | Sequence[NDArray] | None = None,
+        name: str | None = None,
+    ) -> NDArray:
+        """The mean of sampling_ratio × sampling_ratio points in each of pooled_size bins of each region, which may be rotated."""
+    @staticmethod
+    def SparseEmbedding(
+        data: NDArray,
+        weight: NDArray,
+        input_dim: int,
+        output_dim: int,
+        dtype: str = 'float32',
+        sparse_grad: bool = False,
+        *,
+        out: NDArray | Sequence[NDArray] | None = None,
+        name: str | None = None,
+    ) -> NDArray:
+        """The rows of weight [input_dim, output_dim] at the indices in data; indices out of range are clipped."""
+    @staticmethod
+    def SyncBatchNorm(
+        data: NDArray,
+        gamma: NDArray,
+        beta: NDArray,
+        moving_mean: NDArray,
+        moving_var: NDArray,
+        ndev: int = 1,
+        key: str = '',
+        eps: float = 0.001,
+        momentum: float = 0.9,
+        fix_gamma: bool = True,
+        use_global_stats: bool = False,
+        output_mean_var: bool = False,
+        axis: int = 1,
+        min_calib_range: float | None = None,
+        max_calib_range: float | None = None,
+        *,
+        out: NDArray | Sequence[NDArray] | None = None,
+        name: str | None = None,
+    ) -> NDArray:
+        """BatchNorm under MXNet's name for statistics shared by several devices; here each device uses its own."""
+    @staticmethod
+    def allclose(
+        a: NDArray,
+        b: NDArray,
+        rtol: float = 1e-05,
+        atol: float = 1e-08,
+        equal_nan: bool = False,
+        *,
+        out: NDArray | Sequence[NDArray] | None = None,
+        name: str | None = None,
+    ) -> NDArray:
+        """1 if |a - b| ≤ atol + rtol |b| everywhere, else 0; uint8 (1,). equal_nan: NaN equals NaN."""
+    @staticmethod
+    def arange_like(
+        data: NDArray,
+        start: float = 0.0,
+        step: float = 1.0,
+        repeat: int = 1,
+        ctx: str = '',
+        axis: int | None = None,
+        *,
+        out: NDArray | Sequence[NDArray] | None = None,
+        name: str | None = None,
+    ) -> NDArray:
+        """start, start + step, …, each `repeat` times, in the shape of data; with `axis`, [size of that axis]."""
+    @staticmethod
+    def bipartite_matching(
+        data: NDArray,
+        is_ascend: bool = False,
+        *,
+        threshold: float,
+        topk: int = -1,
+        out: NDArray | Sequence[NDArray] | None = None,
+        name: str | None = None,
+    ) -> Any:
+        """Greedy matching of rows and columns by score, each at most once."""
+    @staticmethod
+    def box_decode(
+        data: NDArray,
+        anchors: NDArray,
+        std0: float = 1.0,
+        std1: float = 1.0,
+        std2: float = 1.0,
+        std3: float = 1.0,
+        clip: float = -1.0,
+        format: Literal['corner', 'center'] = 'center',
+        *,
+        out: NDArray | Sequence[NDArray] | None = None,
+        name: str | None = None,
+    ) -> NDArray:
+        """Decode data [b, n, 4] relative to anchors [1, n, 4] to boxes in corner form: the inverse of box_encode."""
+    @staticmethod
+    def box_encode(
+        samples: NDArray,
+        matches: NDArray,
+        anchors: NDArray,
+        refs: NDArray,
+        means: NDArray,
+        stds: NDArray,
+        *,
+        out: NDArray | Sequence[NDArray] | None = None,
+        name: str | None = None,
+    ) -> Any:
+        """Training targets of each anchor: its reference box, encoded relative to the anchor."""
+    @staticmethod
+    def box_iou(
+        lhs: NDArray,
+        rhs: NDArray,
+        format: Literal['corner', 'center'] = 'corner',
+        *,
+        out: NDArray | Sequence[NDArray] | None = None,
+        name: str | None = None,
+    ) -> NDArray:
+        """Intersection over union of every pair of boxes."""
+    @staticmethod
+    def box_nms(
+        data: NDArray,
+        overlap_thresh: float = 0.5,
+        valid_thresh: float = 0.0,
+        topk: int = -1,
+        coord_start: int = 2,
+        score_index: int = 1,
+        id_index: int = -1,
+        background_id: int = -1,
+        force_suppress: bool = False,
+        in_format: Literal['corner', 'center'] = 'corner',
+        out_format: Literal['corner', 'center'] = 'corner',
+        *,
+        out: NDArray | Sequence[NDArray] | None = None,
+        name: str | None = None,
+    ) -> NDArray:
+        """Non-maximum suppression: the boxes that do not overlap a better box of their class by more than overlap_thresh."""
+    @staticmethod
+    def box_non_maximum_suppression(
+        data: NDArray,
+        overlap_thresh: float = 0.5,
+        valid_thresh: float = 0.0,
+        topk: int = -1,
+        coord_start: int = 2,
+        score_index: int = 1,
+        id_index: int = -1,
+        background_id: int = -1,
+        force_suppress: bool = False,
+        in_format: Literal['corner', 'center'] = 'corner',
+        out_format: Literal['corner', 'center'] = 'corner',
+        *,
+        out: NDArray | Sequence[NDArray] | None = None,
+        name: str | None = None,
+    ) -> NDArray:
+        """Non-maximum suppression: the boxes that do not overlap a better box of their class by more than overlap_thresh."""
+    @staticmethod
+    def count_sketch(
+        data: NDArray,
+        h: NDArray,
+        s: NDArray,
+        out_dim: int,
+        processing_batch_size: int = 32,
+        *,
+        out: NDArray | Sequence[NDArray] | None = None,
+        name: str | None = None,
+    ) -> NDArray:
+        """Element i of each row of data is added, times s[i], to element h[i] of the result's row."""
+    @staticmethod
+    def ctc_loss(
+        data: NDArray,
+        label: NDArray,
+        use_data_lengths: bool = False,
+        use_label_lengths: bool = False,
+        blank_label: Literal['first', 'last'] = 'first',
+        *,
+        out: NDArray | Sequence[NDArray] | None = None,
+        name: str | None = None,
+    ) -> NDArray:
+        """-log of the probability that data spells label, over all alignments."""
+    @staticmethod
+    def dequantize(
+        data: NDArray,
+        min_range: NDArray,
+        max_range: NDArray,
+        out_type: Literal['float32'] = 'float32',
+        *,
+        out: NDArray | Sequence[NDArray] | None = None,
+        name: str | None = None,
+    ) -> NDArray:
+        """The floats that eight-bit integers represent: data · max(|min_range|, |max_range|) / 127.5, or / 255.5 for uint8."""
+    @staticmethod
+    def div_sqrt_dim(data: NDArray, *, out: NDArray | Sequence[NDArray] | None = None, name: str | None = None) -> NDArray:
+        """data / √(the size of its last axis)."""
+    @staticmethod
+    def fft(
+        data: NDArray,
+        compute_size: int = 128,
+        *,
+        out: NDArray | Sequence[NDArray] | None = None,
+        name: str | None = None,
+    ) -> NDArray:
+        """Σ data[k] exp(-2πi jk/d) for each j. data: [..., d], real. Returns: [..., 2 d], complex."""
+    @staticmethod
+    def gradientmultiplier(
+        data: NDArray,
+        scalar: float = 1.0,
+        is_int: bool = True,
+        *,
+        out: NDArray | Sequence[NDArray] | None = None,
+        name: str | None = None,
+    ) -> NDArray:
+        """data unchanged; its derivative times scalar. A negative scalar reverses it (Ganin, Lempitsky 2015, arXiv:1409.7495)."""
+    @staticmethod
+    def group_adagrad_update(
+        weight: NDArray,
+        grad: NDArray,
+        history: NDArray,
+        lr: float,
+        rescale_grad: float = 1.0,
+        clip_gradient: float = -1.0,
+        epsilon: float = 1e-05,
+        *,
+        out: NDArray | Sequence[NDArray] | None = None,
+        name: str | None = None,
+    ) -> NDArray:
+        """Adagrad with one history value per row: history ← history + mean of g² over the row; weight - lr g / √(history + ε)."""
+    @staticmethod
+    def ifft(
+        data: NDArray,
+        compute_size: int = 128,
+        *,
+        out: NDArray | Sequence[NDArray] | None = None,
+        name: str | None = None,
+    ) -> NDArray:
+        """The real part of Σ data[k] exp(2πi jk/d) for each j; divide by d for the inverse of fft."""
+    @staticmethod
+    def index_array(
+        data: NDArray,
+        axes: int | Sequence[int | None] | None = None,
+        *,
+        out: NDArray | Sequence[NDArray] | None = None,
+        name: str | None = None,
+    ) -> NDArray:
+        """The index of every element of data along all axes, or along `axes`: int64 [*data.shape, axes]."""
+    @staticmethod
+    def index_copy(
+        old_tensor: NDArray,
+        index_vector: NDArray,
+        new_tensor: NDArray,
+        *,
+        out: NDArray | Sequence[NDArray] | None = None,
+        name: str | None = None,
+    ) -> NDArray:
+        """old_tensor with its rows index_vector replaced by the rows of new_tensor, in order."""
+    @staticmethod
+    def interleaved_matmul_encdec_qk(
+        queries: NDArray,
+        keys_values: NDArray,
+        heads: int,
+        *,
+        out: NDArray | Sequence[NDArray] | None = None,
+        name: str | None = None,
+    ) -> NDArray:
+        """q kᵀ / √depth of each head, with separate queries: [batch · heads, queries, keys]."""
+    @staticmethod
+    def interleaved_matmul_encdec_valatt(
+        keys_values: NDArray,
+        attention: NDArray,
+        heads: int,
+        *,
+        out: NDArray | Sequence[NDArray] | None = None,
+        name: str | None = None,
+    ) -> NDArray:
+        """attention [batch · heads, queries, keys] times the values: [queries, batch, heads · depth]."""
+    @staticmethod
+    def interleaved_matmul_selfatt_qk(
+        queries_keys_values: NDArray,
+        heads: int,
+        *,
+        out: NDArray | Sequence[NDArray] | None = None,
+        name: str | None = None,
+    ) -> NDArray:
+        """q kᵀ / √depth of each head: [batch · heads, time, time]."""
+    @staticmethod
+    def interleaved_matmul_selfatt_valatt(
+        queries_keys_values: NDArray,
+        attention: NDArray,
+        heads: int,
+        *,
+        out: NDArray | Sequence[NDArray] | None = None,
+        name: str | None = None,
+    ) -> NDArray:
+        """attention [batch · heads, time, time] times the values: [time, batch, heads · depth]."""
+    @staticmethod
+    def isclose(
+        a: NDArray,
+        b: NDArray,
+        rtol: float = 1e-05,
+        atol: float = 1e-08,
+        equal_nan: bool = False,
+        *,
+        out: NDArray | Sequence[NDArray] | None = None,
+        name: str | None = None,
+    ) -> NDArray:
+        """1 where |a - b| ≤ atol + rtol |b|, or both are one infinity, else 0. equal_nan: NaN equals NaN."""
+    @staticmethod
+    def isfinite(data: NDArray, *, out: NDArray | Sequence[NDArray] | None = None, name: str | None = None) -> NDArray:
+        """1 where data is neither NaN nor an infinity, else 0."""
+    @staticmethod
+    def isinf(data: NDArray, *, out: NDArray | Sequence[NDArray] | None = None, name: str | None = None) -> NDArray:
+        """1 where data is an infinity, else 0."""
+    @staticmethod
+    def isnan(data: NDArray, *, out: NDArray | Sequence[NDArray] | None = None, name: str | None = None) -> NDArray:
+        """1 where data is NaN, else 0."""
+    @staticmethod
+    def quadratic(
+        data: NDArray,
+        a: float = 0.0,
+        b: float = 0.0,
+        c: float = 0.0,
+        *,
+        out: NDArray | Sequence[NDArray] | None = None,
+        name: str | None = None,
+    ) -> NDArray:
+        """a data² + b data + c."""
+    @staticmethod
+    def quantize(
+        data: NDArray,
+        min_range: NDArray,
+        max_range: NDArray,
+        out_type: Literal['int8', 'uint8'] = 'uint8',
+        *,
+        out: NDArray | Sequence[NDArray] | None = None,
+        name: str | None = None,
+    ) -> Any:
+        """data as eight-bit integers; min_range and max_range, [1] each, are the range they represent."""
+    @staticmethod
+    def quantize_v2(
+        data: NDArray,
+        out_type: Literal['auto', 'int8', 'uint8'] = 'int8',
+        min_calib_range: float | None = None,
+        max_calib_range: float | None = None,
+        *,
+        out: NDArray | Sequence[NDArray] | None = None,
+        name: str | None = None,
+    ) -> Any:
+        """data as eight-bit integers, in the range min_calib_range to max_calib_range, or in the range of data."""
+    @staticmethod
+    def requantize(
+        data: NDArray,
+        min_range: NDArray,
+        max_range: NDArray,
+        out_type: Literal['auto', 'int8', 'uint8'] = 'int8',
+        min_calib_range: float | None = None,
+        max_calib_range: float | None = None,
+        *,
+        out: NDArray | Sequence[NDArray] | None = None,
+        name: str | None = None,
+    ) -> Any:
+        """Sums of products of eight-bit integers (int32 in the range min_range to max_range) as eight-bit integers."""
+    @staticmethod
+    def round_ste(data: NDArray, *, out: NDArray | Sequence[NDArray] | None = None, name: str | None = None) -> NDArray:
+        """data rounded, halves away from zero; the derivative passes unchanged (straight-through estimator)."""
+    @staticmethod
+    def sign_ste(data: NDArray, *, out: NDArray | Sequence[NDArray] | None = None, name: str | None = None) -> NDArray:
+        """The sign of data; the derivative passes unchanged (straight-through estimator)."""
+
+contrib: _Contrib
+
+class _Linalg(ModuleType):
+    def __getattr__(self, name: str) -> Any: ...
+    @staticmethod
+    def det(A: NDArray, *, out: NDArray | Sequence[NDArray] | None = None, name: str | None = None) -> NDArray:
+        """The determinant of each matrix. A: [..., n, n]. Returns: [...], or (1,) for one matrix."""
+    @staticmethod
+    def extractdiag(
+        A: NDArray,
+        offset: int = 0,
+        *,
+        out: NDArray | Sequence[NDArray] | None = None,
+        name: str | None = None,
+    ) -> NDArray:
+        """The diagonal of each matrix A [..., n, n] as a vector [..., n - |offset|]; offset above 0: above the main one."""
+    @staticmethod
+    def extracttrian(
+        A: NDArray,
+        offset: int = 0,
+        lower: bool = True,
+        *,
+        out: NDArray | Sequence[NDArray] | None = None,
+        name: str | None = None,
+    ) -> NDArray:
+        """A triangle of each matrix A [..., n, n] as a vector: a lower one row by row, an upper one column by column."""
+    @staticmethod
+    def gelqf(A: NDArray, *, out: NDArray | Sequence[NDArray] | None = None, name: str | None = None) -> Any:
+        """A = L Q: Q has orthonormal rows, L is lower triangular. A: [..., m, n], m ≤ n, of full rank."""
+    @staticmethod
+    def gemm(
+        A: NDArray,
+        B: NDArray,
+        C: NDArray,
+        transpose_a: bool = False,
+        transpose_b: bool = False,
+        alpha: float = 1.0,
+        beta: float = 1.0,
+        axis: int = -2,
+        *,
+        out: NDArray | Sequence[NDArray] | None = None,
+        name: str | None = None,
+    ) -> NDArray:
+        """alpha · A B + beta · C for each matrix; A, B transposed if asked."""
+    @staticmethod
+    def gemm2(
+        A: NDArray,
+        B: NDArray,
+        transpose_a: bool = False,
+        transpose_b: bool = False,
+        alpha: float = 1.0,
+        axis: int = -2,
+        *,
+        out: NDArray | Sequence[NDArray] | None = None,
+        name: str | None = None,
+    ) -> NDArray:
+        """alpha · A B for each matrix; A, B transposed if asked."""
+    @staticmethod
+    def inverse(A: NDArray, *, out: NDArray | Sequence[NDArray] | None = None, name: str | None = None) -> NDArray:
+        """The inverse of each matrix. A: [..., n, n]."""
+    @staticmethod
+    def makediag(
+        A: NDArray,
+        offset: int = 0,
+        *,
+        out: NDArray | Sequence[NDArray] | None = None,
+        name: str | None = None,
+    ) -> NDArray:
+        """Matrices [..., n + |offset|, n + |offset|] of zeros, with A [..., n] on the diagonal `offset`."""
+    @staticmethod
+    def maketrian(
+        A: NDArray,
+        offset: int = 0,
+        lower: bool = True,
+        *,
+        out: NDArray | Sequence[NDArray] | None = None,
+        name: str | None = None,
+    ) -> NDArray:
+        """Matrices of zeros with A [..., n (n + 1) / 2] in a triangle; the order, offset and lower as in extracttrian."""
+    @staticmethod
+    def potrf(
+        A: NDArray,
+        lower: bool = True,
+        *,
+        out: NDArray | Sequence[NDArray] | None = None,
+        name: str | None = None,
+    ) -> NDArray:
+        """The lower triangular L with A = L Lᵀ (Cholesky), or with lower=False the upper triangular U with A = Uᵀ U."""
+    @staticmethod
+    def potri(
+        A: NDArray,
+        lower: bool = True,
+        *,
+        out: NDArray | Sequence[NDArray] | None = None,
+        name: str | None = None,
+    ) -> NDArray:
+        """(A Aᵀ)⁻¹ for a lower triangular A, or with lower=False (Aᵀ A)⁻¹ for an upper triangular one."""
+    @staticmethod
+    def slogdet(A: NDArray, *, out: NDArray | Sequence[NDArray] | None = None, name: str | None = None) -> Any:
+        """The sign of each matrix's determinant, and the logarithm of its absolute value (sign 0 and -inf for a singular one)."""
+    @staticmethod
+    def sumlogdiag(A: NDArray, *, out: NDArray | Sequence[NDArray] | None = None, name: str | None = None) -> NDArray:
+        """The sum of the logarithms of the diagonal of each matrix. A: [..., n, n]. Returns: [...], or (1,) for one matrix."""
+    @staticmethod
+    def syevd(A: NDArray, *, out: NDArray | Sequence[NDArray] | None = None, name: str | None = None) -> Any:
+        """A = Uᵀ diag(λ) U: the rows of U are eigenvectors, λ ascends. A: [..., n, n], symmetric; its lower triangle is read."""
+    @staticmethod
+    def syrk(
+        A: NDArray,
+        transpose: bool = False,
+        alpha: float = 1.0,
+        *,
+        out: NDArray | Sequence[NDArray] | None = None,
+        name: str | None = None,
+    ) -> NDArray:
+        """alpha · A Aᵀ of each matrix, or alpha · Aᵀ A with transpose. A: [..., m, n]."""
+    @staticmethod
+    def trmm(
+        A: NDArray,
+        B: NDArray,
+        transpose: bool = False,
+        rightside: bool = False,
+        lower: bool = True,
+        alpha: float = 1.0,
+        *,
+        out: NDArray | Sequence[NDArray] | None = None,
+        name: str | None = None,
+    ) -> NDArray:
+        """alpha · T B for each matrix, or alpha · B T with rightside; T is the triangle of A (lower or upper), or its transpose."""
+    @staticmethod
+    def trsm(
+        A: NDArray,
+        B: NDArray,
+        transpose: bool = False,
+        rightside: bool = False,
+        lower: bool = True,
+        alpha: float = 1.0,
+        *,
+        out: NDArray | Sequence[NDArray] | None = None,
+        name: str | None = None,
+    ) -> NDArray:
+        """The X with T X = alpha · B, or X T = alpha · B with rightside; T is the triangle of A (lower or upper), or its transpose."""
+
+linalg: _Linalg
+
+class _Image(ModuleType):
+    def __getattr__(self, name: str) -> Any: ...
+    @staticmethod
+    def adjust_lighting(
+        data: NDArray,
+        alpha: float | Sequence[float],
+        *,
+        out: NDArray | Sequence[NDArray] | None = None,
+        name: str | None = None,
+    ) -> Any:
+        """Light added along the principal components of the colours, alpha[i] of each. data: [h, w, c]; alpha: three numbers."""
+    @staticmethod
+    def crop(
+        data: NDArray,
+        x: int,
+        y: int,
+        width: int,
+        height: int,
+        *,
+        out: NDArray | Sequence[NDArray] | None = None,
+        name: str | None = None,
+    ) -> NDArray:
+        """The window of an image that begins at row y and column x. data: [h, w, c] or [n, h, w, c]."""
+    @staticmethod
+    def flip_left_right(data: NDArray, *, out: NDArray | Sequence[NDArray] | None = None, name: str | None = None) -> NDArray:
+        """The image flipped left to right. data: [h, w, c] or [n, h, w, c]."""
+    @staticmethod
+    def flip_top_bottom(data: NDArray, *, out: NDArray | Sequence[NDArray] | None = None, name: str | None = None) -> NDArray:
+        """The image flipped top to bottom. data: [h, w, c] or [n, h, w, c]."""
+    @staticmethod
+    def normalize(
+        data: NDArray,
+        mean: float | Sequence[float] = (0.0,),
+        std: float | Sequence[float] = (1.0,),
+        *,
+        out: NDArray | Sequence[NDArray] | None = None,
+        name: str | None = None,
+    ) -> NDArray:
+        """(data - mean) / std, channel by channel. data: [c, h, w] or [n, c, h, w]; mean, std: one number, or one per channel."""
+    @staticmethod
+    def random_brightness(
+        data: NDArray,
+        min_factor: float,
+        max_factor: float,
+        *,
+        out: NDArray | Sequence[NDArray] | None = None,
+        name: str | None = None,
+    ) -> NDArray:
+        """data times a factor from min_factor to max_factor. data: [h, w, c]."""
+    @staticmethod
+    def random_color_jitter(
+        data: NDArray,
+        brightness: float,
+        contrast: float,
+        saturation: float,
+        hue: float,
+        *,
+        out: NDArray | Sequence[NDArray] | None = None,
+        name: str | None = None,
+    ) -> NDArray:
+        """Brightness, contrast and saturation changed by random factors within 1 ± their parameter, hue rotated within ± hue."""
+    @staticmethod
+    def random_contrast(
+        data: NDArray,
+        min_factor: float,
+        max_factor: float,
+        *,
+        out: NDArray | Sequence[NDArray] | None = None,
+        name: str | None = None,
+    ) -> NDArray:
+        """data's distance from its mean gray, times a factor from min_factor to max_factor. data: [h, w, c]."""
+    @staticmethod
+    def random_flip_left_right(
+        data: NDArray,
+        p: float = 0.5,
+        *,
+        out: NDArray | Sequence[NDArray] | None = None,
+        name: str | None = None,
+    ) -> NDArray:
+        """data [h, w, c] flipped left to right with probability p."""
+    @staticmethod
+    def random_flip_top_bottom(
+        data: NDArray,
+        p: float = 0.5,
+        *,
+        out: NDArray | Sequence[NDArray] | None = None,
+        name: str | None = None,
+    ) -> NDArray:
+        """data [h, w, c] flipped top to bottom with probability p."""
+    @staticmethod
+    def random_hue(
+        data: NDArray,
+        min_factor: float,
+        max_factor: float,
+        *,
+        out: NDArray | Sequence[NDArray] | None = None,
+        name: str | None = None,
+    ) -> NDArray:
+        """Hue rotated by a fraction of the colour circle, from min_factor to max_factor. data: [h, w, c]."""
+    @staticmethod
+    def random_lighting(
+        data: NDArray,
+        alpha_std: float = 0.05,
+        *,
+        out: NDArray | Sequence[NDArray] | None = None,
+        name: str | None = None,
+    ) -> NDArray:
+        """Random light along the principal components, normal with standard deviation alpha_std. data: [h, w, c]."""
+    @staticmethod
+    def random_saturation(
+        data: NDArray,
+        min_factor: float,
+        max_factor: float,
+        *,
+        out: NDArray | Sequence[NDArray] | None = None,
+        name: str | None = None,
+    ) -> NDArray:
+        """Each element's distance from its gray, times a factor from min_factor to max_factor. data: [h, w, c]."""
+    @staticmethod
+    def resize(
+        data: NDArray,
+        size: int | Sequence[int | None] = (),
+        keep_ratio: bool = False,
+        interp: int = 1,
+        *,
+        out: NDArray | Sequence[NDArray] | None = None,
+        name: str | None = None,
+    ) -> NDArray:
+        """Images in another size. data: [h, w, c] or [n, h, w, c]; integer results are rounded. No derivative."""
+    @staticmethod
+    def to_tensor(data: NDArray, *, out: NDArray | Sequence[NDArray] | None = None, name: str | None = None) -> NDArray:
+        """data [h, w, c] or [n, h, w, c] with values 0 … 255, as float32 [c, h, w] or [n, c, h, w] with values 0 … 1."""
+
+image: _Image

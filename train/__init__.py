@@ -3,7 +3,6 @@
 from . import callback, initializer, metric, monitor, optimizer
 from .checkpoint import BatchEndParam
 from .compat import model
-from .module import module
 from .module.base_module import BaseModule
 from .module.executor_group import ExecutorGroup
 from .module.module import Module
@@ -13,5 +12,5 @@ from .optimizer import serialize as serialize  # hands optimizers to kvstore
 
 __all__ = [
     "BaseModule", "BatchEndParam", "ExecutorGroup", "Module", "Monitor", "callback", "initializer", "lr_scheduler",
-    "metric", "model", "module", "monitor", "optimizer",
+    "metric", "model", "monitor", "optimizer",
 ]

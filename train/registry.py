@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
-from typing import Any
+from collections.abc import Callable
+from typing import Any, TypeVar
 
 from ..errors import ParameterError, nearest
+
+_Kind = TypeVar("_Kind")
 
 
 class Registry:
@@ -14,7 +17,7 @@ class Registry:
         self.kind = kind
         self._classes: dict[str, type] = {}
 
-    def register(self, klass: type, *names: str) -> type:
+    def register(self, klass: type[_Kind], *names: str) -> type[_Kind]:
         """Register klass under its own name and `names`, all in lower case. Returns klass, so that this is a decorator."""
         for name in (klass.__name__, *names):
             self.add(name, klass)
@@ -24,7 +27,7 @@ class Registry:
         """Register cls under this name alone."""
         self._classes[name.lower()] = cls
 
-    def alias(self, *names: str):
+    def alias(self, *names: str) -> Callable[[type[_Kind]], type[_Kind]]:
         """Return a decorator that registers a class under its own name and these."""
         return lambda cls: self.register(cls, *names)
 

@@ -23,6 +23,15 @@ from .loops import prod as prod
 from .loops import sum as sum
 from .primitives import PRIMITIVES
 
+__all__ = [
+    "arccos", "arccosh", "arcsin", "arcsinh", "arctan", "arctan2", "arctanh", "argmax", "argmin", "bernoulli", "cast",
+    "cast_like", "cbrt", "ceil", "cos", "cosh", "digamma", "erf", "erfinv", "exp", "exp2", "expm1", "floor", "fold", "gamma",
+    "gammaln", "hypot", "integers", "is_whole", "log", "log10", "log1p", "log2", "logaddexp", "logical_not", "max", "maximum",
+    "min", "minimum", "mod", "nearest", "normal", "power", "prod", "quotient", "reciprocal", "relu", "row_index", "row_max",
+    "row_sum", "rsqrt", "sigmoid", "sign", "sin", "sinh", "softplus", "sqrt", "square", "sum", "tan", "tanh", "training",
+    "trigamma", "trunc", "uniform", "where", "whole_pow", "widest",
+]
+
 _NUMBERS = (bool, int, float)
 
 

@@ -25,6 +25,8 @@ ROOT = Path(__file__).resolve().parents[2]
 _WIDTH = 126
 _HINTS = {"int": "int", "float": "float", "scalar": "float", "bool": "bool", "str": "str", "shape": "int | Sequence[int | None]",
           "bounds": "int | Sequence[int | None]", "floats": "float | Sequence[float]", "dtype": "DTypeLike", "any": "Any"}
+#: Namespaces within mx.nd and mx.sym, and the prefixes of their operators' names.
+_NAMESPACES = {"contrib": ("_contrib_",), "linalg": ("linalg_", "_linalg_"), "image": ("_image_",)}
 _HEAD = '"""{}\n\nWritten by `python -m tritium.ndarray.functions.stubs`; do not edit."""\n\n# ruff: noqa\n'
 
 
@@ -45,8 +47,8 @@ def _module(title: str, source: str, result: str, needed: str) -> str:
     if needed not in lines:
         lines = [needed, *(line for line in lines if line != needed.partition(" as ")[0])]
     head = _HEAD.format(f"{title} for editors.")
-    parts = [head + "from collections.abc import Callable, Sequence\nfrom typing import Any, Literal\n\n"
-             "from numpy.typing import DTypeLike\n\n" + "\n".join(lines)]
+    parts = [head + "from collections.abc import Callable, Sequence\nfrom types import ModuleType\n"
+             "from typing import Any, Literal\n\nfrom numpy.typing import DTypeLike\n\n" + "\n".join(lines)]
     functions = FUNCTIONS if result == "NDArray" else {}
     for name, f in functions.items():
         if name not in names:
@@ -60,9 +62,24 @@ def _module(title: str, source: str, result: str, needed: str) -> str:
         if name == op.name or op.name not in public:
             parts.append(_definition(name, _parameters(op, result), _result(op, result), document(op)))
     parts.append("\n".join(aliases))
+    for name, prefixes in _NAMESPACES.items():
+        parts[0] = parts[0].replace(f"\n{name}: Any", "")
+        parts.append(_namespace(name, prefixes, result))
     if "__getattr__" not in names:
         parts.append("def __getattr__(name: str) -> Any: ...\n")
     return "\n".join(p.rstrip("\n") + "\n" for p in parts)
+
+
+def _namespace(name: str, prefixes: tuple[str, ...], result: str) -> str:
+    """Return a class with the operators of a namespace within the module, such as linalg."""
+    known = registered()
+    found = {full.removeprefix(p): op for p in prefixes for full, op in sorted(known.items()) if full.startswith(p)}
+    parts = [f"class _{name.capitalize()}(ModuleType):\n    def __getattr__(self, name: str) -> Any: ..."]
+    for short, op in found.items():
+        if short.isidentifier() and not short.startswith("_") and not keyword.iskeyword(short):
+            body = _definition(short, _parameters(op, result), _result(op, result), (op.doc or "").partition("\n")[0])
+            parts.append(textwrap.indent(f"@staticmethod\n{body}", "    ").rstrip())
+    return "\n".join(parts) + f"\n\n{name}: _{name.capitalize()}\n"
 
 
 def _methods() -> str:
