@@ -129,5 +129,5 @@ def test_the_signature_of_an_operator_is_its_declaration():
     assert str(inspect.signature(signed)) == "(x, y, low, high=2.0, *, out=None, name=None)"
     assert signed.__doc__.startswith("The docstring.")
     assert str(inspect.signature(mx.nd.FullyConnected)).startswith("(data, weight, bias=None, *, num_hidden")
-    with pytest.raises(mx.errors.ParameterError, match=r"unknown parameter 'hihg'\. Did you mean 'high'\? Parameters: low\."):
+    with pytest.raises(mx.errors.ParameterError, match=r"unknown parameter 'hihg'\. Did you mean 'high'\? Parameters: low, high"):
         signed(mx.nd.ones(2), mx.nd.ones(2), low=1, hihg=3)
