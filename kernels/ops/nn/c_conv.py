@@ -316,15 +316,17 @@ class _Spread:
 
 
 class _Lines:
-    """The forward convolution of very few channels, in place of a `_Product`. See c_conv_lines.py."""
+    """The forward convolution of one channel, in place of a `_Product`. See c_conv_lines.py."""
 
     def __init__(self, g: ConvolutionGeometry, windows: Windows, add: bool, rectified: bool):
-        (sizes, _), pieces = windows.sizes(1, lines.rows_at_once(windows), windows.filters, add, rectified)
+        rows = lines.rows_at_once(windows)
+        (sizes, _), pieces = windows.sizes(1, rows, windows.filters, add, rectified)
+        self.ranges = _ranges(g.n, g.out, g.f, 1, rows) if windows.y[1] == 1 else None
         self.rows = Call(TEMPLATE, "conv_lines_rows", pieces, int64s(*sizes), int64s(*lines.places(windows)))
         self.packed = windows.filters * windows.depth
-        self.pack = Call(TEMPLATE, "conv_lines_pack", 1, _weight_in_lines(g))
+        self.pack = Call(TEMPLATE, "conv_lines_pack", 1, int64s(g.f, windows.depth))
 
-    each, ranges, prepare = False, None, _Product.prepare
+    each, prepare = False, _Product.prepare
 
 
 # ---- the three convolutions of a geometry -----------------------------------------------------------------------------
@@ -342,12 +344,6 @@ def _weight_steps(g: ConvolutionGeometry) -> tuple[int, int, list[int]]:
     c, taps = g.c // g.groups, math.prod(g.kernel)
     channel, tap = (1, c) if g.channels_last and not g.weight_first else (taps, 1)
     return c * taps, channel, [t * tap for t in range(taps)]
-
-
-def _weight_in_lines(g: ConvolutionGeometry, slots: int = 1, add: bool = False) -> ctypes.Array:
-    """Return the numbers that conv_lines_pack and conv_lines_unpack take."""
-    filter_step, channel_step, taps = _weight_steps(g)
-    return int64s(g.f, g.c, len(taps), filter_step, channel_step, slots, add, *taps)
 
 
 def forward_windows(g: ConvolutionGeometry) -> Windows:
@@ -372,7 +368,7 @@ def _forward(g: ConvolutionGeometry, add: bool, rectified: bool) -> _Product | _
     if tiles is not None:
         return _InTiles(tiles, (filter_step, channel_step, taps[1], 0), rectified)
     windows = forward_windows(g)
-    if lines.in_lines(g, windows) and windows.y[1] != 1:
+    if lines.forward_in_lines(g, add):
         return _Lines(g, windows, add, rectified)
     groups, channels, filters, each = _groups(g)
     weights = _Weights(groups, filters, channels, filter_step, channel_step, filters * filter_step, tuple(taps), each)
@@ -411,7 +407,7 @@ class _WeightGradient:
 
     def __init__(self, g: ConvolutionGeometry, add: bool):
         windows = forward_windows(g)
-        if lines.in_lines(g, windows):
+        if lines.weight_gradient_in_lines(g):
             self._in_lines(g, windows, add)
             return
         filter_step, channel_step, taps = _weight_steps(g)
@@ -436,7 +432,7 @@ class _WeightGradient:
         bounds = int64s(*(i * g.n // self.slots for i in range(self.slots + 1)))
         (sizes, _), _ = windows.sizes(1, lines.rows_at_once(windows), windows.filters, False)
         self.outer = Call(TEMPLATE, "conv_lines_outer", self.slots, int64s(*sizes), int64s(*lines.places(windows)), bounds)
-        self.unpack = Call(TEMPLATE, "conv_lines_unpack", 1, _weight_in_lines(g, self.slots, add))
+        self.unpack = Call(TEMPLATE, "conv_lines_unpack", 1, int64s(g.f, windows.depth, self.slots, add))
 
 
 _weight_gradient = functools.lru_cache(maxsize=512)(_WeightGradient)

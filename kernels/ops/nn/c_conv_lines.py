@@ -1,15 +1,16 @@
-"""Convolutions of very few channels, with the positions of the output as columns of a product.
+"""Convolutions of one channel, with the positions of the output as columns of a product.
 
-An output sums over few elements, and those that lie together in the data are fewer still, so c_conv.py's runs would be short, and
-its filters often fill a part of a vector only. Here what the positions of some rows sum over is copied to lines, one for each
-channel and tap, and filters are the rows of a product with them. Channels first, the result is written as it lies. The derivative
-by the weight is the product of dy with the lines, turned.
+What lies together in the data is a row of a window, so c_conv.py's runs would be short, and its filters often fill a part of a
+vector only. Here what the positions of some rows sum over is copied to lines, one for each tap, and filters are the rows of a
+product with them. Channels first, the result is written as it lies; channels last, it is turned while it is in cache. The
+derivative by the weight is the product of dy with the lines, turned.
 
 A piece of work is some rows of an image, or a slot of images. Sizes alone decide the order of sums.
 """
 
 from __future__ import annotations
 
+import math
 from typing import TYPE_CHECKING
 
 from ....integers import cdiv
@@ -19,32 +20,30 @@ from .conv_geometry import ConvolutionGeometry
 if TYPE_CHECKING:
     from .c_conv import Windows
 
-MOST_CHANNELS = 4
 LINES = 1 << 13  # elements of the lines of a block: they stay in the first and second cache
 
 TEXT = """
-/* Copy what the positions of some rows sum over to lines [channels][taps][width]. taps: their number, rows and columns. */
+/* Copy what the positions of some rows sum over to lines [taps][width]. taps: their rows, then their columns. */
 static void conv_to_lines(const conv_sizes *g, const float *x, float *lines, int64_t width, int64_t r0, int64_t rows,
                           const int64_t *taps)
 {
-    const int64_t T = *taps, step = g->step_x, n = g->out_width;
-    for (int64_t c = 0; c < g->channels; c++)
-        for (int64_t t = 0; t < T; t++, lines += width) {
-            const int64_t left = taps[1 + T + t], inside = g->width - left;
-            const int64_t from = conv_least(n, left < 0 ? (step - 1 - left) / step : 0);
-            const int64_t to = inside > 0 ? conv_least(n, (inside + step - 1) / step) : 0;
-            for (int64_t r = 0; r < rows; r++) {
-                const int64_t y = (r0 + r) * g->step_y + taps[1 + t];
-                float *d = lines + r * n;
-                if (y < 0 || y >= g->height || from >= to) { memset(d, 0, sizeof(float) * n); continue; }
-                const float *s = x + c * g->x_channel + y * g->x_row + left;
-                for (int64_t k = 0; k < from; k++) d[k] = 0;
-                if (step == 1) memcpy(d + from, s + from, sizeof(float) * (to - from));
-                else for (int64_t k = from; k < to; k++) d[k] = s[k * step];
-                for (int64_t k = to; k < n; k++) d[k] = 0;
-            }
-            for (int64_t k = rows * n; k < width; k++) lines[k] = 0;
+    const int64_t step = g->step_x, n = g->out_width;
+    for (int64_t t = 0; t < g->depth; t++, lines += width) {
+        const int64_t left = taps[g->depth + t], inside = g->width - left;
+        const int64_t from = conv_least(n, left < 0 ? (step - 1 - left) / step : 0);
+        const int64_t to = inside > 0 ? conv_least(n, (inside + step - 1) / step) : 0;
+        for (int64_t r = 0; r < rows; r++) {
+            const int64_t y = (r0 + r) * g->step_y + taps[t];
+            float *d = lines + r * n;
+            if (y < 0 || y >= g->height || from >= to) { memset(d, 0, sizeof(float) * n); continue; }
+            const float *s = x + y * g->width + left;
+            for (int64_t k = 0; k < from; k++) d[k] = 0;
+            if (step == 1) memcpy(d + from, s + from, sizeof(float) * (to - from));
+            else for (int64_t k = from; k < to; k++) d[k] = s[k * step];
+            for (int64_t k = to; k < n; k++) d[k] = 0;
         }
+        for (int64_t k = rows * n; k < width; k++) lines[k] = 0;
+    }
 }
 
 /* arrays: data, weights [filters][depth], bias or null, output, sizes, taps. A piece is some rows of an image. */
@@ -54,7 +53,8 @@ void conv_lines_rows(void *const *arrays, int64_t begin, int64_t end)
     const int64_t depth = g->depth, F = g->filters, none = 0, most = PANELS(g->block_rows * g->out_width) * COLUMNS;
     const float *bias = arrays[2], no_bias[COLUMNS] = {0};
     const lanes floor = tile_all(g->rectified ? 0 : NO_FLOOR);
-    float *lines = conv_memory(0, depth * most), tile[TILE_ROWS * COLUMNS];
+    const int turned = g->y_filter == 1;
+    float *lines = conv_memory(0, depth * most), tile[TILE_ROWS * COLUMNS], *all = conv_memory(1, turned ? F * COLUMNS : 0);
     for (int64_t piece = begin; piece < end; piece++) {
         const int64_t image = piece / g->row_blocks, r0 = piece %% g->row_blocks * g->block_rows;
         const int64_t rows = conv_least(g->block_rows, g->out_height - r0), positions = rows * g->out_width;
@@ -62,14 +62,14 @@ void conv_lines_rows(void *const *arrays, int64_t begin, int64_t end)
         conv_to_lines(g, (const float *)arrays[0] + image * g->x_image, lines, width, r0, rows, arrays[5]);
         for (int64_t p = 0; p < positions; p += COLUMNS) {
             const int64_t columns = conv_least(COLUMNS, positions - p);
-            const int narrow = columns <= LANES, whole = columns == (narrow ? LANES : COLUMNS);
+            const int narrow = columns <= LANES, whole = !turned && columns == (narrow ? LANES : COLUMNS);
             for (int64_t f = 0; f < F; f += TILE_ROWS) {
                 const int64_t m = conv_least(TILE_ROWS, F - f);
                 float *y = (float *)arrays[3] + image * g->y_image + f * g->y_filter + r0 * g->y_row + p, *ys[TILE_ROWS];
                 const float *xs[TILE_ROWS];
                 for (int64_t j = 0; j < m; j++) {
                     xs[j] = (const float *)arrays[1] + (f + j) * depth;
-                    ys[j] = whole ? y + j * g->y_filter : tile + j * COLUMNS;
+                    ys[j] = whole ? y + j * g->y_filter : turned ? all + (f + j) * COLUMNS : tile + j * COLUMNS;
                     if (!whole && g->add) conv_some(ys[j], y + j * g->y_filter, columns);
                 }
                 tile_rows(m, xs, ys, &none, &depth, 1, lines + p, width, no_bias, NO_FLOOR, g->add, narrow,
@@ -78,9 +78,11 @@ void conv_lines_rows(void *const *arrays, int64_t begin, int64_t end)
                     if (bias || g->rectified)
                         for (int64_t l = 0; l < columns; l += LANES)
                             tile_store(ys[j] + l, tile_most(floor, tile_load(ys[j] + l) + tile_all(bias ? bias[f + j] : 0)));
-                    if (!whole) conv_some(y + j * g->y_filter, ys[j], columns);
+                    if (!whole && !turned) conv_some(y + j * g->y_filter, ys[j], columns);
                 }
             }
+            if (turned) conv_turn(all, COLUMNS, (float *)arrays[3] + image * g->y_image + r0 * g->y_row + p * g->y_column,
+                                  g->y_column, columns, F);
         }
     }
 }
@@ -120,11 +122,7 @@ void conv_lines_outer(void *const *arrays, int64_t begin, int64_t end)
                 const float *dy = (const float *)arrays[1] + image * g->y_image + r0 * g->y_row;
                 conv_to_lines(g, (const float *)arrays[0] + image * g->x_image, lines, positions, r0, rows, arrays[5]);
                 conv_turn(lines, positions, turned, deep, positions, depth);
-                if (sums && g->y_filter == 1)
-                    for (int64_t p = 0; p < positions; p++)
-                        for (int64_t f = 0; f < F; f++) sums[f] += dy[p * g->y_column + f];
-                else if (sums)
-                    for (int64_t f = 0; f < F; f++) sums[f] += conv_sum(dy + f * g->y_filter, positions);
+                for (int64_t f = 0; sums && f < F; f++) sums[f] += conv_sum(dy + f * g->y_filter, positions);
                 for (int64_t d = 0; d < depth; d += COLUMNS)
                     for (int64_t f = 0; f < F; f += TILE_ROWS) {
                         const int64_t m = conv_least(TILE_ROWS, F - f);
@@ -132,46 +130,48 @@ void conv_lines_outer(void *const *arrays, int64_t begin, int64_t end)
                         const float *xs[TILE_ROWS];
                         float *ys[TILE_ROWS];
                         for (int64_t j = 0; j < m; j++) xs[j] = dy + (f + j) * g->y_filter, ys[j] = partial + (f + j) * deep + d;
-                        if (g->y_filter == 1) tile_outer(m, dy + f, 1, 0, positions, g->y_column, turned + d, deep, ys, no_bias,
-                                                         1, narrow);
-                        else tile_rows(m, xs, ys, &none, &positions, 1, turned + d, deep, no_bias, NO_FLOOR, 1, narrow,
-                                       (const char *)turned, 0);
+                        tile_rows(m, xs, ys, &none, &positions, 1, turned + d, deep, no_bias, NO_FLOOR, 1, narrow,
+                                  (const char *)turned, 0);
                     }
             }
     }
 }
 
-/* sizes: filters, channels, taps, steps of filters and channels, slots, add; then the taps. */
-#define LINES_EACH(DO) \\
-    const int64_t *s = arrays[2], C = s[1], T = s[2], deep = PANELS(C * T) * COLUMNS; \\
-    for (int64_t f = 0; f < s[0]; f++) for (int64_t c = 0; c < C; c++) for (int64_t t = 0; t < T; t++) { \\
-        float *w = (float *)arrays[0] + f * s[3] + c * s[4] + s[7 + t]; \\
-        DO; \\
-    }
-
-/* arrays: a weight, itself as [filters][channels][taps], sizes. */
+/* arrays: a weight [filters][taps], itself again, sizes. */
 void conv_lines_pack(void *const *arrays, int64_t begin, int64_t end)
 {
-    LINES_EACH(((float *)arrays[1])[(f * C + c) * T + t] = *w)
+    const int64_t *s = arrays[2];
+    memcpy(arrays[1], arrays[0], sizeof(float) * s[0] * s[1]);
 }
 
-/* arrays: the derivative by a weight, partial sums, sizes. */
+/* arrays: the derivative by a weight, partial sums, then filters, taps, slots, add. */
 void conv_lines_unpack(void *const *arrays, int64_t begin, int64_t end)
 {
-    LINES_EACH(
-        float total = 0;
-        for (int64_t k = 0; k < s[5]; k++) total += ((float *)arrays[1])[(k * s[0] + f) * deep + c * T + t];
-        *w = s[6] ? *w + total : total;
-    )
+    const int64_t *s = arrays[2], T = s[1], deep = PANELS(T) * COLUMNS;
+    for (int64_t f = 0; f < s[0]; f++)
+        for (int64_t t = 0; t < T; t++) {
+            float *w = (float *)arrays[0] + f * T + t, total = 0;
+            for (int64_t k = 0; k < s[2]; k++) total += ((float *)arrays[1])[(k * s[0] + f) * deep + t];
+            *w = s[3] ? *w + total : total;
+        }
 }
 """
 
 NAMES = [f"conv_lines_{name}" for name in ("rows", "outer", "pack", "unpack")]
 
 
-def in_lines(g: ConvolutionGeometry, windows: Windows) -> bool:
-    """Return whether positions are the columns: windows of very few channels, of data whose rows are dense."""
-    return g.groups == 1 and g.c <= MOST_CHANNELS and windows.x[3] == 1 and len(windows.taps) > 1
+def forward_in_lines(g: ConvolutionGeometry, add: bool) -> bool:
+    """Return whether the forward convolution takes positions as columns.
+
+    With channels last it is so where filters would fill a part of a vector.
+    """
+    partly = g.f % MOST_COLUMNS and g.f != MOST_COLUMNS // 2
+    return g.c == 1 < math.prod(g.kernel) and (not g.channels_last or (bool(partly) and not add))
+
+
+def weight_gradient_in_lines(g: ConvolutionGeometry) -> bool:
+    """Return whether the derivative by the weight takes positions as columns."""
+    return g.c == 1 < math.prod(g.kernel) and not g.channels_last
 
 
 def rows_at_once(windows: Windows) -> int:
@@ -180,8 +180,8 @@ def rows_at_once(windows: Windows) -> int:
 
 
 def places(windows: Windows) -> list[int]:
-    """Return the numbers that say where taps lie: how many they are, their rows, their columns."""
-    return [len(windows.taps), *(t[0] for t in windows.taps), *(t[1] for t in windows.taps)]
+    """Return the rows of the taps, then their columns."""
+    return [t[axis] for axis in (0, 1) for t in windows.taps]
 
 
 def partial_sums(windows: Windows) -> int:
