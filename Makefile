@@ -12,7 +12,7 @@ NEWESTVENV := .venv-newest
 NEWEST_PYTHON ?= $(shell for p in python3.13 $(HOME)/.pyenv/versions/3.13*/bin/python python3.12 \
 	$(HOME)/.pyenv/versions/3.12*/bin/python $(PYTHON); do "$$p" -c "" 2>/dev/null && echo "$$p" && break; done)
 
-.PHONY: demo test newest newest-gpu nightly lint clean
+.PHONY: demo test newest newest-gpu nightly docs lint clean
 
 demo: $(VENV)/done
 	$(VENV)/bin/python -m tritium train
@@ -37,6 +37,10 @@ nightly: $(TESTVENV)/done
 	TRITIUM_GPU=interpret $(TESTVENV)/bin/python -m pytest -m nightly --hypothesis-profile=anew
 	TRITIUM_GPU=interpret $(TESTVENV)/bin/python -m pytest -n $(WORKERS) --dist loadfile --hypothesis-profile=anew
 	$(MAKE) newest-gpu
+
+# the site, in docs/_build/html
+docs: $(TESTVENV)/done
+	$(TESTVENV)/bin/python -m sphinx -E -W --keep-going -b html docs docs/_build/html
 
 lint: $(TESTVENV)/done
 	$(TESTVENV)/bin/ruff check .

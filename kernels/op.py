@@ -69,6 +69,7 @@ class Spec:
 
     @property
     def size(self) -> int:
+        """The number of elements."""
         n = 1
         for d in self.shape:
             n *= d
@@ -76,6 +77,7 @@ class Spec:
 
     @property
     def nbytes(self) -> int:
+        """The length in bytes."""
         return self.size * self.dtype.itemsize
 
 
@@ -214,6 +216,7 @@ class Op:
         return True
 
     def outputs(self, p: Params) -> tuple[str, ...]:
+        """Return the names of the outputs, hidden ones included."""
         return self.output_names
 
     def visible_outputs(self, p: Params) -> int:

@@ -58,6 +58,7 @@ class TuningRequest:
 
     @classmethod
     def from_json(cls, d: Mapping[str, Any]) -> TuningRequest:
+        """Return the request that a dictionary of its fields describes, as json.loads gives it."""
         return cls(d["model"], {n: tuple(s) for n, s in d["shapes"].items()}, [(str(a), str(b)) for a, b in d["cases"]],
                    d["dtype"], d["target"], d["train"], tuple(d.get("imports", ())), dict(d.get("params", {})))
 

@@ -28,15 +28,19 @@ class Domain:
         return self.name
 
     def new_task(self, name: str) -> UserTask:
+        """Return a new Task of this domain."""
         return UserTask(self, name)
 
     def new_frame(self, name: str) -> Frame:
+        """Return a new Frame of this domain."""
         return Frame(self, name)
 
     def new_counter(self, name: str, value: float | None = None) -> Counter:
+        """Return a new Counter of this domain, which begins with value."""
         return Counter(self, name, value)
 
     def new_marker(self, name: str) -> Marker:
+        """Return a new Marker of this domain."""
         return Marker(self, name)
 
 
@@ -114,13 +118,16 @@ class Counter(_Marked):
             self.set_value(value)
 
     def set_value(self, value: float) -> None:
+        """Set the value, and mark it in the profile at the present time."""
         self.value = value
         self._mark("C", {self.name: value})
 
     def increment(self, delta: float = 1) -> None:
+        """Add delta to the value."""
         self.set_value(self.value + delta)
 
     def decrement(self, delta: float = 1) -> None:
+        """Subtract delta from the value."""
         self.set_value(self.value - delta)
 
     def __iadd__(self, delta: float) -> Counter:

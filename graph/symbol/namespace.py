@@ -25,7 +25,8 @@ from ..executor.executor import Executor as Executor
 from .naming import AttrScope as AttrScope
 from .random import DISTRIBUTIONS
 from .symbol import Group as Group
-from .symbol import Number, Symbol, create
+from .symbol import Number, create
+from .symbol import Symbol as Symbol
 from .symbol import Variable as Variable
 from .symbol import fromjson as fromjson
 from .symbol import load as load

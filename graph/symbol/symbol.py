@@ -136,6 +136,7 @@ class Symbol:
 
     @property
     def num_outputs(self) -> int:
+        """The number of outputs."""
         return len(self._outputs)
 
     def __len__(self) -> int:

@@ -143,6 +143,7 @@ class Store:
                          "PRIMARY KEY (device, name))")
 
     def close(self) -> None:
+        """Close the file. The store cannot be used any more."""
         self._db.close()
 
     def __enter__(self) -> Store:

@@ -57,10 +57,12 @@ class TBlob:
 
     @property
     def shape(self) -> Shape:
+        """The sizes."""
         return tuple(self.array.shape)
 
     @property
     def ndim(self) -> int:
+        """The number of axes."""
         return len(self.array.shape)
 
     @property
@@ -70,6 +72,7 @@ class TBlob:
 
     @property
     def dtype(self) -> np.dtype:
+        """The element type, as NumPy's."""
         return as_dtype(str(self.array.dtype).removeprefix("torch."))
 
     @property

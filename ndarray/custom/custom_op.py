@@ -84,12 +84,15 @@ class CustomOpProp:
         self.need_top_grad_ = need_top_grad
 
     def list_arguments(self) -> list[str]:
+        """Return the names of the input arrays: ["data"], unless a subclass says otherwise."""
         return ["data"]
 
     def list_outputs(self) -> list[str]:
+        """Return the names of the output arrays: ["output"], unless a subclass says otherwise."""
         return ["output"]
 
     def list_auxiliary_states(self) -> list[str]:
+        """Return the names of the states that forward changes: none, unless a subclass says otherwise."""
         return []
 
     def infer_shape(self, in_shape: list[list[int]]) -> Sequence[Sequence[Sequence[int]]]:
@@ -106,6 +109,10 @@ class CustomOpProp:
         return [*(out_grad if self.need_top_grad_ else ()), *in_data, *out_data]
 
     def create_operator(self, ctx: str, in_shapes: list[list[int]], in_dtypes: list[type[np.generic]]) -> CustomOp:
+        """Return a CustomOp for these inputs. A subclass must write it.
+
+        ctx: such as "cpu(0)". in_shapes, in_dtypes: of the arguments.
+        """
         raise NotImplementedError(f"{type(self).__name__}: create_operator is not written.")
 
 

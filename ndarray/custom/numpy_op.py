@@ -64,6 +64,7 @@ class PythonOp(CustomOpProp):
         return [*(out_grad if self.need_top_grad() else ()), *in_data, *out_data]
 
     def create_operator(self, ctx: str, in_shapes: list[list[int]], in_dtypes: list[type[np.generic]]) -> CustomOp:
+        """Return the CustomOp that calls this object's forward and backward."""
         return _Body(self)
 
 

@@ -39,6 +39,10 @@ def get_register_func(base_class: type, nickname: str) -> Callable[..., type]:
     registry = _registry_of(base_class, nickname)
 
     def register(klass: type, name: str | None = None) -> type:
+        """Register a class by name, by default its own in small letters, and return it. The last one of a name counts.
+
+        Raises: ParameterError for a class that is not derived from the base of the registry.
+        """
         if not (isinstance(klass, type) and issubclass(klass, base_class)):
             raise ParameterError(f"registry: {klass!r} is not a class derived from {base_class.__name__}.")
         name = (name or klass.__name__).lower()

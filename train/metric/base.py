@@ -48,7 +48,7 @@ def check_label_shapes(labels: Any, preds: Any, wrap: bool = False, shape: bool 
     return labels, preds
 
 
-def _read(part: str, index: int) -> Any:
+def _read(part: str, index: int, meaning: str) -> Any:
     """Return a property: an element of the list that is the attribute `part`, read after all updates are counted."""
 
     def get(self: EvalMetric) -> Any:
@@ -58,7 +58,7 @@ def _read(part: str, index: int) -> Any:
     def put(self: EvalMetric, value: Any) -> None:
         getattr(self, part)[index] = value
 
-    return property(get, put)
+    return property(get, put, doc=meaning)
 
 
 class EvalMetric:
@@ -191,10 +191,10 @@ class EvalMetric:
 
     # ---- reading ------------------------------------------------------------------------------------------------
     #: The sum and the number of instances, local and of the epoch. A subclass with its own `update` changes them.
-    sum_metric = _read("_sums", 0)
-    num_inst = _read("_sums", 1)
-    global_sum_metric = _read("_global", 0)
-    global_num_inst = _read("_global", 1)
+    sum_metric = _read("_sums", 0, "The sum over samples since the last reset_local.")
+    num_inst = _read("_sums", 1, "The number of samples since the last reset_local.")
+    global_sum_metric = _read("_global", 0, "The sum over samples since the last reset.")
+    global_num_inst = _read("_global", 1, "The number of samples since the last reset.")
 
     def value(self, total: float, count: int) -> float:
         """Return the value of the metric from its sums."""
@@ -299,10 +299,12 @@ class CompositeEvalMetric(EvalMetric):
 
     @property
     def saw_nan(self) -> bool:
+        """True if an update of one of the metrics was not a number."""
         return any(m.saw_nan for m in self.metrics)
 
     @property
     def nan_update(self) -> int:
+        """The number of the first update that was not a number; -1 if there was none."""
         return min((m.nan_update for m in self.metrics if m.saw_nan), default=-1)
 
     def wait(self) -> None:

@@ -39,7 +39,10 @@ class MAE(BatchError):
     """The mean over updates of the mean absolute error."""
 
     default_name = "mae"
-    error = staticmethod(lambda difference: float(np.abs(difference).mean()))
+    @staticmethod
+    def error(difference: np.ndarray) -> float:
+        """Return the mean of the absolute differences of a batch."""
+        return float(np.abs(difference).mean())
 
 
 @register
@@ -47,7 +50,10 @@ class MSE(BatchError):
     """The mean over updates of the mean squared error."""
 
     default_name = "mse"
-    error = staticmethod(lambda difference: float(np.square(difference).mean()))
+    @staticmethod
+    def error(difference: np.ndarray) -> float:
+        """Return the mean of the squared differences of a batch."""
+        return float(np.square(difference).mean())
 
 
 @register
@@ -55,7 +61,10 @@ class RMSE(BatchError):
     """The mean over updates of the root mean squared error."""
 
     default_name = "rmse"
-    error = staticmethod(lambda difference: math.sqrt(np.square(difference).mean()))
+    @staticmethod
+    def error(difference: np.ndarray) -> float:
+        """Return the root of the mean squared difference of a batch."""
+        return math.sqrt(np.square(difference).mean())
 
 
 @registry.alias("pearsonr")

@@ -55,33 +55,56 @@ class BaseModule:
 
     def init_params(self, initializer: Any = None, arg_params: Any = None, aux_params: Any = None,
                     allow_missing: bool = False, force_init: bool = False, allow_extra: bool = False) -> None:
+        """Initialize the parameters, after `bind`.
+
+        initializer:             of parameters that are not given.
+        arg_params, aux_params:  {name: array} of values to take; None for none.
+        allow_missing:           parameters that are not in arg_params are initialized; otherwise they are an error.
+        force_init:              also parameters that have values already.
+        allow_extra:             names that the module does not have are no error.
+        """
         raise NotImplementedError(f"{type(self).__name__}.init_params")
 
     def _init_optimizer(self, kvstore: Any, optimizer: Any, optimizer_params: Any, force_init: bool) -> None:
         raise NotImplementedError(f"{type(self).__name__}.init_optimizer")
 
     def forward(self, data_batch: Any, is_train: bool | None = None) -> None:
+        """Run the module on a DataBatch, and return before it is computed. is_train: None for that of `bind`."""
         raise NotImplementedError(f"{type(self).__name__}.forward")
 
     def backward(self, out_grads: Any = None) -> None:
+        """Compute the derivatives of the last forward.
+
+        out_grads: the derivatives by the outputs, one array or a list; None where the outputs are losses.
+        """
         raise NotImplementedError(f"{type(self).__name__}.backward")
 
     def update(self) -> None:
+        """Change the parameters by the optimizer and the derivatives of the last backward."""
         raise NotImplementedError(f"{type(self).__name__}.update")
 
     def get_outputs(self, merge_multi_context: bool = True) -> list[Any]:
+        """Return the outputs of the last forward: arrays [batch, ...], or lists of one array per context if not merged."""
         raise NotImplementedError(f"{type(self).__name__}.get_outputs")
 
     def get_input_grads(self, merge_multi_context: bool = True) -> list[Any]:
+        """Return the derivatives by the data, in the form of `get_outputs`. Needs bind(inputs_need_grad=True)."""
         raise NotImplementedError(f"{type(self).__name__}.get_input_grads")
 
     def get_params(self) -> tuple[dict[str, NDArray], dict[str, NDArray]]:
+        """Return ({name: argument}, {name: auxiliary state}), arrays on the CPU with the current values."""
         raise NotImplementedError(f"{type(self).__name__}.get_params")
 
     def update_metric(self, eval_metric: Any, labels: Any, pre_sliced: bool = False) -> None:
+        """Add the outputs of the last forward to a metric.
+
+        labels:      arrays [batch, ...].
+        pre_sliced:  labels is a list of such lists, one for each context.
+        """
         raise NotImplementedError(f"{type(self).__name__}.update_metric")
 
     def install_monitor(self, mon: Any) -> None:
+        """Have a Monitor observe the arrays of the module's executors."""
         raise NotImplementedError(f"{type(self).__name__}.install_monitor")
 
     @property

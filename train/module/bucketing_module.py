@@ -20,7 +20,8 @@ from .module import Module
 
 def _of_current_bucket(name: str) -> Any:
     """Return a property of BucketingModule that is an attribute or a method of its current bucket."""
-    return property(lambda self: getattr(self._current, name))
+    of_module = getattr(getattr(Module, name, None), "__doc__", None) or ""
+    return property(lambda self: getattr(self._current, name), doc=f"Of the module of the current bucket. {of_module}".rstrip())
 
 
 class BucketingModule(BaseModule):
