@@ -98,6 +98,11 @@ def __getattr__(name: str) -> Any:
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
 
 
+def load_ipython_extension(ipython: Any) -> None:
+    """Add `%%simple_op` and `%tritium_profile` to a notebook; `%load_ext tritium` calls it."""
+    ipython.register_magics(importlib.import_module(".magics", __name__).TritiumMagics)
+
+
 def connect() -> None:
     """Hand lower floors the few functions and the class that they use and that only higher floors can define."""
     engine.current_engine.connect()

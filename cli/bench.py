@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import os
-import statistics
 import subprocess
 import sys
 from pathlib import Path
@@ -38,7 +37,8 @@ TIMEOUT = 300.0  # seconds that one package may take for all cases
 def bench(device: Context, torch_python: str | None, mxnet_python: str | None, turns: int, seconds: float, as_json: bool) -> None:
     """Time six common tasks, from adding small arrays to a training step. It takes about half a minute.
 
-    Each package runs in a process of its own. The figures are medians; nothing else should run on the machine meanwhile.
+    Each package runs in a process of its own. A figure is the median of a turn's rounds, of the best turn, as other work on
+    the machine makes turns slower.
     """
     pythons = {"tritium": sys.executable, "torch": torch_python, "mxnet": mxnet_python}
     packages = [name for name, python in pythons.items() if python]
@@ -50,15 +50,15 @@ def bench(device: Context, torch_python: str | None, mxnet_python: str | None, t
                 for line in _run(name, str(pythons[name]), device.device_type, seconds):
                     found[name][line["case"]].append(line["seconds"])
                 progress.advance()
-    medians = {name: {case: statistics.median(values) for case, values in cases.items()} for name, cases in found.items()}
+    best = {name: {case: min(values) for case, values in cases.items()} for name, cases in found.items()}
     if as_json:
         click.echo(json.dumps({"device": _device_name(device), "cores": len(os.sched_getaffinity(0)), "turns": turns,
-                               "seconds": medians}))
+                               "seconds": best}))
         return
     table = Table("task", *packages, title=f"Time of one call on {_device_name(device)}", title_justify="left",
                   box=None, padding=(0, 2, 0, 0), header_style="bold")
     for case, label in CASES.items():
-        table.add_row(label, *(time_text(medians[name][case]) for name in packages))
+        table.add_row(label, *(time_text(best[name][case]) for name in packages))
     Console(highlight=False).print(table)
 
 
