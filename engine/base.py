@@ -17,7 +17,7 @@ from ..errors import EngineError
 from .arguments import check_vars, integer, kind_of
 from .bulk import Bulk, BulkTask, Gate
 from .deps import Handle, Task, Var
-from .failure import Failure, capture_call_site, first_pushed, text_of
+from .failure import Failure, capture_call_site, first_pushed
 from .interrupts import install, is_ki_protected, ki_protected
 from .run_context import RunContext
 from .worker_pool import current_task, limit_blas, running_here
@@ -564,44 +564,6 @@ class Engine(Handle):
 
     def _clear(self, var: Var, failure: Failure) -> None:
         raise NotImplementedError
-
-
-class CompletionCallback(Handle):
-    """`on_complete` of an asynchronous function: ends its task once, from any thread.
-
-    It is called with nothing, or with the error that the work met. A second call raises EngineError. If it is dropped
-    without a call, the task fails, because no thread can call it any more.
-    """
-
-    __slots__ = ("__weakref__", "_open", "_task", "_then")
-
-    def __init__(self, task: Task, then: Callable[[Task, BaseException | None], None]):
-        self._task, self._then = task, then
-        self._open = [True]
-
-    @ki_protected
-    def __call__(self, error: BaseException | None = None) -> None:
-        if not self.close():
-            raise EngineError(f"{self._task.name or 'push_async'}: on_complete was called after the operator had ended. "
-                              f"Call it once, and not after raising.")
-        if error is not None and not isinstance(error, BaseException):
-            error = EngineError(f"{self._task.name or 'push_async'}: failed: {text_of(error)}")
-        self._then(self._task, error)
-
-    @ki_protected
-    def close(self) -> bool:
-        """Close it, atomically. Return False if it was closed before."""
-        try:
-            self._open.pop()
-        except IndexError:
-            return False
-        return True
-
-    @ki_protected
-    def __del__(self) -> None:
-        if self._open and self.close():
-            self._then(self._task, EngineError(f"{self._task.name or 'push_async'}: on_complete was dropped without "
-                                               f"being called."))
 
 
 WAS_STOPPED = "the engine was stopped. Call start() to use it again"

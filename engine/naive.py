@@ -8,8 +8,9 @@ from typing import Any
 
 from ..context import Context
 from ..errors import EngineError
-from .base import CompletionCallback, Engine
+from .base import Engine
 from .bulk import Gate
+from .completion import CompletionCallback
 from .deps import Task, Var, add, done
 from .failure import Failure
 from .gpu import cuda

@@ -17,7 +17,8 @@ from .. import environment
 from ..context import Context
 from ..errors import EngineError
 from . import gc_pause, task_cost
-from .base import CompletionCallback, Engine
+from .base import Engine
+from .completion import CompletionCallback
 from .deps import Task, Var, abandon, add, behind, done, everything_behind, grant
 from .failure import Failure
 from .gpu import cuda, streams

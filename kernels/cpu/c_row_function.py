@@ -74,3 +74,16 @@ def row_text(kind: str, lines: Sequence[str], uses: Iterable[str], helpers: Iter
     before = "".join(f"{h}\n" for h in helpers)
     name = f"{kind}_{hashlib.sha256((before + text).encode()).hexdigest()[:16]}"
     return RowText(name, f"{before}void {name}{text}", frozenset(uses))
+
+
+def decomposed(index: str, axes: Sequence[int], chunked: bool) -> list[str]:
+    """Return statements that name the index on each axis, i0 and so on, and that of the chunk, given the index over all."""
+    parts = [*((f"i{a}", f"d{a}") for a in axes), *([("at_chunk", "chunks")] if chunked else [])]
+    lines, rest = [], index
+    for i in range(len(parts) - 1, -1, -1):
+        name, size = parts[i]
+        lines.append(f"const int64_t {name} = {rest}{f' % {size}' if i else ''};")
+        if i:
+            lines.append(f"const int64_t {index}_{i} = {rest} / {size};")
+            rest = f"{index}_{i}"
+    return lines

@@ -40,7 +40,7 @@ from ..op import Expression, Req, Reqs, Specs
 from .c_blocks import BLOCK, FEW_LANES, LANES, SHORT_LINE, Sink, Values, accumulated, node_cost, wide
 from .c_math import STORED, TYPES
 from .c_printer import NoSpelling, constant, converted, exchanged, spelled
-from .c_row_function import Join, RowFunction, RowText, row_text
+from .c_row_function import Join, RowFunction, RowText, decomposed, row_text
 
 DEEP = 64  # additions of one lane before it is added to a float64
 CHUNK = 4096  # elements of a line where it may be cut
@@ -257,8 +257,8 @@ class _Printer:
         ends_kept, ends_folded = self.cut and not self.folds_last, self.cut and self.folds_last
         kept = [*(f"d{a}" for a in self.keeps), *(["chunks"] if ends_kept else [])]
         folded = [*(f"d{a}" for a in self.drops), *(["chunks"] if ends_folded else [])]
-        line = [*_decomposed("f", self.drops, ends_folded), *(self._range() if not ends_kept else []), *self._line()]
-        inner = [*_decomposed("k", self.keeps, ends_kept), *(self._range() if ends_kept else []),
+        line = [*decomposed("f", self.drops, ends_folded), *(self._range() if not ends_kept else []), *self._line()]
+        inner = [*decomposed("k", self.keeps, ends_kept), *(self._range() if ends_kept else []),
                  *(t for k in self.folded for t in self._begin(k)),
                  "for (int64_t f = f0; f < f1; f++) {", *line, "}",
                  *(t for k in self.folded for t in self._finish(k))]
@@ -579,19 +579,6 @@ class _Printer:
                  "const int64_t count = sizes[0], size = sizes[1];", *consts,
                  "for (int64_t j = begin; j < end; j++) {", *inner, "}"]
         return Join(row_text("join", lines, values.uses, ()), i, k, size, numbers)
-
-
-def _decomposed(index: str, axes: Sequence[int], chunked: bool) -> list[str]:
-    """Statements that name the index on each axis, i0 and so on, and that of the chunk, given the index over all."""
-    parts = [*((f"i{a}", f"d{a}") for a in axes), *([("at_chunk", "chunks")] if chunked else [])]
-    lines, rest = [], index
-    for i in range(len(parts) - 1, -1, -1):
-        name, size = parts[i]
-        lines.append(f"const int64_t {name} = {rest}{f' % {size}' if i else ''};")
-        if i:
-            lines.append(f"const int64_t {index}_{i} = {rest} / {size};")
-            rest = f"{index}_{i}"
-    return lines
 
 
 def _is_deep(combine: str, dtype: np.dtype) -> bool:

@@ -24,23 +24,9 @@ import numpy as np
 
 from ...dtype import is_float
 from ..ir.expr import BOOL, CAST, CONST, PARAM, Expr, resolve_weak_dtype, topological, typed
-from ..ir.indexed import (
-    ACC,
-    FOLD,
-    GATHER,
-    INDEX,
-    LOOP,
-    SIZE,
-    TRUE,
-    IndexedProgram,
-    Item,
-    Loop,
-    Ranges,
-    Schedule,
-    axes_of,
-    simplify,
-)
+from ..ir.indexed import ACC, FOLD, GATHER, INDEX, LOOP, SIZE, TRUE, IndexedProgram, Ranges, axes_of, simplify
 from ..ir.primitives import PRIMITIVES
+from ..ir.schedule import Item, Loop, Schedule
 from ..op import Req, Reqs, Spec, Specs
 from .c_math import TYPES
 from .c_printer import NoSpelling, constant, converted, spelled

@@ -18,23 +18,9 @@ import numpy as np
 
 from ...dtype import cast_into, is_float, is_half, is_plain_cast, to_integer
 from ..ir.expr import CAST, CONST, PARAM, Expr, const, node, prim, resolve_weak_dtype, topological, typed
-from ..ir.indexed import (
-    ACC,
-    FOLD,
-    GATHER,
-    INDEX,
-    INT64,
-    LOOP,
-    TRUE,
-    IndexedProgram,
-    Item,
-    Loop,
-    Schedule,
-    axes_of,
-    simplify,
-    split_axes,
-)
+from ..ir.indexed import ACC, FOLD, GATHER, INDEX, INT64, LOOP, TRUE, IndexedProgram, axes_of, simplify, split_axes
 from ..ir.primitives import PRIMITIVES
+from ..ir.schedule import Item, Loop, Schedule
 from ..kernel import BoundKernel, Kernel
 from ..op import Req, Reqs, Shape, Specs
 from .errstate import no_fp_warnings

@@ -20,7 +20,6 @@ from .c_row_function import RowFunction
 from .c_rows import row_function
 from .c_team import Phases, Scratch, Short, Step, int64s, step_of_elements
 from .c_template import doubles
-from .numpy_printer import numpy_kernel
 
 LEAST = 1024  # elements from which C computes: a call of it takes as long as one of NumPy, and there are several of these
 LEAST_BOUND = 256  # the same in a bound graph, where it stands between kernels that run in one call
@@ -81,15 +80,6 @@ def _request(f: RowFunction) -> None:
     c_compile.request(f.function)
     for j in f.joins:
         c_compile.request(j.function)
-
-
-def cpu_rows_kernel(e: Expression, ins: Specs, outs: Specs, reqs: Reqs, *, name: str = "kernel") -> Kernel:
-    """Return a kernel like `numpy_kernel`, in C where that pays and something is summed."""
-
-    def plain() -> Kernel:
-        return numpy_kernel(e, ins, outs, reqs, name=name)
-
-    return rows_in_c(e, ins, outs, reqs, plain) or plain()
 
 
 class _RowKernel:

@@ -29,15 +29,13 @@ from ..ir.indexed import (
     SIZE,
     TRUE,
     IndexedProgram,
-    Item,
-    Loop,
     Ranges,
-    Schedule,
     accumulated_in,
     axes_of,
     simplify,
 )
 from ..ir.primitives import PRIMITIVES
+from ..ir.schedule import Item, Loop, Schedule
 from ..kernel import Kernel
 from ..op import Expression, Req, Reqs, Spec, Specs
 from .body import (

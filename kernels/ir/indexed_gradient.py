@@ -27,9 +27,9 @@ from .indexed import (
     first_of,
     free_levels,
     index,
-    outside_loops,
     put,
 )
+from .schedule import outside_loops
 
 
 def derived_puts(name: str, root: Expr, dy: Expr, shape: Shape, inputs: Sequence[tuple[int, Shape]],
