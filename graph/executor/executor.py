@@ -52,7 +52,7 @@ class Arena:
 
 
 class Plans:
-    """What executors of equal specs and requests share.
+    """The compiled programs that executors of equal layouts and write requests share.
 
     outputs:   (number, value) of each output, from the graph before any pass; None until they are known.
     compiled:  the programs by mode.

@@ -220,8 +220,8 @@ class _Fixed(Exception):
 def moved(bound: BoundKernel, places: Sequence[int], sizes: Sequence[int]) -> Ready | None:
     """Return a call that computes what bound does on arrays whose addresses are given later; None where that is not possible.
 
-    Addresses within the arrays, which share no byte, are looked for in all that the steps hold. Each other address must be of
-    memory that they hold. The arrays themselves are let go.
+    Search the bound steps for every address that lies in one of the arrays, and make it relative to that array. Arrays share no
+    byte. Every other address must lie in memory that the steps hold. The call keeps no reference to the arrays.
     """
     calls = bound.calls if isinstance(bound, InTurn) else [bound]
     found = _Memory(places, sizes)

@@ -18,6 +18,18 @@ from sphinx.util.docutils import SphinxDirective
 from . import public
 from .render import Renderer, environment_tables
 
+#: Of modules whose docstrings do not tell a user what is in them.
+DESCRIPTIONS = {
+    "mx.nd": "Arrays, and every operator as a function of arrays.",
+    "mx.nd.sparse": "Arrays in csr and row-sparse form; their operators are those of `mx.nd`.",
+    "mx.sym": "Graphs as values, and every operator as a node.",
+    "mx.sym.random": "Random numbers in graphs.",
+    "mx.name": "Names of nodes: NameManager, Prefix.",
+    "mx.attribute": "Attributes of all nodes of a scope: AttrScope.",
+    "mx.mod": "Module, BucketingModule, SequentialModule, PythonModule: networks that `fit` trains.",
+    "mx": "The names of the package itself.",
+}
+
 
 class ModuleDirective(SphinxDirective):
     """The text of a module's docstring, its names, and links to its operators."""
@@ -72,6 +84,8 @@ def first_sentence(name: str) -> str:
     """Return the first sentence of a module's docstring, or the number of its operators."""
     operators = sum(space == name for space, _ in public.operator_names())
     value = public.module(name)
+    if name in DESCRIPTIONS:
+        return DESCRIPTIONS[name]
     text = "" if isinstance(value, public.Namespace) else (value.__doc__ or "").strip().split("\n\n")[0].replace("\n", " ")
     text = re.sub(r"^`?mx[\w.`, ]*: +", "", text)
     text = re.split(r"(?<=[^. ]{2}\.)\s", text)[0]

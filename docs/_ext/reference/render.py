@@ -182,7 +182,8 @@ class Renderer:
         if signature.parameters is not None:
             parts = signature.parameters
             inside = addnodes.desc_parameterlist("", "", *(addnodes.desc_parameter("", "", *_parameter(p)) for p in parts))
-            inside["multi_line_parameter_list"] = len(parts) > 1 and len(short or full) + len(", ".join(parts)) > MULTI_LINE
+            typed = sum(": " in p for p in parts) > 1
+            inside["multi_line_parameter_list"] = typed and len(short or full) + len(", ".join(parts)) > MULTI_LINE
             inside["multi_line_trailing_comma"] = False
             line += inside
         if signature.after:
@@ -240,10 +241,14 @@ def environment_tables() -> list[nodes.Node]:
     found: list[nodes.Node] = []
     subjects = dict.fromkeys(v.subject for v in environment.VARIABLES.values())
     for subject in subjects:
-        rows = [[[nodes.literal(v.name, v.name)], inline(v.wanted, lambda _: None), inline(v.unset, lambda _: None),
-                 inline(v.meaning, lambda _: None)] for v in environment.VARIABLES.values() if v.subject == subject]
+        rows = []
+        for v in environment.VARIABLES.values():
+            if v.subject == subject:
+                values = inline(f"{v.wanted[:1].upper()}{v.wanted[1:]}; not set: {v.unset}.", lambda _: None)
+                rows.append([[nodes.literal(v.name, v.name)], [*inline(v.meaning, lambda _: None), nodes.Text(" "),
+                                                               nodes.inline("", "", *values, classes=["values"])]])
         name = nodes.fully_normalize_name(subject)
-        found.append(nodes.section("", nodes.title(subject, subject), table(["Variable", "Values", "Not set", "Effect"], rows),
+        found.append(nodes.section("", nodes.title(subject, subject), table(["Variable", "Effect and values"], rows),
                                    ids=[nodes.make_id(subject)], names=[name]))
     return found
 
