@@ -14,6 +14,7 @@ from ...declare.operator_property import OperatorProperty, Shapes, assign, gpu_m
 from ...declare.property_op import register_operator
 from ...kernel import KernelFunction
 from ...op import Req, Reqs, Shape, Specs
+from . import c_lrn
 
 PIECE = 1 << 16  # elements of the samples that are computed together
 
@@ -47,6 +48,8 @@ class LRN(OperatorProperty):
         if target == "gpu":
             lrn, p = gpu_module("nn.triton_lrn"), self
             return lambda run, inputs, outputs: lrn.forward(run, rows, p, inputs[0], outputs[0], add=req == Req.ADD)
+        if c_lrn.in_c(rows, outs[0].dtype, self.beta):
+            return c_lrn.kernel("forward", rows, self.nsize, req == Req.ADD, self.knorm, self.alpha / self.nsize)
         dtype, some = math_dtype(outs[0].dtype), _samples(rows)
 
         def kernel(run: Any, inputs: Sequence[Any], outputs: Sequence[Any]) -> None:
@@ -66,8 +69,10 @@ class LRN(OperatorProperty):
         if target == "gpu":
             lrn, p = gpu_module("nn.triton_lrn"), self
             return lambda run, inputs, outputs: lrn.backward(run, rows, p, *inputs, outputs[0], add=req == Req.ADD)
+        factor = 2 * self.alpha * self.beta / self.nsize
+        if c_lrn.in_c(rows, outs[0].dtype, self.beta):
+            return c_lrn.kernel("backward", rows, self.nsize, req == Req.ADD, self.knorm, self.alpha / self.nsize, factor)
         dtype, some = math_dtype(outs[0].dtype), _samples(rows)
-        factor = dtype.type(2 * self.alpha * self.beta / self.nsize)
 
         def kernel(run: Any, inputs: Sequence[Any], outputs: Sequence[Any]) -> None:
             dy, x, dx = (a.reshape(rows) for a in (*inputs, *outputs))
@@ -78,7 +83,7 @@ class LRN(OperatorProperty):
                 scale = self._scale(v)
                 power = self._power(scale)
                 around = _window_sum(g * v * power / scale, self.nsize)
-                assign(dx[here], req, g * power - factor * v * around)
+                assign(dx[here], req, g * power - dtype.type(factor) * v * around)
 
             run.parallel(samples, cdiv(rows[0], some))
 
