@@ -19,6 +19,7 @@ myst_enable_extensions = ["colon_fence", "deflist"]
 myst_heading_anchors = 4
 suppress_warnings = ["misc.highlighting_failure"]
 nitpicky = True
+smartquotes = False  # texts stand as they are written
 python_use_unqualified_type_names = True
 toc_object_entries_show_parents = "hide"
 add_module_names = False
