@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 from ..context import Context, cpu
 from ..errors import EngineError
+from ..show import Shown
 from .arguments import check_vars, integer, kind_of
 from .bulk import Bulk, BulkTask, Gate
 from .deps import Handle, Task, Var
@@ -43,7 +44,7 @@ class Opr(Handle):
         return f"<opr {self.name}>"
 
 
-class Engine(Handle):
+class Engine(Shown, Handle):
     """Runs pushed functions in an order that respects what they read and mutate. Subclasses decide on which thread.
 
     Two functions run in push order if one mutates a variable that the other uses. Others may overlap. Any thread may push.

@@ -53,6 +53,10 @@ class Var(Handle):
         self.pending_events: Any = None
         self.version = 0
 
+    def __repr__(self) -> str:
+        held = "being written" if self.held < 0 else f"{self.held} readers" if self.held else "free"
+        return f"Var(version={self.version}, {'failed' if self.failure is not None else held})"
+
     def is_free(self) -> bool:
         """Return True if a reader need not wait and would find no error."""
         return self.held >= 0 and self.queue is None and self.failure is None and self.pending_events is None

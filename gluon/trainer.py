@@ -11,12 +11,13 @@ from ..context import Context
 from ..errors import BatchSizeError, BlockError, FileError, MXNetError, ParameterError, StaleGradientError
 from ..kvstore import KVStore, create
 from ..kvstore.base import REGISTERED
+from ..show import Shown
 from ..train import optimizer as opt
 from ..train.kvstore_sync import create_kvstore as _create_kvstore  # MXNet's name
 from .parameter import Parameter, ParameterDict
 
 
-class Trainer:
+class Trainer(Shown):
     """One optimizer for a set of parameters.
 
     params:              a ParameterDict, a dictionary or a list. Of dictionaries, the order is that of sorted names.
@@ -53,6 +54,10 @@ class Trainer:
         self._kvstore_params = {"kvstore": kvstore, "update_on_kvstore": update_on_kvstore}
         self._kvstore = None
         self._reset_kvstore()
+
+    def _facts(self) -> Mapping[str, Any]:
+        return {"optimizer": type(self._optimizer).__name__, "parameters": len(self._params),
+                "learning_rate": self._optimizer.learning_rate}
 
     # ---- set-up -----------------------------------------------------------------------------------------------------
     def _check_contexts(self) -> list[Context]:

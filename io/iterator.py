@@ -11,6 +11,7 @@ import numpy as np
 from ..engine.profiler import Event
 from ..errors import MXNetError, ParameterError
 from ..ndarray import NDArray
+from ..show import Shown
 from .iterator_state import check_counts, check_keys, integers, state_of
 
 
@@ -43,7 +44,7 @@ class DataDesc(namedtuple("DataDesc", ["name", "shape"])):
         return [DataDesc(name, shape, dtypes.get(name, np.float32)) for name, shape in shapes]
 
 
-class DataBatch:
+class DataBatch(Shown):
     """The arrays of one training step.
 
     data, label:  lists of NDArray.
@@ -59,6 +60,9 @@ class DataBatch:
                 raise MXNetError(f"DataBatch: {name} is a {type(arrays).__name__}. Give a list of NDArrays.")
         self.data, self.label, self.pad, self.index = data, label, pad, index
         self.bucket_key, self.provide_data, self.provide_label = bucket_key, provide_data, provide_label
+
+    def __repr__(self) -> str:
+        return str(self)
 
     def __str__(self) -> str:
         data = [d.shape for d in self.data or ()]
@@ -81,7 +85,7 @@ def as_batch(batch: Any) -> DataBatch:
     return DataBatch(batch.data, label, pad, None if callable(index) else index, *others)  # a namedtuple has a method `index`
 
 
-class DataIter:
+class DataIter(Shown):
     """A source of batches. Iterate over it, call `reset()`, iterate again.
 
     A subclass sets provide_data and provide_label. It implements either iter_next, getdata and, if needed, getlabel, getpad

@@ -19,6 +19,7 @@ from ..errors import DTypeError, OperatorError, ShapeError, nearest
 from .configs import active as active_configs
 from .kernel import NOTHING, Kernel, KernelFunction
 from .params import Param, Params, parse_params
+from .show_op import operator_html
 
 if TYPE_CHECKING:
     from .configs.key import Config, Key
@@ -353,6 +354,9 @@ class Op:
 
     def __repr__(self) -> str:
         return f"<op {self.name}>"
+
+    def _repr_html_(self) -> str:
+        return operator_html(self)
 
 
 def _tuner(op: Op, shapes: list[Shape], **options: Any) -> Any:

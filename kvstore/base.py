@@ -8,6 +8,7 @@ from typing import Any, Protocol, runtime_checkable
 
 from ..errors import MXNetError, ParameterError
 from ..ndarray import NDArray, RowSparseNDArray
+from ..show import Shown
 
 Key = int | str
 Updater = Callable[[Key, NDArray | RowSparseNDArray, NDArray], None]
@@ -24,7 +25,7 @@ class MakesUpdater(Protocol):
 REGISTERED: dict[str, type[KVStore]] = {}
 
 
-class KVStore:
+class KVStore(Shown):
     """Base class of key-value stores. Keys are all ints or all strings. `init` fixes the shape and dtype of a key.
 
     Operations on one key run in program order; operations on different keys may overlap, higher `priority` first.

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -32,6 +32,9 @@ class LocalKVStore(KVStore):
         self._updater: Updater | None = None
         self._on_device = kind != "local"
         self._nbytes = 0
+
+    def _facts(self) -> Mapping[str, Any]:
+        return {"type": self.type, "keys": len(self._values)}
 
     @property
     def _is_small(self) -> bool:

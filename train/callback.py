@@ -11,10 +11,11 @@ from typing import Any
 
 from ..errors import ParameterError
 from ..progress import Progress
+from ..show import Shown
 from .checkpoint import BatchEndParam, save_checkpoint
 
 
-class Speedometer:
+class Speedometer(Shown):
     """Log samples per second and the metric every `frequent` batches.
 
     batch_size:  samples in a batch.
@@ -56,7 +57,7 @@ class Speedometer:
         self.tic = self._clock()
 
 
-class ProgressBar:
+class ProgressBar(Shown):
     """Show how many batches of an epoch are done, with the metric: a bar in a terminal or notebook, plain lines in a pipe.
 
     total:   batches in an epoch; None if unknown, then the first epoch counts them.
@@ -103,7 +104,7 @@ def _metrics(values: Iterable[tuple[str, Any]]) -> str:
     return "  ".join(f"{name} {value:.4f}" for name, value in values)
 
 
-class LogValidationMetricsCallback:
+class LogValidationMetricsCallback(Shown):
     """Log the metric after a validation; an `eval_end_callback`."""
 
     def __call__(self, param: BatchEndParam) -> None:

@@ -17,6 +17,7 @@ import numpy as np
 from ..errors import ParameterError, ShapeError, check_choice
 from ..ndarray import NDArray, load
 from ..ndarray.functions import random
+from ..show import Shown
 from .fused_rnn_layout import FusedRNNLayout
 from .registry import Registry
 
@@ -47,7 +48,7 @@ class InitDesc(str):
         return desc
 
 
-class Initializer:
+class Initializer(Shown):
     """Base: `init(InitDesc(name), array)` fills array.
 
     The end of the name selects a method: `_init_weight` for weight, 0 for bias, beta and min, 1 for gamma and max. Any
@@ -70,8 +71,8 @@ class Initializer:
 
     __hash__ = None  # type: ignore[assignment]
 
-    def __repr__(self) -> str:
-        return f"{type(self).__name__}({', '.join(f'{k}={v!r}' for k, v in self._kwargs.items())})"
+    def _facts(self) -> Mapping[str, Any]:
+        return self._kwargs
 
     def set_verbosity(self, verbose: bool = False, print_func: Any = None) -> Initializer:
         """Log a line for each parameter that is initialized under an InitDesc, if verbose.
@@ -320,7 +321,7 @@ class FusedRNN(Initializer):
                 init(InitDesc(gate_name, global_init=global_init), gate)
 
 
-class Mixed:
+class Mixed(Shown):
     """Several initializers: the first whose pattern matches the beginning of the parameter's name."""
 
     def __init__(self, patterns: Sequence[str], initializers: Sequence[Any]):
@@ -337,7 +338,7 @@ class Mixed:
                              f'End with the pattern ".*".')
 
 
-class Load:
+class Load(Shown):
     """Values from a file or dictionary of arrays, and from `default_init` for parameters that it does not have."""
 
     def __init__(self, param: Any, default_init: Any = None, verbose: bool = False):

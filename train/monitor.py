@@ -10,9 +10,10 @@ from typing import Any
 import numpy as np
 
 from ..ndarray import NDArray
+from ..show import Shown
 
 
-class Monitor:
+class Monitor(Shown):
     """A statistic of all arguments and node outputs whose names match `pattern`, every `interval` batches.
 
     stat_func:    a function of an NDArray; by default its 2-norm over the square root of its size.

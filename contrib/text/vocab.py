@@ -3,15 +3,16 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Hashable, Sequence
+from collections.abc import Hashable, Mapping, Sequence
 from typing import Any
 
 from ...errors import DTypeError, ParameterError
+from ...show import Shown
 
 UNKNOWN_INDEX = 0
 
 
-class Vocabulary:
+class Vocabulary(Shown):
     """Tokens by index: the unknown token, then reserved tokens, then the tokens of a counter, the most frequent first.
 
     counter:          a Counter of tokens; equal counts are in the order of the tokens.
@@ -39,6 +40,9 @@ class Vocabulary:
                 raise DTypeError(f"Vocabulary: counter is a {type(counter).__name__}, not a collections.Counter.")
             self._add(counter, most_freq_count, min_freq)
         self._token_to_idx: dict[Any, int] = {token: i for i, token in enumerate(self._idx_to_token)}
+
+    def _facts(self) -> Mapping[str, Any]:
+        return {"tokens": len(self._idx_to_token), "unknown_token": self._unknown_token}
 
     def _add(self, counter: Counter[Any], most: int | None, min_freq: int) -> None:
         special = set(self._idx_to_token)

@@ -6,9 +6,11 @@ They are recorded while the profiler runs, and cost next to nothing otherwise.
 from __future__ import annotations
 
 import itertools
+from collections.abc import Mapping
 from typing import Any, ClassVar
 
 from ...errors import EngineError
+from ...show import Shown
 from .recorder import Recorder
 
 _ids = itertools.count(1)
@@ -18,7 +20,7 @@ _ids = itertools.count(1)
 active_recorder: Recorder | None = None
 
 
-class Domain:
+class Domain(Shown):
     """A group of objects; the category in the trace."""
 
     def __init__(self, name: str):
@@ -44,13 +46,16 @@ class Domain:
         return Marker(self, name)
 
 
-class _Marked:
+class _Marked(Shown):
     """Base class: it is recorded by its name in a domain, or among its kind if it has none."""
 
     kind: ClassVar[str] = ""
 
     def __init__(self, domain: Domain | None, name: str):
         self.domain, self.name = domain, name
+
+    def _facts(self) -> Mapping[str, Any]:
+        return {"domain": str(self.domain), "name": self.name}
 
     def __str__(self) -> str:
         return self.name

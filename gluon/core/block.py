@@ -6,7 +6,8 @@ import os
 import re
 import warnings
 from collections import OrderedDict
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from html import escape
 from typing import Any, Self
 
 from numpy.typing import DTypeLike
@@ -16,6 +17,8 @@ from ...engine.profiler import objects
 from ...engine.profiler.recorder import layer
 from ...errors import BlockError
 from ...ndarray import NDArray
+from ...show import Html, frame, table
+from ...show.html import title
 from .hooks import HookHandle
 from .model_file import read_model, write_model
 from .nested import _brief_print_list, _indent
@@ -131,6 +134,10 @@ class Block:
             if isinstance(value, (list, tuple, dict)) and not name.startswith("_") and lost(value):
                 warnings.warn(f'"{type(self).__name__}.{name}" is an unregistered container with Blocks, whose parameters are '
                               f"not found. Call register_child for each, or use nn.Sequential.", stacklevel=3)
+
+    def _repr_html_(self) -> str:
+        """Return a table of its blocks and their parameters, for notebooks."""
+        return frame(title(type(self).__name__, self.name), table(("block", "layer", "parameters"), list(_rows(self, "", 0))))
 
     def summary(self, *inputs: Any) -> None:
         """Print a table of the output shapes and numbers of parameters of all blocks, for the given inputs."""
@@ -274,3 +281,17 @@ class Block:
     def forward(self, *args: Any) -> Any:
         """Return the outputs for the given inputs. A subclass writes this."""
         raise NotImplementedError(f"{type(self).__name__}: forward is not written.")
+
+
+def _rows(block: Block, name: str, depth: int) -> Iterator[tuple[str, str, str]]:
+    """Yield name, layer and the shapes of the parameters of a block and the blocks in it, in order."""
+    own = "; ".join(f"{p.name.removeprefix(block.prefix)} {'x'.join(map(str, p.shape)) if p.shape else '?'}"
+                    for p in block._reg_params.values())
+    if depth:
+        indent = Html("&nbsp;" * 3 * (depth - 1))
+        layer = repr(block).partition("\n")[0].rstrip("(") if block._children else " ".join(repr(block).split())
+        yield Html(f"{indent}{escape(name)}"), layer, own
+    elif own:
+        yield "", type(block).__name__, own
+    for child, inner in block._children.items():
+        yield from _rows(inner, child, depth + 1)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import multiprocessing
 import weakref
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from multiprocessing.pool import ThreadPool
 from multiprocessing.reduction import ForkingPickler as ForkingPickler  # packages import it from here
 from typing import Any
@@ -15,6 +15,7 @@ from ... import ndarray as nd
 from ...context import Context, cpu_pinned
 from ...errors import LoaderTimeoutError, ParameterError
 from ...ndarray import NDArray
+from ...show import Shown, settings
 from . import sampler as _sampler
 from .shared_array import dumps, loads, shared_empty
 from .shared_array import rebuild_ndarray as rebuild_ndarray
@@ -155,7 +156,7 @@ class _MultiWorkerIter:
         return self
 
 
-class DataLoader:
+class DataLoader(Shown):
     """Batches of a dataset. Iterating over it is one epoch; `len` is the number of batches.
 
     dataset:        has a length and indices: a Dataset, a list, an array.
@@ -208,6 +209,9 @@ class DataLoader:
         self._start_workers()
         if auto_reload:
             self.refresh()
+
+    def _facts(self) -> Mapping[str, Any]:
+        return {k: v for k, v in {"samples": len(self._dataset), **settings(self)}.items() if v is not None}
 
     def _start_workers(self) -> None:
         """Start the pool, unless it runs."""

@@ -3,18 +3,19 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any
 
 from ...errors import DTypeError, ParameterError
 from ...io.records.recordio import MXIndexedRecordIO
 from ...ndarray import NDArray
+from ...show import Shown
 from .sampler import FilterSampler, Sampler, SequentialSampler
 
 __all__ = ["ArrayDataset", "Dataset", "RecordFileDataset", "SimpleDataset"]
 
 
-class Dataset:
+class Dataset(Shown):
     """Base class: `dataset[i]` is sample i of `len(dataset)`. A list or an array can be used in its place."""
 
     def __getitem__(self, idx: Any) -> Any:
@@ -129,6 +130,9 @@ class ArrayDataset(Dataset):
                                      f"of one length.")
         # numbers, such as labels, are read faster from NumPy
         self._data = [data.asnumpy() if isinstance(data, NDArray) and data.ndim == 1 else data for data in args]
+
+    def _facts(self) -> Mapping[str, Any]:
+        return {"samples": self._length, "arrays": len(self._data)}
 
     def __getitem__(self, idx: Any) -> Any:
         return self._data[0][idx] if len(self._data) == 1 else tuple(data[idx] for data in self._data)

@@ -8,11 +8,12 @@ from typing import Any
 import numpy as np
 
 from ...errors import check_choice
+from ...show import Shown
 
 __all__ = ["BatchSampler", "FilterSampler", "RandomSampler", "Sampler", "SequentialSampler"]
 
 
-class Sampler:
+class Sampler(Shown):
     """Base class. A sampler is iterated once per epoch, and has a length."""
 
     def __iter__(self) -> Iterator[Any]:

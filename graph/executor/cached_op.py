@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
@@ -17,6 +17,7 @@ from ...ndarray.core.array_core import allocate
 from ...ndarray.dispatch.copy import copy_all, filled
 from ...ndarray.dispatch.invoke import run_plan
 from ...ndarray.dispatch.plan import plan_of
+from ...show import Shown
 from ..options import current
 from ..passes.device_placement import contexts_of
 from ..program import specs_of
@@ -30,7 +31,7 @@ _SIGNATURES = 256  # the most that are kept; then all are forgotten
 
 
 
-class CachedOp:
+class CachedOp(Shown):
     """A symbol as a function of arrays: `op(*arrays)` in the order of `symbol.list_inputs()`.
 
     sym:    the symbol.
@@ -59,6 +60,9 @@ class CachedOp:
         self._buffered: set[int] = set()  # parameters whose derivative was not simply written to their gradient once
         self._lock = lock_free_in_child()  # held while a call is pushed: another thread must not use its buffers
         self._monitor: tuple[Any, bool] | None = None
+
+    def _facts(self) -> Mapping[str, Any]:
+        return {"name": self._name, "inputs": self._names, "signatures": len(self._calls)}
 
     def __call__(self, *args: NDArray, out: NDArray | Sequence[NDArray] | None = None, default_ctx: Context | None = None) -> Any:
         """Return the outputs, one array or a list. out: arrays to write them to."""

@@ -16,6 +16,8 @@ from ...kernels.op import Spec
 from ...ndarray import NDArray, zeros
 from ...ndarray.core.chunk import Chunk, layout_of
 from ...ndarray.dispatch.invoke import ReportOnceVar
+from ...show import Shown, details, frame, picture, table
+from ...show.html import title
 from ..compile import compile_program
 from ..memory.plan import MemoryPlan
 from ..options import Options, current
@@ -90,7 +92,7 @@ class Binding:
     plans: Plans = field(default_factory=Plans)
 
 
-class Executor:
+class Executor(Shown):
     """A symbol bound to arrays. Made by `Symbol.bind` and `Symbol.simple_bind`.
 
     outputs:                        the arrays that forward writes, the same ones each time.
@@ -120,6 +122,11 @@ class Executor:
         self._head_values = [value for _, value in binding.plans.outputs]
         self._outputs: list[NDArray] | None = None
         self._capacity: list[int] | None = None  # bytes of each output, once they are allocated
+
+    def _facts(self) -> Mapping[str, Any]:
+        given = {n: tuple(a.shape) for n, a in self.arg_dict.items()}
+        return {"outputs": self._symbol.list_outputs(), "context": self._binding.ctx, "arguments": given,
+                "states": list(self.aux_dict), "gradients": sum(r != "null" for r in self._binding.grad_req.values())}
 
     # ---- arrays ---------------------------------------------------------------------------------------------------
     @property
@@ -249,6 +256,16 @@ class Executor:
     def fused_operators(self) -> int:
         """The number of operators of the graph that run in fused kernels."""
         return fused_operators(self._main().program)
+
+    def _repr_html_(self) -> str:
+        """Return its arrays, its kernels and the picture of its memory, for notebooks."""
+        arrays = [(n, "x".join(map(str, a.shape)) or "()", a.layout.dtype.name, self._binding.grad_req.get(n, ""))
+                  for n, a in (*self.arg_dict.items(), *self.aux_dict.items())]
+        plan = self.memory_plan()
+        return frame(title(f"Executor on {self._binding.ctx}", ", ".join(self._symbol.list_outputs())),
+                     details(f"{len(arrays)} arrays", table(("name", "shape", "dtype", "gradient"), arrays)),
+                     details("Kernels", self.explain()._repr_html_(), open=True),
+                     details(f"Memory: an arena of {plan.arena_bytes:,} bytes", picture(plan._repr_svg_())))
 
     def explain(self) -> Explanation:
         """Return a report: every kernel, the operators fused into it, and why the next operator is not; print it."""

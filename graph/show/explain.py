@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
+from html import escape
 
 import numpy as np
 
@@ -15,6 +16,8 @@ from ...kernels.fusion.epilogue import EpilogueOp
 from ...kernels.fusion.fused import FusedOp
 from ...kernels.kernel import BoundKernel, InTurn, Prepared
 from ...kernels.op import Req, compiled
+from ...show import Html, code, details, frame, table
+from ...show.html import title
 from ..program import Program, Step
 
 
@@ -50,9 +53,18 @@ class KernelReport:
 
 
 class Explanation(tuple[KernelReport, ...]):
-    """Every kernel of an executor, in order; str() is a report."""
+    """Every kernel of an executor, in order; str() is a report, and a notebook shows a table."""
 
     __slots__ = ()
+
+    def __repr__(self) -> str:
+        return str(self)
+
+    def _repr_html_(self) -> str:
+        rows = [(k.number, "backward" if k.backward else "forward", Html("<br>".join(map(escape, k.operators))), f"{k.nbytes:,}",
+                 details(k.code, code(k.source)) if k.source else k.code, k.apart) for k in self]
+        return frame(title(str(self).partition("\n")[0]),
+                     table(("", "pass", "operators in one kernel", "bytes", "language", "why the next is another kernel"), rows))
 
     def __str__(self) -> str:
         operators = sum(len(k.operators) for k in self)

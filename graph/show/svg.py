@@ -34,6 +34,20 @@ def layers(order: Sequence[Node]) -> list[int]:
     return [max(0, first.get(id(n), 1) - 1) if n.op is None else row[i] for i, n in enumerate(order)]
 
 
+def is_weight(node: Node) -> bool:
+    """Return whether a variable is a parameter or a state of a layer, by the end of its name."""
+    return node.op is None and node.name.endswith(("_weight", "_bias", "_beta", "_gamma", "_moving_var", "_moving_mean",
+                                                   "_running_var", "_running_mean", "_parameters"))
+
+
+def describe(node: Node) -> str:
+    """Return the operator of a node and its main parameters; "" for a variable."""
+    if node.op is None:
+        return ""
+    shown = [node.attrs[k] for k in ("kernel", "stride", "num_filter", "num_hidden", "act_type", "pool_type") if k in node.attrs]
+    return " ".join([node.op.name, *(s.replace(", ", "x").strip("()") for s in shown)])
+
+
 def draw_graph(order: Sequence[Node], label: dict[int, str] | None = None, edge: dict[tuple[int, int], str] | None = None,
                title: str = "") -> str:
     """Draw a graph as SVG, inputs above.

@@ -17,10 +17,10 @@ from ...atomic_file import write_atomic
 from ...errors import GraphError, MissingLibraryError
 from ...kernels.op import Shape, is_known
 from ..passes.infer import from_user, infer_shapes
-from ..symbol.node import Node, split_variables
+from ..symbol.node import split_variables
 from ..symbol.symbol import Symbol
 from .dot import dot_text
-from .svg import draw_graph
+from .svg import describe, draw_graph, is_weight
 
 
 class Drawing:
@@ -148,22 +148,9 @@ def plot_network(symbol: Symbol, title: str = "plot", save_format: str = "pdf", 
         found = infer_shapes(order, {k: from_user(v) for k, v in shape.items()})
         edge = {(id(n), k): _spelled(s) for n, shapes in zip(order, found) for k, s in enumerate(shapes) if s is not None}
     if hide_weights:
-        order = [n for n in order if n.op is not None or not _is_weight(n)]
-    svg = draw_graph(order, {id(n): _label(n) for n in order}, edge, title)
+        order = [n for n in order if n.op is not None or not is_weight(n)]
+    svg = draw_graph(order, {id(n): describe(n) for n in order}, edge, title)
     return Drawing(svg, title, dot_text(order, edge, title, node_attrs or {}), save_format)
-
-
-def _is_weight(node: Node) -> bool:
-    return node.name.endswith(("_weight", "_bias", "_beta", "_gamma", "_moving_var", "_moving_mean", "_running_var",
-                               "_running_mean", "_parameters"))
-
-
-def _label(node: Node) -> str:
-    """Return the operator and its main parameters."""
-    if node.op is None:
-        return ""
-    shown = [node.attrs[k] for k in ("kernel", "stride", "num_filter", "num_hidden", "act_type", "pool_type") if k in node.attrs]
-    return " ".join([node.op.name, *(s.replace(", ", "x").strip("()") for s in shown)])
 
 
 def _spelled(shape: Shape | None) -> str:

@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import threading
+from collections.abc import Mapping
+from typing import Any
 
 from ...errors import GraphError
+from ...show import Shown
 from .node import hidden_form
 
 
-class NameManager:
+class NameManager(Shown):
     """`with NameManager():` restarts the numbers of names: convolution0, convolution1, activation0 ..."""
 
     def __init__(self):
@@ -46,7 +49,7 @@ class Prefix(NameManager):
         return self._prefix + super().get(name, hint)
 
 
-class AttrScope:
+class AttrScope(Shown):
     """`with AttrScope(ctx_group="dev1"):` gives every node created inside the attribute `__ctx_group__`.
 
     Names that MXNet does not hide stay as they are. Values are strings. Inner scopes override outer ones.
@@ -58,6 +61,9 @@ class AttrScope:
                 raise GraphError(f"AttrScope: {key}={value!r} is not a string. Write {key}={str(value)!r}.")
         self._own = {hidden_form(k): v for k, v in attrs.items()}
         self._attrs = dict(self._own)
+
+    def _facts(self) -> Mapping[str, Any]:
+        return self._attrs
 
     def get(self, attrs: dict[str, str] | None) -> dict[str, str]:
         """Return attrs and the scope's; attrs win."""

@@ -23,7 +23,7 @@ from ..executor.bind import Arrays, ContextLike, GradReq
 from ..executor.executor import Executor
 from ..passes.infer import from_user, infer_dtypes, infer_shapes, to_user
 from ..passes.mixed_precision import remove_casts
-from ..show.svg import draw_graph
+from ..show.svg import describe, draw_graph, is_weight
 from . import json as symbol_json
 from .compose import HINTS, Dumps, clean_attrs, make_node, split_arguments, variable_attrs
 from .node import HIDDEN_KEYS, Entry, Node, copy_graph, split_variables, topological
@@ -303,8 +303,10 @@ class Symbol:
 
     # ---- pictures ----------------------------------------------------------------------------------------------------
     def _repr_mimebundle_(self, include: Any = None, exclude: Any = None) -> dict[str, str]:
-        """Return the graph as a drawing and its name as text, for notebooks."""
-        return {"text/plain": repr(self), "image/svg+xml": draw_graph(self._order(), title=repr(self))}
+        """Return the graph as a drawing without its weights, and its name as text, for notebooks."""
+        order = [n for n in self._order() if not is_weight(n)]
+        svg = draw_graph(order, {id(n): describe(n) for n in order}, title=repr(self))
+        return {"text/plain": repr(self), "image/svg+xml": svg}
 
     # ---- files --------------------------------------------------------------------------------------------------------
     def tojson(self, remove_amp_cast: bool = True) -> str:

@@ -8,7 +8,7 @@ from __future__ import annotations
 import json
 import math
 import random
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, fields
 from typing import Any
 
@@ -16,6 +16,7 @@ import numpy as np
 
 from ...errors import ParameterError
 from ...ndarray import NDArray, array
+from ...show import Shown
 from . import ops
 from .record_augmenter import EIGENVALUES, EIGENVECTORS
 
@@ -25,7 +26,7 @@ _TO_YIQ = np.array([[0.299, 0.587, 0.114], [0.596, -0.274, -0.321], [0.211, -0.5
 _FROM_YIQ = np.array([[1.0, 0.956, 0.621], [1.0, -0.272, -0.647], [1.0, -1.107, 1.705]])
 
 
-class Dumpable:
+class Dumpable(Shown):
     """Mixin: `dumps()` returns the class name and the constructor's keyword arguments as JSON.
 
     A subclass passes these arguments to this constructor, or is a dataclass of them.
@@ -37,6 +38,9 @@ class Dumpable:
     def __post_init__(self) -> None:
         own: Any = self
         Dumpable.__init__(self, **{f.metadata.get("name", f.name): getattr(self, f.name) for f in fields(own)})
+
+    def _facts(self) -> Mapping[str, Any]:
+        return self._kwargs
 
     def dumps(self) -> Any:
         """Return name and arguments as JSON; for a container of augmenters, [name, the dumps of each]."""

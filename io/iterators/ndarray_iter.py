@@ -97,6 +97,10 @@ class NDArrayIter(DataIter):
         self._reset_order()
         self.reset()
 
+    def _facts(self) -> Mapping[str, Any]:
+        return {"rows": self.num_data, "batch_size": self.batch_size, "data": {d.name: d.shape for d in self.provide_data},
+                "labels": [d.name for d in self.provide_label], "shuffle": bool(self.shuffle)}
+
     def _reset_order(self) -> None:
         self._random = np.random if self.seed is None else np.random.Generator(np.random.Philox(self.seed))
         self.idx = np.arange(self.num_data)

@@ -16,6 +16,7 @@ import numpy as np
 
 from ...dtype import as_dtype
 from ...errors import FileError, UnreachableError
+from ...show import Shown
 from ..image.codec import FORMATS, decode, decode_as_stored, encode, opencv, stored_channels
 from .appender import Appender
 from .files import ByteSource, Closable
@@ -40,7 +41,7 @@ def find_records(path: str | os.PathLike) -> np.ndarray:
     return offsets
 
 
-class MXRecordIO(Closable):
+class MXRecordIO(Shown, Closable):
     """Reads or writes the records of a file in order.
 
     uri:   path of the file; for reading, also a URL.

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 _ROWS, _COLUMNS = 12, 10  # of a table; of more, the first and the last are shown
-_CELL = "padding:0 .6em;text-align:right;font-variant-numeric:tabular-nums"
+_CELL = "padding:0 .6em;text-align:right;font-family:monospace"
 
 
 def to_html(a: np.ndarray, title: str) -> str:
@@ -19,7 +19,7 @@ def to_html(a: np.ndarray, title: str) -> str:
     rows = a.reshape(1, -1) if a.ndim == 1 else a
     lines = "".join("<tr>" + "".join(_cell(rows, i, j) for j in _shown(rows.shape[1], _COLUMNS)) + "</tr>"
                     for i in _shown(rows.shape[0], _ROWS))
-    return f"{head}<table style='border-collapse:collapse'>{lines}</table>"
+    return f"{head}<div style='overflow-x:auto'><table style='border-collapse:collapse'>{lines}</table></div>"
 
 
 def _shown(n: int, most: int) -> list[int | None]:

@@ -37,6 +37,7 @@ from ...kernels.op import Dtypes, Gradient, Op, Req, Reqs, Shape, Shapes, Spec, 
 from ...kernels.op import register as register_op
 from ...kernels.ops.tensor.data_movement import fill
 from ...kernels.params import Param, Params
+from ...show import Shown
 from ..autograd import _Scope
 from ..core.array_core import ArrayCore
 from ..core.chunk import Chunk, layout_of
@@ -50,7 +51,7 @@ _T = TypeVar("_T")
 _types: dict[str, tuple[type[CustomOpProp], int]] = {}
 
 
-class CustomOp:
+class CustomOp(Shown):
     """Base class: the computation of a custom operator. One object serves one use in a bound graph, or one imperative
     call and its backward, so forward may keep values for backward in `self`."""
 
@@ -74,7 +75,7 @@ class CustomOp:
             raise OperatorError(f"assign: req {req!r} is not one of {', '.join(map(repr, _REQUESTS.values()))}.")
 
 
-class CustomOpProp:
+class CustomOpProp(Shown):
     """Base class: the declaration of a custom operator. `__init__` gets its parameters as strings.
 
     need_top_grad:  False for a loss: backward does not read the derivative of its output.

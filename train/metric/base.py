@@ -20,6 +20,7 @@ from ...engine import Var
 from ...errors import ParameterError, ShapeError, check_choice
 from ...ndarray import NDArray
 from ...ndarray.dispatch.copy import host
+from ...show import Shown
 from ..registry import Registry
 
 registry = Registry("metric")
@@ -61,7 +62,7 @@ def _read(part: str, index: int, meaning: str) -> Any:
     return property(get, put, doc=meaning)
 
 
-class EvalMetric:
+class EvalMetric(Shown):
     """Base of metrics. A subclass implements one of three methods:
 
     `count_pair` gets the values of one output on the host, calls `add`, and runs asynchronously. `count` gets those of all.

@@ -19,6 +19,7 @@ from ...errors import MXNetError, ParameterError, ShapeError
 from ...io import DataBatch
 from ...io.iterator import as_batch
 from ...ndarray import NDArray, array
+from ...show import Shown
 from .. import metric as metrics
 from ..callback import ProgressBar
 from ..checkpoint import BatchEndParam, save_params, split_params
@@ -28,7 +29,7 @@ SGD_DEFAULTS = (("learning_rate", 0.01),)
 MAX_BATCHES_IN_FLIGHT = 2  # batches that fit has pushed and whose forward pass is not complete; their arrays are alive
 
 
-class BaseModule:
+class BaseModule(Shown):
     """Base of modules. Lifecycle: bind, init_params, init_optimizer, then forward, backward and update for every batch.
 
     Subclasses implement these methods. This class implements fit, score and predict on top of them.

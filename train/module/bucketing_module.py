@@ -52,6 +52,9 @@ class BucketingModule(BaseModule):
         self._monitor: Any = None
         self._pending_params: tuple[Any, Any] | None = None  # of a loaded module, until bind
 
+    def _facts(self) -> Mapping[str, Any]:
+        return {"default_bucket_key": self._default_bucket_key, "buckets": list(self._buckets), "current": self._curr_bucket_key}
+
     def _module_for(self, bucket_key: Any) -> Module:
         symbol, data_names, label_names = self._sym_gen(bucket_key)
         return Module(symbol, data_names, label_names, **self._settings)

@@ -14,6 +14,7 @@ from ...errors import MXNetError, ParameterError, ShapeError
 from ...io import DataIter, NDArrayIter, ResizeIter
 from ...io.iterator import as_batch
 from ...ndarray import NDArray
+from ...show import Shown
 from .. import metric as metrics
 from ..callback import LogValidationMetricsCallback
 from ..checkpoint import BatchEndParam, load_checkpoint, save_checkpoint
@@ -21,7 +22,7 @@ from ..initializer import Uniform
 from .module import Module
 
 
-class FeedForward:
+class FeedForward(Shown):
     """A network with its parameters: fit trains it, predict and score use it.
 
     symbol:              the network, or a function from a bucket key to it.

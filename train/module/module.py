@@ -78,6 +78,13 @@ class Module(BaseModule):
         self._param_sync: Any = None  # a ParamSync, once init_optimizer has chosen one
         self._preload_opt_states: str | None = None
 
+    def _facts(self) -> Mapping[str, Any]:
+        bound = {d.name: tuple(d.shape) for d in self._group.data_shapes} if self._group is not None else None
+        optimizer = getattr(self, "_optimizer", None)
+        return {"outputs": self._output_names, "context": self._context, "data": bound or self._data_names,
+                "labels": self._label_names, "parameters": len(self._param_names),
+                "optimizer": optimizer and type(optimizer).__name__}
+
     # ---- checkpoints ----------------------------------------------------------------------------------------------
     @staticmethod
     def load(prefix: str, epoch: int, load_optimizer_states: bool = False, **kwargs: Any) -> Module:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+from collections.abc import Mapping
 from typing import Any
 
 from ...errors import MXNetError, ParameterError
@@ -27,6 +28,9 @@ class SequentialModule(BaseModule):
         super().__init__(logger)
         self._modules: list[BaseModule] = []
         self._metas: list[dict[str, Any]] = []
+
+    def _facts(self) -> Mapping[str, Any]:
+        return {"modules": [type(m).__name__ for m in self._modules], "bound": self.binded}
 
     def add(self, module: Any, **kwargs: Any) -> SequentialModule:
         """Append a module. Returns self, so that calls can be chained."""

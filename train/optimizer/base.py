@@ -14,6 +14,7 @@ from ...context import Context
 from ...dtype import is_half
 from ...errors import MXNetError, ParameterError, ScheduledRateError, ShapeError, UnknownSettingError
 from ...ndarray import NDArray, RowSparseNDArray, array, zeros_like
+from ...show import Shown, settings
 from ..registry import Registry
 from . import states as states_file
 from .lr_scheduler import LRScheduler
@@ -26,7 +27,12 @@ _PLAIN = (int, float, bool, type(None))  # types of the settings in a file
 Index = int | str  # of a parameter; a name in a KVStore whose keys are names
 
 
-class Optimizer:
+#: Settings of every optimizer that are not shown, or not under these names.
+_COMMON = frozenset(("rescale_grad", "param_idx2name", "wd", "learning_rate", "lr_scheduler", "sym", "begin_num_update",
+                     "param_dict"))
+
+
+class Optimizer(Shown):
     """Base of optimizers: learning rate and weight decay of each parameter, and counts of updates.
 
     rescale_grad:       factor of every gradient; Module sets 1 / batch size.
@@ -69,6 +75,10 @@ class Optimizer:
         self._index_update_count: dict[Any, int] = {}
         self.set_lr_mult({})
         self.set_wd_mult({})
+
+    def _facts(self) -> Mapping[str, Any]:
+        own = {k: v for k, v in settings(self).items() if k not in _COMMON}
+        return {"learning_rate": self.learning_rate, **own, "wd": self.wd, "updates": self.num_update}
 
     @staticmethod
     def register(klass: type) -> type:
@@ -234,7 +244,7 @@ class MomentumOptimizer(Optimizer):
         return ParamUpdate(self.operators[1], weight, grad, (state,), momentum=momentum, **settings)
 
 
-class Updater:
+class Updater(Shown):
     """`updater(key, grad, weight)` updates a weight in place. The state of each key is created at its first update.
 
     With lists of keys, gradients and weights, the updates run together.
@@ -244,6 +254,9 @@ class Updater:
         self.optimizer = optimizer
         self.states: dict[Any, Any] = {}
         self._loaded: dict[Any, Any] = {}  # host arrays of a file, copied to the weight's context at the first update
+
+    def _facts(self) -> Mapping[str, Any]:
+        return {"optimizer": type(self.optimizer).__name__, "states": len(self.states)}
 
     def __call__(self, index: Any, grad: Any, weight: Any) -> None:
         opt, states = self.optimizer, self.states

@@ -12,9 +12,10 @@ from collections.abc import Sequence
 from itertools import pairwise
 
 from ...errors import ParameterError, check_choice
+from ...show import Shown
 
 
-class LRScheduler:
+class LRScheduler(Shown):
     """Base: `scheduler(num_update)` returns the learning rate of an update, counted from 1.
 
     base_lr:  the rate after the warm-up. An optimizer with an explicit `learning_rate` replaces it (`rebase`).

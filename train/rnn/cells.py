@@ -12,12 +12,13 @@ from ... import ndarray as nd
 from ...errors import MXNetError, ParameterError
 from ...graph.symbol import namespace as symbol
 from ...graph.symbol.symbol import Symbol
+from ...show import Shown
 from ..initializer import LSTMBias
 
 States = list[Any]
 
 
-class RNNParams:
+class RNNParams(Shown):
     """Variables by name, all with the same prefix, which cells may share."""
 
     def __init__(self, prefix: str = ""):
@@ -32,7 +33,7 @@ class RNNParams:
         return self._params[name]
 
 
-class BaseRNNCell:
+class BaseRNNCell(Shown):
     """Base of cells. `cell(inputs, states)` returns (output, new states).
 
     prefix:  of the names of parameters and nodes.

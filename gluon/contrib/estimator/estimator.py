@@ -11,6 +11,7 @@ from typing import Any
 from ....context import Context, cpu, gpu
 from ....engine import num_gpus
 from ....errors import BlockError, ContextError, DTypeError, MXNetError, ParameterError
+from ....show import Shown
 from ....train.metric import EvalMetric
 from ....train.metric import Loss as LossMetric
 from ...data import DataLoader
@@ -24,7 +25,7 @@ from .utils import _check_handler_metric_ref, _check_metrics, _suggest_metric_fo
 __all__ = ["Estimator"]
 
 
-class Estimator:
+class Estimator(Shown):
     """Trains `net` with `loss`.
 
         est = Estimator(net, gluon.loss.SoftmaxCrossEntropyLoss(), trainer=trainer)
