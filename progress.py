@@ -15,6 +15,7 @@ from tqdm import tqdm
 
 #: Seconds between two pictures of a bar, by where it is shown.
 EVERY = {"terminal": 0.1, "notebook": 0.5, "pipe": 10.0}
+DELAY = 0.3  # seconds before the first picture in a terminal: short work shows none
 
 
 class _Bar(tqdm):
@@ -61,11 +62,10 @@ class Progress:
         self.total, self.title, self.unit, self.done, self.note = total, title, unit, 0, ""
         self._file, self._clock = file or sys.stderr, clock
         self.place = shown_in(self._file)
-        self._start = self._last = clock()
+        self._start = clock()
+        self._last = self._start + (DELAY - EVERY["terminal"] if self.place == "terminal" else 0.0)
         self._handle: Any = None
-        self._bar = _Bar(total=total, desc=title or None, unit=unit, unit_scale=unit == "B",
-                         leave=False, file=self._file, ncols=_columns(), nrows=24, mininterval=0, miniters=0
-                         ) if self.place == "terminal" else None
+        self._bar: _Bar | None = None
 
     def __enter__(self) -> Self:
         return self
@@ -111,7 +111,11 @@ class Progress:
                                  postfix=self.note or None, ncols=0)
 
     def _show(self) -> None:
-        if self._bar is not None:
+        if self.place == "terminal":
+            if self._bar is None:
+                self._bar = _Bar(total=self.total, unit=self.unit, unit_scale=self.unit == "B", leave=False, file=self._file,
+                                 ncols=_columns(), nrows=24, mininterval=0, miniters=0, delay=1e-9)
+                self._bar.start_t -= self._clock() - self._start
             self._bar.n, self._bar.total, self._bar.desc, self._bar.ncols = self.done, self.total, self.title, _columns()
             self._bar.set_postfix_str(self.note, refresh=False)
             self._bar.refresh()

@@ -15,7 +15,7 @@ from pathlib import Path
 from setuptools import build_meta
 from setuptools.build_meta import *  # noqa: F403  the hooks that need no copy
 
-_LEFT_OUT = shutil.ignore_patterns(".git", ".venv*", "__pycache__", "*.egg-info", "build", "dist", "out",
+_LEFT_OUT = shutil.ignore_patterns(".git", ".venv*", "__pycache__", "*.egg-info", "build", "_build", "dist", "out",
                                    ".hypothesis", ".*_cache")
 
 

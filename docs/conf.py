@@ -12,9 +12,10 @@ import tritium as mx  # noqa: E402
 
 project, author, copyright = "Tritium", "Tritium contributors", "Tritium contributors"
 release = version = mx.__tritium_version__
-extensions = ["myst_parser", "reference", "root_pages"]
-exclude_patterns = ["_build", "_ext", "notebooks"]
-source_suffix = {".md": "markdown"}
+extensions = ["myst_nb", "reference", "root_pages"]
+exclude_patterns = ["_build", "_ext"]
+nb_execution_mode = "off"  # the notebooks' outputs are stored in them: notebooks/run.py
+source_suffix = {".md": "myst-nb", ".ipynb": "myst-nb"}
 myst_enable_extensions = ["colon_fence", "deflist"]
 myst_heading_anchors = 4
 suppress_warnings = ["misc.highlighting_failure"]

@@ -54,16 +54,25 @@ def test_a_terminal_shows_a_bar_and_lines_above_it(monkeypatch, capsys):
         bar.advance(5, note=lambda: "loss 1")
         bar.say("epoch 1")
     text = out.getvalue()
-    assert re.search(r"\rtrain:  50%\|[#█]+ +\| 5/10 \[.*loss 1\]", text) and "\n" not in text
+    assert re.search(r"\rtrain:  50%\|[#█]+5? +\| 5/10 \[.*loss 1\]", text) and "\n" not in text
     assert re.search(r"\r {70,79}\r$", text), "the bar is taken away"
     assert max(map(len, text.split("\r"))) <= 79
     assert capsys.readouterr().out == "epoch 1\n"
 
 
+def test_short_work_shows_no_bar():
+    clock, out = Clock(), Terminal()
+    with Progress(10, "train", "batch", file=out, clock=clock) as bar:
+        clock.now = 0.25
+        bar.advance(10)
+    assert out.getvalue() == ""
+
+
 def test_it_makes_no_thread_and_no_semaphore():
     """tqdm's own monitor would be a thread, and its lock a semaphore that a fork shares."""
     code = ("import sys, threading, io\nfrom tritium.progress import Progress\nclass T(io.StringIO):\n  isatty = lambda s: True\n"
-            "before = threading.active_count()\nb = Progress(3, file=T())\nassert threading.active_count() == before\n"
+            "before = threading.active_count()\nticks = iter([0.0, 1.0, 1.0])\n"
+            "b = Progress(3, file=T(), clock=lambda: next(ticks))\nb.advance()\nassert threading.active_count() == before\n"
             "assert type(b._bar.get_lock()) is type(threading.RLock())\n")
     subprocess.run([sys.executable, "-c", code], check=True)
 

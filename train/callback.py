@@ -91,7 +91,7 @@ class ProgressBar(Shown):
         self.close()
         self.total = batches
         speed = f"{batches / seconds:,.1f} batches/s" if seconds > 0 else ""
-        print(f"Epoch {self._epoch + 1}  {_metrics(values)}  {speed}  {seconds:.1f} s", flush=True)
+        print(f"Epoch {self._epoch + 1}  {_metrics(values)}  {speed}  {seconds:.2f} s", flush=True)
 
     def close(self) -> None:
         """Take the bar away."""

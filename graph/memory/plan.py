@@ -18,7 +18,7 @@ from .output_reuse import MANY, OutputReuse, allowed_inplace, larger_capacities,
 from .packing import Piece, aligned, one_after_the_other, pack_best, peak
 
 
-@dataclass(slots=True)
+@dataclass(slots=True, repr=False)
 class MemoryPlan:
     """The addresses of all inner values.
 
@@ -66,9 +66,12 @@ class MemoryPlan:
         """Write the picture to an SVG file."""
         write_atomic(fname, draw_plan(self))
 
-    def __str__(self) -> str:
-        head = (f"planned {self.planned_bytes:,} bytes (arena {self.arena_bytes:,}, outputs {self.output_bytes:,}), "
+    def __repr__(self) -> str:
+        return (f"planned {self.planned_bytes:,} bytes (arena {self.arena_bytes:,}, outputs {self.output_bytes:,}), "
                 f"lower bound {self.lower_bound_bytes:,}, naive {self.naive_bytes:,}")
+
+    def __str__(self) -> str:
+        head = repr(self)
         rows = [f"{r['offset']:>14,} {r['nbytes']:>14,}  {r['first']:>6}-{r['last']:<6} {r['name']}" for r in self.table()]
         return "\n".join([head, f"{'offset':>14} {'bytes':>14}  {'steps':<13} value", *rows])
 

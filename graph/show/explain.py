@@ -72,6 +72,8 @@ class Explanation(tuple[KernelReport, ...]):
         return "\n".join([f"{operators} operators in {len(self)} kernels, {moved:,} bytes read and written",
                           *map(str, self)])
 
+    __repr__ = __str__
+
 
 def explain(program: Program) -> Explanation:
     """List the kernels of a compiled program, with the reason why the first reader of each is another kernel."""
