@@ -57,9 +57,6 @@ class Explanation(tuple[KernelReport, ...]):
 
     __slots__ = ()
 
-    def __repr__(self) -> str:
-        return str(self)
-
     def _repr_html_(self) -> str:
         rows = [(k.number, "backward" if k.backward else "forward", Html("<br>".join(map(escape, k.operators))), f"{k.nbytes:,}",
                  details(k.code, code(k.source)) if k.source else k.code, k.apart) for k in self]
