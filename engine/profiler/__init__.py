@@ -15,6 +15,7 @@ from .api import scope as scope
 from .api import set_config as set_config
 from .api import set_state as set_state
 from .api import state as state
+from .api import timeline as timeline
 from .objects import Counter as Counter
 from .objects import Domain as Domain
 from .objects import Event as Event

@@ -26,12 +26,14 @@ from ...errors import EngineError, nearest
 from .. import current_engine
 from ..base import Engine
 from ..memory import storage
-from . import chrome_trace, objects, timeline
+from . import chrome_trace, objects
 from .layers import LayerTimes, layer_times
+from .operations import WaitingTime, operations_of
+from .operations import explain as _explain
+from .picture import Timeline, draw
 from .recorder import LIMIT, Recorder
 from .recorder import scope as _scope_of
 from .summary import as_json, as_table
-from .timeline import WaitingTime
 
 _DEFAULTS: dict[str, Any] = {
     "filename": "profile.json", "profile_all": False, "profile_symbolic": False, "profile_imperative": False,
@@ -68,7 +70,7 @@ class _Profiler:
 
     def write(self) -> None:
         """Write the recording to the configured file."""
-        operations = timeline.operations(self.recorder)
+        operations = operations_of(self.recorder)
         document = chrome_trace.document(self.recorder, operations, self.began, self.wants("api"))
         write_atomic(self.config["filename"], json.dumps(document))
 
@@ -175,7 +177,7 @@ def dumps(reset: bool = False, format: str = "table", sort_by: str = "total", as
     """
     p = _profiler
     with p.lock:
-        operations = timeline.operations(p.recorder)
+        operations = operations_of(p.recorder)
         if format not in ("table", "json"):
             raise EngineError(f'profiler.dumps: format is {format!r}. Give "table" or "json".')
         text = (as_table if format == "table" else as_json)(operations, p.recorder, sort_by, ascending)
@@ -196,11 +198,23 @@ def layers(reset: bool = False) -> LayerTimes:
     """
     p = _profiler
     with p.lock:
-        found = layer_times(timeline.operations(p.recorder), list(p.recorder.parts))
+        found = layer_times(operations_of(p.recorder), list(p.recorder.parts))
         if reset:
             p.clear()
             p.connect()
         return found
+
+
+def timeline(milliseconds: float | None = None) -> Timeline:
+    """Return a picture of the recording: a row for each thread, a box for each kernel, coloured by layer.
+
+    milliseconds: draw only so many at the end; None for all. A notebook shows it; `.save("step.svg")` writes a file.
+    """
+    with _profiler.lock:
+        operations, parts = operations_of(_profiler.recorder), list(_profiler.recorder.parts)
+        threads = chrome_trace.Threads(operations)
+        idents = {o.thread for o in operations} | {p[1] for p in parts}
+        return draw(operations, parts, milliseconds, {ident: threads.name(ident) for ident in idents})
 
 
 def explain(what: str | int) -> WaitingTime:
@@ -210,7 +224,7 @@ def explain(what: str | int) -> WaitingTime:
     Raises EngineError if it was not recorded.
     """
     with _profiler.lock:
-        return timeline.explain(timeline.operations(_profiler.recorder), what)
+        return _explain(operations_of(_profiler.recorder), what)
 
 
 def dropped() -> int:

@@ -8,8 +8,8 @@ from collections.abc import Sequence
 from typing import Any
 
 from ..failure import format_call_site
+from .operations import Operation
 from .recorder import Recorder
-from .timeline import Operation
 
 #: Categories that a viewer can hide: functions, the kernels in them, pushes and waits, arrows, memory. User-made objects have
 #: their domain's.
@@ -20,7 +20,7 @@ _ARROWS = 4  # per operation, from those that held it longest
 def document(recorder: Recorder, operations: Sequence[Operation], began: int, api: bool) -> dict[str, Any]:
     """Return the file as a dict. began: the perf_counter_ns that is time 0. api: include pushes and waits."""
     events: list[dict[str, Any]] = []
-    threads = _Threads(operations)
+    threads = Threads(operations)
     for o in operations:
         arguments: dict[str, Any] = {"index": o.index, "context": str(o.ctx), "waited_us": (o.start - o.pushed) / 1000}
         if o.task.origin is not None:
@@ -68,7 +68,7 @@ def _slice(name: str, category: str, thread: int, at: int, duration: int, argume
             "dur": max(duration, 0) / 1000, "args": arguments}
 
 
-class _Threads:
+class Threads:
     """Small numbers for thread identifiers, with names. A thread that has ended is named by the context it worked for."""
 
     def __init__(self, operations: Sequence[Operation]):
@@ -79,12 +79,12 @@ class _Threads:
     def of(self, ident: int) -> int:
         return self._numbers.setdefault(ident, len(self._numbers) + 1)
 
-    def _name(self, ident: int) -> str:
+    def name(self, ident: int) -> str:
         return self._known.get(ident) or (f"tritium-c-helper {-ident}" if ident < 0 else f"thread {ident}")
 
     def names(self) -> list[dict[str, Any]]:
         """Return the metadata events."""
         common = {"ph": "M", "pid": os.getpid(), "ts": 0}
         return [{**common, "name": "process_name", "tid": 0, "args": {"name": "tritium"}}] + [
-            {**common, "name": "thread_name", "tid": n, "args": {"name": self._name(ident)}}
+            {**common, "name": "thread_name", "tid": n, "args": {"name": self.name(ident)}}
             for ident, n in self._numbers.items()]

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from html import escape
 from typing import Any
 
-from .timeline import Operation
+from .operations import Operation
 
 Part = tuple[str, int, int, int, int, tuple[int, int]]  # as Recorder.parts has them
 
@@ -138,7 +138,7 @@ def layer_times(operations: Sequence[Operation], parts: Iterable[Part]) -> Layer
         kernels[name] = n + 1, wall + _union(spans), busy + sum(end - start for start, end in spans)
     layers: dict[str, tuple[dict[str, None], list[KernelTime]]] = {}
     for name, (n, wall, busy) in kernels.items():
-        layer, fused, kernel, backward = _parse(name)
+        layer, fused, kernel, backward = parse_name(name)
         others, found = layers.setdefault(layer, ({}, []))
         others |= dict.fromkeys(fused)
         found.append(KernelTime(kernel, backward, n, wall / 1e6, busy / wall if wall else 1.0))
@@ -156,7 +156,7 @@ def _union(spans: list[tuple[int, int]]) -> int:
     return covered
 
 
-def _parse(name: str) -> tuple[str, list[str], str, bool]:
+def parse_name(name: str) -> tuple[str, list[str], str, bool]:
     """Return the layer that a kernel is counted for, the other layers it computes, its operator, and whether it is backward.
 
     name: "conv1...relu1 (Convolution+epilogue)" of a step of a graph, "block0_conv0 (Convolution)", "scope:Convolution" or

@@ -6,8 +6,8 @@ import json
 from collections.abc import Mapping, Sequence
 
 from ...errors import EngineError
+from .operations import Operation
 from .recorder import Recorder
-from .timeline import Operation
 
 #: `sort_by` -> column.
 _COLUMNS = {"count": "Count", "total": "Total", "min": "Min", "max": "Max", "avg": "Avg"}

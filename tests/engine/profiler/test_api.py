@@ -10,6 +10,7 @@ from tritium.context import cpu
 from tritium.engine import NaiveEngine, ThreadedEngine, profiler
 from tritium.engine.memory import storage
 from tritium.engine.profiler import api
+from tritium.engine.profiler.operations import operations_of
 from tritium.errors import EngineError
 
 
@@ -84,7 +85,7 @@ def test_arrows_and_explain_show_the_operations_that_held_one():
         api.explain("redaer")
     with pytest.raises(EngineError, match=r"operation 7 does not exist: 3 were recorded"):
         api.explain(7)
-    made = api.timeline.operations(api._profiler.recorder)
+    made = operations_of(api._profiler.recorder)
     events = check(json.dumps(api.chrome_trace.document(api._profiler.recorder, made, api._profiler.began, True)))
     arrows = [e for e in events if e["ph"] in "sf"]
     assert len(arrows) == 2

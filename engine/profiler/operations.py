@@ -46,7 +46,7 @@ class Operation:
         return max([self.pushed, *(h.done for h, _ in self.holders)])
 
 
-def operations(recorder: Recorder) -> list[Operation]:
+def operations_of(recorder: Recorder) -> list[Operation]:
     """Return the operations that ran, in push order, each with those it waited for."""
     flat = list(recorder.ran)
     rows = list(zip(flat[::4], flat[1::4], flat[2::4], flat[3::4]))
