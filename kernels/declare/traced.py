@@ -14,7 +14,7 @@ from ...cache import Cache
 from ...dtype import float32, float64
 from ...errors import OperatorError, ParameterError, ShapeError
 from ..cpu.c_draws import drawing_kernel
-from ..cpu.c_kernel import cpu_kernel
+from ..cpu.c_kernel import SAVED, cpu_kernel, least_bound
 from ..cpu.c_printer import c_function
 from ..cpu.c_printer import program as c_program
 from ..cpu.c_rows import row_function
@@ -377,7 +377,8 @@ def printed(e: Expression, ins: Specs, outs: Specs, reqs: Reqs, target: str, nam
 
         return triton_kernel(e, ins, outs, reqs, name=name)
     drawn = drawing_kernel(e, ins, outs, reqs, name, cpu_kernel) if e.draws else None
-    return drawn or cpu_kernel(e, ins, outs, reqs, name)
+    is_update = Req.INPLACE in reqs and len(e.scalars) > 1  # of arrays that stay, as those of a bound graph do
+    return drawn or cpu_kernel(e, ins, outs, reqs, name, least_bound(SAVED, (*ins, *outs)) if is_update else SAVED)
 
 
 def _raw(x: Expr) -> Expr:

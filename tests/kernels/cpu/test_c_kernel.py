@@ -8,6 +8,7 @@ from support.helpers import assert_close
 from tritium.errors import OperatorError, ParameterError
 from tritium.kernels.cpu import c_compile, c_kernel
 from tritium.kernels.cpu.c_kernel import PIECE, bind_in_c, cpu_kernel, select_c_function, worth_compiling
+from tritium.kernels.cpu.c_moving import MovingKernel
 from tritium.kernels.cpu.c_printer import CFunction, c_function
 from tritium.kernels.cpu.numpy_printer import numpy_kernel
 from tritium.kernels.ir import lang
@@ -244,3 +245,26 @@ def test_source_of_an_operator():
         get("tan").cpu_source((4,), code="c")
     with pytest.raises(ParameterError, match="cpu_source: code 'fortran' is neither 'numpy' nor 'c'"):
         get("tanh").cpu_source((4,), code="fortran")
+
+
+@needs_compiler
+def test_updates_in_place_are_c_from_few_elements_on(monkeypatch):
+    """Their arrays stay, as those of a bound graph do; the bits are NumPy's."""
+    monkeypatch.setenv("TRITIUM_CPU_CODE", "auto")
+    op = get("sgd_mom_update")
+    p = op.parse({"lr": 0.1, "momentum": 0.9})
+
+    def kernel(size, req):
+        spec = Spec((size,), np.dtype("f"))
+        return op.kernel(p, [spec] * 3, [spec], (req,), "cpu")
+
+    assert isinstance(kernel(1024, Req.INPLACE), MovingKernel)
+    assert not isinstance(kernel(1024, Req.WRITE), MovingKernel) and not isinstance(kernel(128, Req.INPLACE), MovingKernel)
+    arrays = np.random.default_rng(0).normal(size=(3, 1024)).astype("f")
+    results = []
+    for code in ("numpy", "auto"):
+        monkeypatch.setenv("TRITIUM_CPU_CODE", code)
+        w, g, mom = (a.copy() for a in arrays)
+        kernel(1024, Req.INPLACE).run(None, [w, g, mom], [w], scalars=p.scalars)
+        results.append((w, mom))
+    np.testing.assert_array_equal(*results)
