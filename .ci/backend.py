@@ -43,6 +43,14 @@ def _copy():
             os.chdir(here)
 
 
+def get_requires_for_build_wheel(config_settings=None):
+    """Return what a build needs beyond `[build-system]`: nothing. setuptools' own answer leaves metadata in the checkout."""
+    return []
+
+
+get_requires_for_build_sdist = get_requires_for_build_wheel
+
+
 def build_wheel(wheel_directory, config_settings=None, metadata_directory=None):
     """Build a wheel into wheel_directory, and return its name."""
     target = str(Path(wheel_directory).resolve())

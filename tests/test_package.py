@@ -59,6 +59,8 @@ def built(tmp_path_factory):
     before = set(os.listdir(ROOT))
     folder = tmp_path_factory.mktemp("dist")
     subprocess.run([sys.executable, "-m", "build", "-o", folder, ROOT], check=True, capture_output=True, env=ENVIRONMENT)
+    subprocess.run([sys.executable, "-m", "pip", "wheel", "-q", "--no-deps", "-w", folder / "by_pip", ROOT], check=True,
+                   env=ENVIRONMENT)
     assert set(os.listdir(ROOT)) == before, "the checkout is as it was"
     return folder
 

@@ -21,9 +21,16 @@ def test_it_is_short():
         assert len([line for line in code.splitlines() if line.strip()]) <= 15, title
 
 
-def test_the_library(tmp_path, monkeypatch):
+def test_the_library_and_a_checkpoint(tmp_path, monkeypatch, capsys):
     monkeypatch.chdir(tmp_path)
-    exec(compile(BLOCKS["As a library"], "README.md", "exec"), {"__name__": "__main__"})
+    names = {"__name__": "__main__"}
+    exec(compile(BLOCKS["As a library"], "README.md", "exec"), names)
+    (block,) = re.findall(r"```python\n(.*?)```", TEXT.split("## Coming from MXNet")[1], re.S)
+    exec(compile(block, "README.md", "exec"), names)
+    said = capsys.readouterr().out
+    assert "'accuracy', 0.9" in said and re.search(r"^hidden .*\d %$", said, re.M), said
+    assert (tmp_path / "profile.json").exists()
+    names["mx"].profiler.dump()  # forgets the recording
 
 
 def test_the_command_line(tmp_path):
