@@ -93,11 +93,16 @@ def on_host(op, p):
 
 def jobs_of(op, inputs, params, dtype, target, *, backward=True, gradient=Req.ADD):
     """The jobs of one use: forward written, its derivative as `gradient` says. Raises MXNetError where the dtype does not go."""
+    return recorded(op, inputs, params, dtype, target, backward=backward, gradient=gradient).jobs
+
+
+def recorded(op, inputs, params, dtype, target, *, backward=True, gradient=Req.ADD):
+    """The recorder of the launches of one use, as in jobs_of."""
     p = op.parse(params)
     ins, outs = specs_of(op, p, inputs, dtype)
-    if on_host(op, p):
-        return []
     with record(target) as recorder:
+        if on_host(op, p):
+            return recorder
         _launch(op, p, ins, outs, Req.WRITE)
         derivative = op.gradient_of(p) if backward else None
         if derivative is not None:
@@ -105,4 +110,4 @@ def jobs_of(op, inputs, params, dtype, target, *, backward=True, gradient=Req.AD
             needs = tuple(groups[kind][i] for kind, i in derivative.needs)
             _launch(derivative.op, p, needs, tuple(ins[i] for i in derivative.gives),
                     Req.WRITE if op.name == "slice" else gradient)
-    return recorder.jobs
+    return recorder

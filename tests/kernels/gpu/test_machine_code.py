@@ -1,0 +1,83 @@
+"""Loops in machine code: a short program written down; and nightly the table of docs/gpu.md against what the compiler gives."""
+
+import importlib.util
+import re
+import sys
+from pathlib import Path
+
+import pytest
+import tritium
+from tritium.kernels.gpu.load import INTERPRET
+from tritium.kernels.gpu.machine_code import Loop, busiest, loops, tensor_cycles
+
+ROOT = Path(tritium.__file__).parent
+
+PROGRAM = """
+        .headerflags    @"EF_CUDA_SM90"
+        /*0000*/                   MOV R1, c[0x0][0x28] ;
+.L_x_0:
+        /*0010*/                   IADD3 R2, R2, 0x1, RZ ;
+        /*0020*/              @!P0 BRA `(.L_x_0) ;
+.L_x_1:
+        /*0030*/               @P1 BRA `(.L_x_2) ;
+        /*0040*/                   MUFU.RCP R7, R7 ;
+        /*0050*/                   MUFU.RCP R7, R7 ;
+        /*0060*/                   MUFU.RCP R7, R7 ;
+.L_x_2:
+        /*0070*/                   HGMMA.64x256x16.F32.BF16 R24, gdesc[UR36], R24, gsb0 ;
+        /*0080*/                   HGMMA.64x256x16.F32.BF16 R24, gdesc[UR40], R24, gsb0 ;
+        /*0090*/                   ISETP.GE.AND P0, PT, R3, R4, PT ;
+        /*00a0*/              @!P0 BRA `(.L_x_1) ;
+        /*00b0*/                   EXIT ;
+.L_x_9:
+        /*00c0*/                   BRA `(.L_x_9);
+"""
+
+
+def test_loops_and_the_shortest_way_round():
+    # the second loop: a branch over three instructions, two products, a comparison, the branch back
+    assert loops(PROGRAM) == [Loop(2, 0.0), Loop(5, 64.0)] and busiest(PROGRAM) == Loop(5, 64.0)
+    assert busiest("        /*0000*/                   EXIT ;\n") is None
+
+
+def test_only_loops_without_loops_inside_count():
+    outer = PROGRAM.replace("        /*00b0*/                   EXIT ;\n", "        /*00b0*/               @P3 BRA `(.L_x_0) ;\n")
+    assert loops(outer) == loops(PROGRAM)
+
+
+@pytest.mark.parametrize("text, cycles", [
+    ("HGMMA.64x256x16.F32.BF16 R24, gdesc[UR36], R24", 32.0), ("HGMMA.64x64x8.F32.TF32 R24, gdesc[UR4], R24", 8.0),
+    ("HMMA.16816.F32.BF16 R4, R12, R8, R4", 1.0), ("HMMA.1688.F32.TF32 R4, R12, R8, R4", 1.0), ("HADD2 R1, R2, R3", 0.0)])
+def test_tensor_cycles(text, cycles):
+    assert tensor_cycles(text) == cycles
+
+
+#: The most instructions of a round of the main loop, for so many tensor cycles of the program.
+BOUNDS = {("product 4096³, bfloat16", "gemm_tma"): (110, 1024), ("product 4096³, TF32", "gemm_tma"): (110, 1024),
+          ("convolution 3 × 3, 64 channels, 56², batch 128", "conv_gather"): (125, 256),
+          ("convolution 3 × 3, 512 channels, 7², batch 128", "conv_gather"): (135, 512),
+          ("convolution 3 × 3, 64 channels, 56², batch 128", "conv_weight"): (410, 512),
+          ("convolution 3 × 3, 512 channels, 7², batch 128", "conv_weight"): (410, 1024),
+          ("convolution 1 × 1, 256 to 64 channels, 56², batch 128", "gemm_pointer"): (150, 128)}
+
+
+@pytest.mark.nightly
+@pytest.mark.timeout(1200)
+@pytest.mark.skipif(not INTERPRET, reason="needs TRITIUM_GPU=interpret")
+def test_the_table_of_the_page_is_what_the_compiler_gives(monkeypatch):
+    pytest.importorskip("triton")
+    monkeypatch.setattr(sys, "path", list(sys.path))
+    spec = importlib.util.spec_from_file_location("gpu_table", ROOT / "perf" / "gpu_table.py")
+    made = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(made)
+    figures = made.rows()
+    page = (ROOT / "docs" / "gpu.md").read_text(encoding="utf-8").partition(made.BEGIN)[2].partition(made.END)[0]
+    held, now = ([re.split(r"\s*\|\s*", line)[1:-1] for line in text.splitlines()] for text in (page, made.table(figures)))
+    assert [row[:3] for row in held] == [row[:3] for row in now]
+    for before, after in zip(held[2:], now[2:]):
+        for a, b in zip(before[3:10], after[3:10]):  # warps, registers, spills, shared memory, blocks, instructions, cycles
+            assert abs(int(a or 0) - int(b or 0)) <= max(8, int(a or 0) // 10), (before, after)
+    for (case, kernel), (most, cycles) in BOUNDS.items():
+        mine = [r for r in figures if (r["case"], r["kernel"]) == (case, kernel)]
+        assert mine and all(r["instructions"] <= most and r["tensor_cycles"] >= cycles for r in mine), mine
+    assert all(r["spills"] == 0 for r in figures)
