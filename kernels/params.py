@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 import inspect
+import re
 import types
 import typing
 from collections.abc import Mapping, Sequence
@@ -137,12 +138,60 @@ _SPOKEN = {"shape": "shape (a tuple of ints, or one)", "bounds": "tuple of ints 
            "scalar": "float", "any": "value"}
 
 
-def describe(d: Param) -> str:
-    """Return a line about a parameter: its type, the allowed values, its default and its description."""
-    default = "required" if d.default is REQUIRED else f"default {d.default!r}"
+#: The meaning of parameters of many operators, where neither the declaration nor the operator's docstring gives one.
+_USUAL = {
+    "act_type": "the function",
+    "beta1": "share of the old mean of gradients",
+    "beta2": "share of the old mean of their squares",
+    "bias_correction": "divide the means by 1 - beta ** t",
+    "clip_grad": "bound of the rescaled gradient's elements; negative: none",
+    "clip_gradient": "bound of the rescaled gradient's elements; negative: none",
+    "ctx": "the device of the result, such as 'cpu(0)'; empty: the current one",
+    "cudnn_off": "ignored",
+    "dilate": "distance between the elements of a window, by axis; (): 1",
+    "dtype": "of the result",
+    "epsilon": "added to a divisor, so that it is not 0",
+    "forward_stype": "ignored",
+    "is_ascend": "the smallest first",
+    "keepdims": "keep the reduced axis, with size 1",
+    "layout": "order of the axes; None: channels before positions",
+    "lazy_update": "with a row-sparse gradient: change only the rows that it has",
+    "lr": "learning rate",
+    "momentum": "share of the previous step",
+    "no_bias": "there is no bias",
+    "pad": "positions of zeros at both ends, by axis; (): 0",
+    "pool_type": "the number that a window becomes",
+    "rescale_grad": "factor of the gradient, applied first",
+    "shape": "of the result",
+    "spatial_scale": "factor from the coordinates of boxes to positions of the data",
+    "stride": "distance between windows, by axis; (): 1",
+    "t": "the number of the update, from 1 on",
+    "transpose_a": "transpose the matrices of the first input",
+    "transpose_b": "transpose the matrices of the second input",
+    "use_length": "a further input gives the length of each row",
+    "use_sequence_length": "a further input gives the length of each sequence",
+    "wd": "weight decay: wd · weight is added to the gradient",
+    "workspace": "ignored",
+}
+
+
+def meaning(d: Param, text: str | None = None) -> str:
+    """Return the description of a parameter: its own, or the usual one of its name.
+
+    text: the operator's docstring. Where that mentions the parameter, there is no usual description.
+    """
+    return d.doc or ("" if re.search(rf"\b{d.name}\b", text or "") else _USUAL.get(d.name, ""))
+
+
+def describe(d: Param, text: str | None = None) -> str:
+    """Return a line about a parameter: its type, the allowed values, its default and its description.
+
+    text: the operator's docstring, as for `meaning`.
+    """
+    default, about = "required" if d.default is REQUIRED else f"default {d.default!r}", meaning(d, text)
     choices = f", one of {', '.join(map(repr, d.choices))}" if d.choices else ""
     limits = f" {d.range}" if d.range is not None else ""
-    return f"{d.name}: {_SPOKEN.get(d.kind, d.kind)}{limits}{choices}, {default}.{' ' + d.doc if d.doc else ''}"
+    return f"{d.name}: {_SPOKEN.get(d.kind, d.kind)}{limits}{choices}, {default}.{' ' + about if about else ''}"
 
 
 class Params(Mapping[str, Any]):

@@ -133,7 +133,7 @@ def Activation(
     data: any shape. Returns: the shape and dtype of data.
 
     Arrays: data.
-    act_type: str, one of 'relu', 'sigmoid', 'tanh', 'softrelu', 'softsign', required.
+    act_type: str, one of 'relu', 'sigmoid', 'tanh', 'softrelu', 'softsign', required. the function
     out: the array (or list of them) to write to instead of a new one. name: ignored, for MXNet's sake.
     Returns: an array.
     """
@@ -189,7 +189,7 @@ def BilinearSampler(
     Returns: [n, c, h', w'].
 
     Arrays: data, grid.
-    cudnn_off: bool, default False.
+    cudnn_off: bool, default False. ignored
     out: the array (or list of them) to write to instead of a new one. name: ignored, for MXNet's sake.
     Returns: an array.
     """
@@ -400,7 +400,7 @@ def Deconvolution(
     num_filter: int, required.
     num_group: int, default 1.
     no_bias: bool, default True.
-    layout: str, one of 'NCW', 'NCHW', 'NCDHW', default None.
+    layout: str, one of 'NCW', 'NCHW', 'NCDHW', default None. order of the axes; None: channels before positions
     out: the array (or list of them) to write to instead of a new one. name: ignored, for MXNet's sake.
     Returns: an array.
     """
@@ -445,7 +445,7 @@ def Embedding(
     Arrays: data, weight.
     input_dim: int, required.
     output_dim: int, required.
-    dtype: str, default 'float32'.
+    dtype: str, default 'float32'. of the result
     sparse_grad: bool, default False.
     out: the array (or list of them) to write to instead of a new one. name: ignored, for MXNet's sake.
     Returns: an array.
@@ -782,9 +782,9 @@ def Pooling(
 
     Arrays: data.
     kernel: shape (a tuple of ints, or one), default ().
-    pool_type: str, one of 'max', 'avg', 'sum', 'lp', default 'max'.
+    pool_type: str, one of 'max', 'avg', 'sum', 'lp', default 'max'. the number that a window becomes
     global_pool: bool, default False.
-    cudnn_off: bool, default False.
+    cudnn_off: bool, default False. ignored
     pooling_convention: str, one of 'valid', 'full', 'same', default 'valid'.
     stride: shape (a tuple of ints, or one), default ().
     pad: shape (a tuple of ints, or one), default ().
@@ -815,11 +815,11 @@ def Pooling_v1(
 
     Arrays: data.
     kernel: shape (a tuple of ints, or one), default ().
-    pool_type: str, one of 'max', 'avg', 'sum', default 'max'.
+    pool_type: str, one of 'max', 'avg', 'sum', default 'max'. the number that a window becomes
     global_pool: bool, default False.
     pooling_convention: str, one of 'valid', 'full', default 'valid'.
-    stride: shape (a tuple of ints, or one), default ().
-    pad: shape (a tuple of ints, or one), default ().
+    stride: shape (a tuple of ints, or one), default (). distance between windows, by axis; (): 1
+    pad: shape (a tuple of ints, or one), default (). positions of zeros at both ends, by axis; (): 0
     out: the array (or list of them) to write to instead of a new one. name: ignored, for MXNet's sake.
     Returns: one array or a list, as the parameters say.
     """
@@ -866,7 +866,7 @@ def RNN(
     lstm_state_clip_min: float, default None.
     lstm_state_clip_max: float, default None.
     lstm_state_clip_nan: bool, default False.
-    use_sequence_length: bool, default False.
+    use_sequence_length: bool, default False. a further input gives the length of each sequence
     out: the array (or list of them) to write to instead of a new one. name: ignored, for MXNet's sake.
     Returns: an array.
     """
@@ -887,7 +887,7 @@ def ROIPooling(
 
     Arrays: data, rois.
     pooled_size: shape (a tuple of ints, or one), required.
-    spatial_scale: float, required.
+    spatial_scale: float, required. factor from the coordinates of boxes to positions of the data
     out: the array (or list of them) to write to instead of a new one. name: ignored, for MXNet's sake.
     Returns: an array.
     """
@@ -950,6 +950,9 @@ def SequenceLast(
 ) -> NDArray:
     """The last step of each sequence: the one at its length, or the last of data. Returns: data's shape without the steps.
 
+    data:             [steps, batch, ...]; with axis 1 [batch, steps, ...].
+    sequence_length:  [batch], with use_sequence_length.
+
     A length below 1 gives the first step (MXNet reads outside the array), a length above the number of steps gives the last.
 
     Arrays: data.
@@ -970,6 +973,9 @@ def SequenceMask(
 ) -> NDArray:
     """data with `value` in all steps beyond the length of each sequence. Without lengths: data unchanged.
 
+    data:             [steps, batch, ...]; with axis 1 [batch, steps, ...].
+    sequence_length:  [batch], with use_sequence_length.
+
     Arrays: data.
     use_sequence_length: bool, default False.
     value: float, default 0.0.
@@ -986,7 +992,10 @@ def SequenceReverse(
     out: NDArray | Sequence[NDArray] | None = None,
     name: str | None = None,
 ) -> NDArray:
-    """Each sequence reversed within its length; later steps stay. Without lengths: all steps reversed. Axis 0 only.
+    """Each sequence reversed within its length; later steps stay. Without lengths: all steps reversed.
+
+    data:             [steps, batch, ...]; axis must be 0.
+    sequence_length:  [batch], with use_sequence_length.
 
     Arrays: data.
     use_sequence_length: bool, default False.
@@ -1090,7 +1099,7 @@ def SpatialTransformer(
     target_shape: shape (a tuple of ints, or one), default (0, 0).
     transform_type: str, one of 'affine', required.
     sampler_type: str, one of 'bilinear', required.
-    cudnn_off: bool, default False.
+    cudnn_off: bool, default False. ignored
     out: the array (or list of them) to write to instead of a new one. name: ignored, for MXNet's sake.
     Returns: an array.
     """
@@ -1133,7 +1142,7 @@ def UpSampling(
     sample_type: str, one of 'nearest', 'bilinear', required.
     num_filter: int, default 0.
     multi_input_mode: str, one of 'concat', 'sum', default 'concat'.
-    workspace: int, default 512.
+    workspace: int, default 512. ignored
     out: the array (or list of them) to write to instead of a new one. name: ignored, for MXNet's sake.
     Returns: an array.
     """
@@ -1167,10 +1176,10 @@ def adagrad_update(
 
     Arrays: weight, grad, history (a state: changed in place).
     lr: float, required.
-    epsilon: float, default 1e-07.
+    epsilon: float, default 1e-07. added to a divisor, so that it is not 0
     wd: float, default 0.0.
-    rescale_grad: float, default 1.0.
-    clip_gradient: float, default -1.0.
+    rescale_grad: float, default 1.0. factor of the gradient, applied first
+    clip_gradient: float, default -1.0. bound of the rescaled gradient's elements; negative: none
     out: the array (or list of them) to write to instead of a new one. name: ignored, for MXNet's sake.
     Returns: an array.
     """
@@ -1198,13 +1207,13 @@ def adam_update(
 
     Arrays: weight, grad, mean (a state: changed in place), var (a state: changed in place).
     lr: float, required.
-    beta1: float, default 0.9.
-    beta2: float, default 0.999.
-    epsilon: float, default 1e-08.
+    beta1: float, default 0.9. share of the old mean of gradients
+    beta2: float, default 0.999. share of the old mean of their squares
+    epsilon: float, default 1e-08. added to a divisor, so that it is not 0
     wd: float, default 0.0.
-    rescale_grad: float, default 1.0.
-    clip_gradient: float, default -1.0.
-    lazy_update: bool, default True.
+    rescale_grad: float, default 1.0. factor of the gradient, applied first
+    clip_gradient: float, default -1.0. bound of the rescaled gradient's elements; negative: none
+    lazy_update: bool, default True. with a row-sparse gradient: change only the rows that it has
     out: the array (or list of them) to write to instead of a new one. name: ignored, for MXNet's sake.
     Returns: an array.
     """
@@ -1368,7 +1377,7 @@ def argmin(
 
     Arrays: data.
     axis: int, default None.
-    keepdims: bool, default False.
+    keepdims: bool, default False. keep the reduced axis, with size 1
     out: the array (or list of them) to write to instead of a new one. name: ignored, for MXNet's sake.
     Returns: an array.
     """
@@ -1386,7 +1395,7 @@ def argsort(
 
     Arrays: data.
     axis: value, default -1.
-    is_ascend: bool, default True.
+    is_ascend: bool, default True. the smallest first
     dtype: dtype, default dtype('float32').
     out: the array (or list of them) to write to instead of a new one. name: ignored, for MXNet's sake.
     Returns: an array.
@@ -1405,9 +1414,9 @@ def batch_dot(
     """y[i] = lhs[i] · rhs[i]: [..., m, k] and [..., k, n] give [..., m, n].
 
     Arrays: lhs, rhs.
-    transpose_a: bool, default False.
-    transpose_b: bool, default False.
-    forward_stype: str, default None.
+    transpose_a: bool, default False. transpose the matrices of the first input
+    transpose_b: bool, default False. transpose the matrices of the second input
+    forward_stype: str, default None. ignored
     out: the array (or list of them) to write to instead of a new one. name: ignored, for MXNet's sake.
     Returns: an array.
     """
@@ -1819,9 +1828,9 @@ def col2im(
     Arrays: data.
     output_size: shape (a tuple of ints, or one), required.
     kernel: shape (a tuple of ints, or one), required.
-    stride: shape (a tuple of ints, or one), default ().
-    dilate: shape (a tuple of ints, or one), default ().
-    pad: shape (a tuple of ints, or one), default ().
+    stride: shape (a tuple of ints, or one), default (). distance between windows, by axis; (): 1
+    dilate: shape (a tuple of ints, or one), default (). distance between the elements of a window, by axis; (): 1
+    pad: shape (a tuple of ints, or one), default (). positions of zeros at both ends, by axis; (): 0
     out: the array (or list of them) to write to instead of a new one. name: ignored, for MXNet's sake.
     Returns: an array.
     """
@@ -1934,7 +1943,7 @@ def dot(
     Arrays: lhs, rhs.
     transpose_a: bool, default False.
     transpose_b: bool, default False.
-    forward_stype: str, default None.
+    forward_stype: str, default None. ignored
     out: the array (or list of them) to write to instead of a new one. name: ignored, for MXNet's sake.
     Returns: an array.
     """
@@ -2112,14 +2121,14 @@ def ftml_update(
     """Follow the moving leader. t: the update count, from 1. Source: Zheng, Kwok 2017, ICML.
 
     Arrays: weight, grad, d (a state: changed in place), v (a state: changed in place), z (a state: changed in place).
-    lr: float, required.
-    beta1: float, default 0.6.
-    beta2: float, default 0.999.
-    epsilon: float, default 1e-08.
+    lr: float, required. learning rate
+    beta1: float, default 0.6. share of the old mean of gradients
+    beta2: float, default 0.999. share of the old mean of their squares
+    epsilon: float, default 1e-08. added to a divisor, so that it is not 0
     t: float, required.
-    wd: float, default 0.0.
-    rescale_grad: float, default 1.0.
-    clip_grad: float, default -1.0.
+    wd: float, default 0.0. weight decay: wd · weight is added to the gradient
+    rescale_grad: float, default 1.0. factor of the gradient, applied first
+    clip_grad: float, default -1.0. bound of the rescaled gradient's elements; negative: none
     out: the array (or list of them) to write to instead of a new one. name: ignored, for MXNet's sake.
     Returns: an array.
     """
@@ -2144,12 +2153,12 @@ def ftrl_update(
     Source: McMahan et al. 2013, "Ad click prediction: a view from the trenches".
 
     Arrays: weight, grad, z (a state: changed in place), n (a state: changed in place).
-    lr: float, required.
+    lr: float, required. learning rate
     lamda1: float, default 0.01.
     beta: float, default 1.0.
-    wd: float, default 0.0.
-    rescale_grad: float, default 1.0.
-    clip_gradient: float, default -1.0.
+    wd: float, default 0.0. weight decay: wd · weight is added to the gradient
+    rescale_grad: float, default 1.0. factor of the gradient, applied first
+    clip_gradient: float, default -1.0. bound of the rescaled gradient's elements; negative: none
     out: the array (or list of them) to write to instead of a new one. name: ignored, for MXNet's sake.
     Returns: an array.
     """
@@ -2210,9 +2219,9 @@ def group_adagrad_update(
 
     Arrays: weight, grad, history (a state: changed in place).
     lr: float, required.
-    rescale_grad: float, default 1.0.
-    clip_gradient: float, default -1.0.
-    epsilon: float, default 1e-05.
+    rescale_grad: float, default 1.0. factor of the gradient, applied first
+    clip_gradient: float, default -1.0. bound of the rescaled gradient's elements; negative: none
+    epsilon: float, default 1e-05. added to a divisor, so that it is not 0
     out: the array (or list of them) to write to instead of a new one. name: ignored, for MXNet's sake.
     Returns: an array.
     """
@@ -2273,9 +2282,9 @@ def im2col(
 
     Arrays: data.
     kernel: shape (a tuple of ints, or one), required.
-    stride: shape (a tuple of ints, or one), default ().
-    dilate: shape (a tuple of ints, or one), default ().
-    pad: shape (a tuple of ints, or one), default ().
+    stride: shape (a tuple of ints, or one), default (). distance between windows, by axis; (): 1
+    dilate: shape (a tuple of ints, or one), default (). distance between the elements of a window, by axis; (): 1
+    pad: shape (a tuple of ints, or one), default (). positions of zeros at both ends, by axis; (): 0
     out: the array (or list of them) to write to instead of a new one. name: ignored, for MXNet's sake.
     Returns: an array.
     """
@@ -2315,14 +2324,14 @@ def lamb_update_phase1(
     arXiv:1904.00962.
 
     Arrays: weight, grad, mean (a state: changed in place), var (a state: changed in place).
-    beta1: float, default 0.9.
-    beta2: float, default 0.999.
-    epsilon: float, default 1e-06.
+    beta1: float, default 0.9. share of the old mean of gradients
+    beta2: float, default 0.999. share of the old mean of their squares
+    epsilon: float, default 1e-06. added to a divisor, so that it is not 0
     t: float, required.
-    bias_correction: bool, default True.
+    bias_correction: bool, default True. divide the means by 1 - beta ** t
     wd: float, required.
-    rescale_grad: float, default 1.0.
-    clip_gradient: float, default -1.0.
+    rescale_grad: float, default 1.0. factor of the gradient, applied first
+    clip_gradient: float, default -1.0. bound of the rescaled gradient's elements; negative: none
     out: the array (or list of them) to write to instead of a new one. name: ignored, for MXNet's sake.
     Returns: an array.
     """
@@ -2420,8 +2429,8 @@ def linalg_gemm(
     A, B, C: [..., m, k], [..., k, n], [..., m, n] with equal leading axes. axis: where the rows are, if not last but one.
 
     Arrays: A, B, C.
-    transpose_a: bool, default False.
-    transpose_b: bool, default False.
+    transpose_a: bool, default False. transpose the matrices of the first input
+    transpose_b: bool, default False. transpose the matrices of the second input
     alpha: float, default 1.0.
     beta: float, default 1.0.
     axis: int, default -2.
@@ -2445,8 +2454,8 @@ def linalg_gemm2(
     A, B: [..., m, k], [..., k, n] with equal leading axes. axis: where the rows are, if not last but one.
 
     Arrays: A, B.
-    transpose_a: bool, default False.
-    transpose_b: bool, default False.
+    transpose_a: bool, default False. transpose the matrices of the first input
+    transpose_b: bool, default False. transpose the matrices of the second input
     alpha: float, default 1.0.
     axis: int, default -2.
     out: the array (or list of them) to write to instead of a new one. name: ignored, for MXNet's sake.
@@ -2677,8 +2686,8 @@ def log_softmax(
     Arrays: data.
     axis: int, default -1.
     temperature: float, default None.
-    dtype: str, default None.
-    use_length: bool, default False.
+    dtype: str, default None. of the result
+    use_length: bool, default False. a further input gives the length of each row
     out: the array (or list of them) to write to instead of a new one. name: ignored, for MXNet's sake.
     Returns: an array.
     """
@@ -2797,14 +2806,14 @@ def mp_lamb_update_phase1(
 
     Arrays: weight, grad, mean (a state: changed in place), var (a state: changed in place), weight32 (a state: changed in
         place).
-    beta1: float, default 0.9.
-    beta2: float, default 0.999.
-    epsilon: float, default 1e-06.
-    t: float, required.
-    bias_correction: bool, default True.
-    wd: float, required.
-    rescale_grad: float, default 1.0.
-    clip_gradient: float, default -1.0.
+    beta1: float, default 0.9. share of the old mean of gradients
+    beta2: float, default 0.999. share of the old mean of their squares
+    epsilon: float, default 1e-06. added to a divisor, so that it is not 0
+    t: float, required. the number of the update, from 1 on
+    bias_correction: bool, default True. divide the means by 1 - beta ** t
+    wd: float, required. weight decay: wd · weight is added to the gradient
+    rescale_grad: float, default 1.0. factor of the gradient, applied first
+    clip_gradient: float, default -1.0. bound of the rescaled gradient's elements; negative: none
     out: the array (or list of them) to write to instead of a new one. name: ignored, for MXNet's sake.
     Returns: an array.
     """
@@ -2825,7 +2834,7 @@ def mp_lamb_update_phase2(
     """lamb_update_phase2 on a float32 copy of a half-precision weight.
 
     Arrays: weight, g, r1, r2, weight32 (a state: changed in place).
-    lr: float, required.
+    lr: float, required. learning rate
     lower_bound: float, default -1.0.
     upper_bound: float, default -1.0.
     out: the array (or list of them) to write to instead of a new one. name: ignored, for MXNet's sake.
@@ -2849,11 +2858,11 @@ def mp_nag_mom_update(
     """nag_mom_update on a float32 copy of a half-precision weight.
 
     Arrays: weight, grad, mom (a state: changed in place), weight32 (a state: changed in place).
-    lr: float, required.
-    momentum: float, default 0.0.
-    wd: float, default 0.0.
-    rescale_grad: float, default 1.0.
-    clip_gradient: float, default -1.0.
+    lr: float, required. learning rate
+    momentum: float, default 0.0. share of the previous step
+    wd: float, default 0.0. weight decay: wd · weight is added to the gradient
+    rescale_grad: float, default 1.0. factor of the gradient, applied first
+    clip_gradient: float, default -1.0. bound of the rescaled gradient's elements; negative: none
     out: the array (or list of them) to write to instead of a new one. name: ignored, for MXNet's sake.
     Returns: an array.
     """
@@ -2876,12 +2885,12 @@ def mp_sgd_mom_update(
     """sgd_mom_update on a float32 copy of a half-precision weight.
 
     Arrays: weight, grad, mom (a state: changed in place), weight32 (a state: changed in place).
-    lr: float, required.
-    momentum: float, default 0.0.
-    wd: float, default 0.0.
-    rescale_grad: float, default 1.0.
-    clip_gradient: float, default -1.0.
-    lazy_update: bool, default True.
+    lr: float, required. learning rate
+    momentum: float, default 0.0. share of the previous step
+    wd: float, default 0.0. weight decay: wd · weight is added to the gradient
+    rescale_grad: float, default 1.0. factor of the gradient, applied first
+    clip_gradient: float, default -1.0. bound of the rescaled gradient's elements; negative: none
+    lazy_update: bool, default True. with a row-sparse gradient: change only the rows that it has
     out: the array (or list of them) to write to instead of a new one. name: ignored, for MXNet's sake.
     Returns: an array.
     """
@@ -2902,11 +2911,11 @@ def mp_sgd_update(
     """sgd_update on a float32 copy of a half-precision weight.
 
     Arrays: weight, grad, weight32 (a state: changed in place).
-    lr: float, required.
-    wd: float, default 0.0.
-    rescale_grad: float, default 1.0.
-    clip_gradient: float, default -1.0.
-    lazy_update: bool, default True.
+    lr: float, required. learning rate
+    wd: float, default 0.0. weight decay: wd · weight is added to the gradient
+    rescale_grad: float, default 1.0. factor of the gradient, applied first
+    clip_gradient: float, default -1.0. bound of the rescaled gradient's elements; negative: none
+    lazy_update: bool, default True. with a row-sparse gradient: change only the rows that it has
     out: the array (or list of them) to write to instead of a new one. name: ignored, for MXNet's sake.
     Returns: an array.
     """
@@ -2971,9 +2980,9 @@ def multi_mp_sgd_mom_update(
     Arrays: any number, of one dtype, by position or as a list.
     lrs: tuple of floats, required.
     wds: tuple of floats, required.
-    momentum: float, default 0.0.
-    rescale_grad: float, default 1.0.
-    clip_gradient: float, default -1.0.
+    momentum: float, default 0.0. share of the previous step
+    rescale_grad: float, default 1.0. factor of the gradient, applied first
+    clip_gradient: float, default -1.0. bound of the rescaled gradient's elements; negative: none
     num_weights: int, default 1.
     out: the array (or list of them) to write to instead of a new one. name: ignored, for MXNet's sake.
     Returns: an array.
@@ -2996,8 +3005,8 @@ def multi_mp_sgd_update(
     Arrays: any number, of one dtype, by position or as a list.
     lrs: tuple of floats, required.
     wds: tuple of floats, required.
-    rescale_grad: float, default 1.0.
-    clip_gradient: float, default -1.0.
+    rescale_grad: float, default 1.0. factor of the gradient, applied first
+    clip_gradient: float, default -1.0. bound of the rescaled gradient's elements; negative: none
     num_weights: int, default 1.
     out: the array (or list of them) to write to instead of a new one. name: ignored, for MXNet's sake.
     Returns: an array.
@@ -3021,9 +3030,9 @@ def multi_sgd_mom_update(
     Arrays: any number, of one dtype, by position or as a list.
     lrs: tuple of floats, required.
     wds: tuple of floats, required.
-    momentum: float, default 0.0.
-    rescale_grad: float, default 1.0.
-    clip_gradient: float, default -1.0.
+    momentum: float, default 0.0. share of the previous step
+    rescale_grad: float, default 1.0. factor of the gradient, applied first
+    clip_gradient: float, default -1.0. bound of the rescaled gradient's elements; negative: none
     num_weights: int, default 1.
     out: the array (or list of them) to write to instead of a new one. name: ignored, for MXNet's sake.
     Returns: an array.
@@ -3046,8 +3055,8 @@ def multi_sgd_update(
     Arrays: any number, of one dtype, by position or as a list.
     lrs: tuple of floats, required.
     wds: tuple of floats, required.
-    rescale_grad: float, default 1.0.
-    clip_gradient: float, default -1.0.
+    rescale_grad: float, default 1.0. factor of the gradient, applied first
+    clip_gradient: float, default -1.0. bound of the rescaled gradient's elements; negative: none
     num_weights: int, default 1.
     out: the array (or list of them) to write to instead of a new one. name: ignored, for MXNet's sake.
     Returns: an array.
@@ -3088,8 +3097,8 @@ def nag_mom_update(
     lr: float, required.
     momentum: float, default 0.0.
     wd: float, default 0.0.
-    rescale_grad: float, default 1.0.
-    clip_gradient: float, default -1.0.
+    rescale_grad: float, default 1.0. factor of the gradient, applied first
+    clip_gradient: float, default -1.0. bound of the rescaled gradient's elements; negative: none
     out: the array (or list of them) to write to instead of a new one. name: ignored, for MXNet's sake.
     Returns: an array.
     """
@@ -3172,9 +3181,9 @@ def normal(
     Arrays: none.
     loc: float, default 0.0.
     scale: float, default 1.0.
-    shape: shape (a tuple of ints, or one), default ().
-    ctx: str, default ''.
-    dtype: dtype, default None.
+    shape: shape (a tuple of ints, or one), default (). of the result
+    ctx: str, default ''. the device of the result, such as 'cpu(0)'; empty: the current one
+    dtype: dtype, default None. of the result
     out: the array (or list of them) to write to instead of a new one. name: ignored, for MXNet's sake.
     Returns: an array.
     """
@@ -3248,9 +3257,9 @@ def preloaded_multi_mp_sgd_mom_update(
     lrs, wds: float32 [num_weights]. Returns: the new weights.
 
     Arrays: any number, of one dtype, by position or as a list.
-    momentum: float, default 0.0.
-    rescale_grad: float, default 1.0.
-    clip_gradient: float, default -1.0.
+    momentum: float, default 0.0. share of the previous step
+    rescale_grad: float, default 1.0. factor of the gradient, applied first
+    clip_gradient: float, default -1.0. bound of the rescaled gradient's elements; negative: none
     num_weights: int, default 1.
     out: the array (or list of them) to write to instead of a new one. name: ignored, for MXNet's sake.
     Returns: an array.
@@ -3269,8 +3278,8 @@ def preloaded_multi_mp_sgd_update(
     lrs, wds: float32 [num_weights]. Returns: the new weights.
 
     Arrays: any number, of one dtype, by position or as a list.
-    rescale_grad: float, default 1.0.
-    clip_gradient: float, default -1.0.
+    rescale_grad: float, default 1.0. factor of the gradient, applied first
+    clip_gradient: float, default -1.0. bound of the rescaled gradient's elements; negative: none
     num_weights: int, default 1.
     out: the array (or list of them) to write to instead of a new one. name: ignored, for MXNet's sake.
     Returns: an array.
@@ -3290,9 +3299,9 @@ def preloaded_multi_sgd_mom_update(
     lrs, wds: float32 [num_weights]. Returns: the new weights.
 
     Arrays: any number, of one dtype, by position or as a list.
-    momentum: float, default 0.0.
-    rescale_grad: float, default 1.0.
-    clip_gradient: float, default -1.0.
+    momentum: float, default 0.0. share of the previous step
+    rescale_grad: float, default 1.0. factor of the gradient, applied first
+    clip_gradient: float, default -1.0. bound of the rescaled gradient's elements; negative: none
     num_weights: int, default 1.
     out: the array (or list of them) to write to instead of a new one. name: ignored, for MXNet's sake.
     Returns: an array.
@@ -3311,8 +3320,8 @@ def preloaded_multi_sgd_update(
     lrs, wds: float32 [num_weights]. Returns: the new weights.
 
     Arrays: any number, of one dtype, by position or as a list.
-    rescale_grad: float, default 1.0.
-    clip_gradient: float, default -1.0.
+    rescale_grad: float, default 1.0. factor of the gradient, applied first
+    clip_gradient: float, default -1.0. bound of the rescaled gradient's elements; negative: none
     num_weights: int, default 1.
     out: the array (or list of them) to write to instead of a new one. name: ignored, for MXNet's sake.
     Returns: an array.
@@ -3361,7 +3370,7 @@ def random_exponential(
     Arrays: none.
     lam: float, default 1.0.
     shape: shape (a tuple of ints, or one), default (). sizes
-    ctx: value, default None.
+    ctx: value, default None. the device of the result, such as 'cpu(0)'; empty: the current one
     dtype: dtype, default None. element type; float32 when None
     out: the array (or list of them) to write to instead of a new one. name: ignored, for MXNet's sake.
     Returns: an array.
@@ -3402,7 +3411,7 @@ def random_gamma(
     alpha: float, default 1.0.
     beta: float, default 1.0.
     shape: shape (a tuple of ints, or one), default (). sizes
-    ctx: value, default None.
+    ctx: value, default None. the device of the result, such as 'cpu(0)'; empty: the current one
     dtype: dtype, default None. element type; float32 when None
     out: the array (or list of them) to write to instead of a new one. name: ignored, for MXNet's sake.
     Returns: an array.
@@ -3445,7 +3454,7 @@ def random_generalized_negative_binomial(
     mu: float, default 1.0.
     alpha: float, default 1.0.
     shape: shape (a tuple of ints, or one), default (). sizes
-    ctx: value, default None.
+    ctx: value, default None. the device of the result, such as 'cpu(0)'; empty: the current one
     dtype: dtype, default None. element type; float32 when None
     out: the array (or list of them) to write to instead of a new one. name: ignored, for MXNet's sake.
     Returns: an array.
@@ -3488,7 +3497,7 @@ def random_negative_binomial(
     k: float, default 1.
     p: float, default 1.0.
     shape: shape (a tuple of ints, or one), default (). sizes
-    ctx: value, default None.
+    ctx: value, default None. the device of the result, such as 'cpu(0)'; empty: the current one
     dtype: dtype, default None. element type; float32 when None
     out: the array (or list of them) to write to instead of a new one. name: ignored, for MXNet's sake.
     Returns: an array.
@@ -3528,9 +3537,9 @@ def random_normal(
     Arrays: none.
     loc: float, default 0.0.
     scale: float, default 1.0.
-    shape: shape (a tuple of ints, or one), default ().
-    ctx: str, default ''.
-    dtype: dtype, default None.
+    shape: shape (a tuple of ints, or one), default (). of the result
+    ctx: str, default ''. the device of the result, such as 'cpu(0)'; empty: the current one
+    dtype: dtype, default None. of the result
     out: the array (or list of them) to write to instead of a new one. name: ignored, for MXNet's sake.
     Returns: an array.
     """
@@ -3719,7 +3728,7 @@ def random_poisson(
     Arrays: none.
     lam: float, default 1.0.
     shape: shape (a tuple of ints, or one), default (). sizes
-    ctx: value, default None.
+    ctx: value, default None. the device of the result, such as 'cpu(0)'; empty: the current one
     dtype: dtype, default None. element type; float32 when None
     out: the array (or list of them) to write to instead of a new one. name: ignored, for MXNet's sake.
     Returns: an array.
@@ -3757,9 +3766,9 @@ def random_randint(
     Arrays: none.
     low: float, required.
     high: float, required.
-    shape: shape (a tuple of ints, or one), default ().
-    ctx: str, default ''.
-    dtype: dtype, default None.
+    shape: shape (a tuple of ints, or one), default (). of the result
+    ctx: str, default ''. the device of the result, such as 'cpu(0)'; empty: the current one
+    dtype: dtype, default None. of the result
     out: the array (or list of them) to write to instead of a new one. name: ignored, for MXNet's sake.
     Returns: an array.
     """
@@ -3779,9 +3788,9 @@ def random_uniform(
     Arrays: none.
     low: float, default 0.0.
     high: float, default 1.0.
-    shape: shape (a tuple of ints, or one), default ().
-    ctx: str, default ''.
-    dtype: dtype, default None.
+    shape: shape (a tuple of ints, or one), default (). of the result
+    ctx: str, default ''. the device of the result, such as 'cpu(0)'; empty: the current one
+    dtype: dtype, default None. of the result
     out: the array (or list of them) to write to instead of a new one. name: ignored, for MXNet's sake.
     Returns: an array.
     """
@@ -3944,10 +3953,10 @@ def rmsprop_update(
     Arrays: weight, grad, n (a state: changed in place).
     lr: float, required.
     gamma1: float, default 0.95.
-    epsilon: float, default 1e-08.
+    epsilon: float, default 1e-08. added to a divisor, so that it is not 0
     wd: float, default 0.0.
-    rescale_grad: float, default 1.0.
-    clip_gradient: float, default -1.0.
+    rescale_grad: float, default 1.0. factor of the gradient, applied first
+    clip_gradient: float, default -1.0. bound of the rescaled gradient's elements; negative: none
     clip_weights: float, default -1.0.
     out: the array (or list of them) to write to instead of a new one. name: ignored, for MXNet's sake.
     Returns: an array.
@@ -3979,10 +3988,10 @@ def rmspropalex_update(
     lr: float, required.
     gamma1: float, default 0.95.
     gamma2: float, default 0.9.
-    epsilon: float, default 1e-08.
-    wd: float, default 0.0.
-    rescale_grad: float, default 1.0.
-    clip_gradient: float, default -1.0.
+    epsilon: float, default 1e-08. added to a divisor, so that it is not 0
+    wd: float, default 0.0. weight decay: wd · weight is added to the gradient
+    rescale_grad: float, default 1.0. factor of the gradient, applied first
+    clip_gradient: float, default -1.0. bound of the rescaled gradient's elements; negative: none
     clip_weights: float, default -1.0.
     out: the array (or list of them) to write to instead of a new one. name: ignored, for MXNet's sake.
     Returns: an array.
@@ -4207,9 +4216,9 @@ def sgd_mom_update(
     lr: float, required.
     momentum: float, default 0.0.
     wd: float, default 0.0.
-    rescale_grad: float, default 1.0.
-    clip_gradient: float, default -1.0.
-    lazy_update: bool, default True.
+    rescale_grad: float, default 1.0. factor of the gradient, applied first
+    clip_gradient: float, default -1.0. bound of the rescaled gradient's elements; negative: none
+    lazy_update: bool, default True. with a row-sparse gradient: change only the rows that it has
     out: the array (or list of them) to write to instead of a new one. name: ignored, for MXNet's sake.
     Returns: an array.
     """
@@ -4231,9 +4240,9 @@ def sgd_update(
     Arrays: weight, grad.
     lr: float, required.
     wd: float, default 0.0.
-    rescale_grad: float, default 1.0.
-    clip_gradient: float, default -1.0.
-    lazy_update: bool, default True.
+    rescale_grad: float, default 1.0. factor of the gradient, applied first
+    clip_gradient: float, default -1.0. bound of the rescaled gradient's elements; negative: none
+    lazy_update: bool, default True. with a row-sparse gradient: change only the rows that it has
     out: the array (or list of them) to write to instead of a new one. name: ignored, for MXNet's sake.
     Returns: an array.
     """
@@ -4286,8 +4295,8 @@ def signsgd_update(
     Arrays: weight, grad.
     lr: float, required.
     wd: float, default 0.0.
-    rescale_grad: float, default 1.0.
-    clip_gradient: float, default -1.0.
+    rescale_grad: float, default 1.0. factor of the gradient, applied first
+    clip_gradient: float, default -1.0. bound of the rescaled gradient's elements; negative: none
     out: the array (or list of them) to write to instead of a new one. name: ignored, for MXNet's sake.
     Returns: an array.
     """
@@ -4314,8 +4323,8 @@ def signum_update(
     lr: float, required.
     momentum: float, default 0.0.
     wd: float, default 0.0.
-    rescale_grad: float, default 1.0.
-    clip_gradient: float, default -1.0.
+    rescale_grad: float, default 1.0. factor of the gradient, applied first
+    clip_gradient: float, default -1.0. bound of the rescaled gradient's elements; negative: none
     wd_lh: float, default 0.0.
     out: the array (or list of them) to write to instead of a new one. name: ignored, for MXNet's sake.
     Returns: an array.
@@ -4473,8 +4482,8 @@ def softmin(
     Arrays: data.
     axis: int, default -1.
     temperature: float, default None.
-    dtype: str, default None.
-    use_length: bool, default False.
+    dtype: str, default None. of the result
+    use_length: bool, default False. a further input gives the length of each row
     out: the array (or list of them) to write to instead of a new one. name: ignored, for MXNet's sake.
     Returns: an array.
     """
@@ -4499,7 +4508,7 @@ def sort(
 
     Arrays: data.
     axis: value, default -1.
-    is_ascend: bool, default True.
+    is_ascend: bool, default True. the smallest first
     out: the array (or list of them) to write to instead of a new one. name: ignored, for MXNet's sake.
     Returns: an array.
     """
@@ -4712,9 +4721,9 @@ def uniform(
     Arrays: none.
     low: float, default 0.0.
     high: float, default 1.0.
-    shape: shape (a tuple of ints, or one), default ().
-    ctx: str, default ''.
-    dtype: dtype, default None.
+    shape: shape (a tuple of ints, or one), default (). of the result
+    ctx: str, default ''. the device of the result, such as 'cpu(0)'; empty: the current one
+    dtype: dtype, default None. of the result
     out: the array (or list of them) to write to instead of a new one. name: ignored, for MXNet's sake.
     Returns: an array.
     """

@@ -48,7 +48,7 @@ def _function(op: Op, name: str) -> Callable[..., Symbol]:
         return create(op, args, kwargs, hint=name.lower())
 
     make.__name__ = make.__qualname__ = name
-    lines = [op.doc or op.name, "", *(describe(d) for d in op.params if d.name != "num_args")]
+    lines = [op.doc or op.name, "", *(describe(d, op.doc) for d in op.params if d.name != "num_args")]
     make.__doc__ = "\n".join([*lines, "name, attr: of the node. Returns: a Symbol."])
     make.__signature__ = signature(op)  # type: ignore[attr-defined]
     return make

@@ -64,7 +64,7 @@ def document(op: Op) -> str:
     states = () if p is None else op.auxiliaries(p)
     spoken = ", ".join(f"{n} (a state: changed in place)" if n in states else n for n in array_names(op))
     lines.append(f"Arrays: {'any number, of one dtype, by position or as a list' if is_variadic(op) else spoken or 'none'}.")
-    lines += [describe(d) for d in op.params if d.name != "num_args"]
+    lines += [describe(d, op.doc) for d in op.params if d.name != "num_args"]
     lines.append("out: the array (or list of them) to write to instead of a new one. name: ignored, for MXNet's sake.")
     results = result_names(op)
     several = f"a list: {', '.join(results)}" if results else "one array or a list, as the parameters say"

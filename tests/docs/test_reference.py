@@ -1,13 +1,16 @@
 """The reference lists every public name, each has a docstring, and docstrings are rendered as they are written."""
 
 import inspect
+import re
 import sys
 import types
+from collections import Counter
 from pathlib import Path
 
 import pytest
 import tritium as mx
 from tritium.kernels import op as registry
+from tritium.kernels.params import meaning
 
 pytest.importorskip("sphinx")
 ROOT = Path(__file__).resolve().parents[2]
@@ -70,6 +73,15 @@ def test_operators_are_described_once_and_have_docstrings():
             assert callable(getattr(public.module(where), last)), n
     for n in ("Convolution", "contrib.box_nms", "linalg.gemm", "linalg_gemm", "image.normalize", "sgd_update"):
         assert any(n in o.names for o in found), n
+
+
+def test_parameters_of_several_operators_are_described():
+    """By the declaration, by the operator's docstring, or by the usual meaning of the name."""
+    silent = [(d.name, o.names[0]) for o in public.operators() for d in o.op.params if d.name != "num_args"
+              if not meaning(d, o.op.doc) and not re.search(rf"\b{d.name}\b", o.op.doc or "")]
+    often = Counter(name for name, _ in silent)
+    assert not [pair for pair in silent if often[pair[0]] > 2]
+    assert len(silent) < 80
 
 
 def test_no_home_is_documented_twice():

@@ -11,7 +11,7 @@ from docutils import nodes
 from sphinx import addnodes
 from sphinx.environment import BuildEnvironment
 from tritium import environment
-from tritium.kernels.params import _SPOKEN, REQUIRED, Param
+from tritium.kernels.params import _SPOKEN, REQUIRED, Param, meaning
 from tritium.ndarray.dispatch.arguments import array_names, is_variadic, sample
 from tritium.ndarray.functions.namespace import result_names
 
@@ -102,7 +102,7 @@ class Renderer:
         content += self._arrays(o)
         declared = [d for d in o.op.params if d.name != "num_args"]
         if declared:
-            content.append(self._parameters(declared))
+            content.append(self._parameters(declared, o.op.doc))
         results = result_names(o.op)
         if len(results) > 1:
             content.append(nodes.paragraph("", "", nodes.Text(f"Results: {', '.join(results)}.")))
@@ -130,8 +130,8 @@ class Renderer:
             function = getattr(function, part)
         return self._signature(function, leave_out=("out", "name"))
 
-    def _parameters(self, declared: Iterable[Param]) -> nodes.Node:
-        rows, meanings = [], any(d.doc for d in declared)
+    def _parameters(self, declared: Iterable[Param], text: str | None) -> nodes.Node:
+        rows, meanings = [], any(meaning(d, text) for d in declared)
         for d in declared:
             kind = _SPOKEN.get(d.kind, d.kind) + (f" {d.range}" if d.range is not None else "")
             if d.choices:
@@ -139,7 +139,7 @@ class Renderer:
             default = "required" if d.default is REQUIRED else _shown(d.default)
             rows.append([[nodes.literal(d.name, d.name)], [nodes.Text(kind)],
                          [nodes.Text(default) if d.default is REQUIRED else nodes.literal(default, default)],
-                         *([inline(d.doc, self.link)] if meanings else [])])
+                         *([inline(meaning(d, text), self.link)] if meanings else [])])
         return table(["Parameter", "Type and range", "Default", *(["Meaning"] if meanings else [])], rows)
 
     # ---- signatures ----

@@ -209,7 +209,8 @@ def _sums(run: Any, rows: Rows, dtype: np.dtype, *values: Any) -> list[np.ndarra
 class SyncBatchNorm(BatchNorm):
     """BatchNorm under MXNet's name for statistics shared by several devices; here each device uses its own.
 
-    ndev and key are accepted and ignored. See BatchNorm.
+    ndev and key are accepted and ignored. The other parameters (eps, momentum, fix_gamma, use_global_stats, output_mean_var,
+    axis, min_calib_range, max_calib_range) are BatchNorm's.
     """
 
     ndev: int = 1

@@ -83,7 +83,11 @@ class Sequences(OperatorProperty):
 
 @register_operator("SequenceMask")
 class SequenceMask(Sequences):
-    """data with `value` in all steps beyond the length of each sequence. Without lengths: data unchanged."""
+    """data with `value` in all steps beyond the length of each sequence. Without lengths: data unchanged.
+
+    data:             [steps, batch, ...]; with axis 1 [batch, steps, ...].
+    sequence_length:  [batch], with use_sequence_length.
+    """
 
     use_sequence_length: bool = False
     value: float = 0.0
@@ -103,6 +107,9 @@ class SequenceMask(Sequences):
 @register_operator("SequenceLast")
 class SequenceLast(Sequences):
     """The last step of each sequence: the one at its length, or the last of data. Returns: data's shape without the steps.
+
+    data:             [steps, batch, ...]; with axis 1 [batch, steps, ...].
+    sequence_length:  [batch], with use_sequence_length.
 
     A length below 1 gives the first step (MXNet reads outside the array), a length above the number of steps gives the last.
     """
@@ -125,7 +132,11 @@ class SequenceLast(Sequences):
 
 @register_operator("SequenceReverse")
 class SequenceReverse(Sequences):
-    """Each sequence reversed within its length; later steps stay. Without lengths: all steps reversed. Axis 0 only."""
+    """Each sequence reversed within its length; later steps stay. Without lengths: all steps reversed.
+
+    data:             [steps, batch, ...]; axis must be 0.
+    sequence_length:  [batch], with use_sequence_length.
+    """
 
     linear: ClassVar[bool] = True
 
