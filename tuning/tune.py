@@ -6,6 +6,7 @@ import math
 import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from html import escape
 from pathlib import Path
 from typing import Any
 
@@ -20,6 +21,7 @@ from ..kernels.configs.key import Config
 from ..kernels.configs.store import Store, cpu_device, pick, store_path
 from ..kernels.declare.operator_property import OperatorProperty
 from ..kernels.op import Op, Shape
+from ..show import frame, table
 from .child import TimingServer
 from .collect import WorkloadItem, operator_calls, workload
 from .search import Failed, OutOfTime
@@ -56,6 +58,12 @@ class Tuned:
     def __str__(self) -> str:
         return "\n".join([*(_line(k) for k in self.kernels), *self._last_lines()])
 
+    def _repr_html_(self) -> str:
+        rows = [(k.name, "" if k.default_s is None else time_text(k.default_s), "" if k.best_s is None else time_text(k.best_s),
+                 _gain(k), show(k.config)) for k in self.kernels]
+        found = [table(("kernel", "default", "best", "gain", "blocks"), rows)] if rows else []
+        return frame(*found, *(f"<div>{escape(line)}</div>" for line in self._last_lines()))
+
     def _last_lines(self) -> list[str]:
         lines = [f"{name}: nothing to tune: {why}." for name, why in self.without.items()]
         if self.kernels:
@@ -65,6 +73,10 @@ class Tuned:
             if not self.summary.finished:
                 lines.append("The time ran out. Call it again to go on, or give a larger budget.")
         return lines
+
+
+def _gain(k: TunedKernel) -> str:
+    return "not timed" if not k.default_s or not k.best_s else f"{max(k.default_s / k.best_s, 1):.2f} x"
 
 
 def _line(k: TunedKernel) -> str:

@@ -117,6 +117,8 @@ def test_a_declared_operator_tunes_itself_and_its_results_are_used(bell, tmp_pat
     assert found.summary.finished and all(k.default_s > 0 and k.best_s > 0 for k in found.kernels)
     assert capsys.readouterr().out.count("_test_curve 100x200") == 2 == str(found).count("_test_curve")
     assert repr(found).startswith(f"{found.summary.improved} of 2 kernels ha")
+    html = found._repr_html_()
+    assert html.count("<tr>") == 3 and "2 kernels ha" in html and "<script" not in html
     with Store() as store:
         assert {r.dtype for r in store.rows()} == {"float64"} and len(store.rows()) == found.summary.rows
     x = mx.nd.array(np.linspace(-1, 1, 20_000).reshape(100, 200), dtype="float64")
