@@ -40,6 +40,8 @@ def as_dtype(spelling: Any) -> np.dtype:
         dtype = DTYPES.get(spelling.name) if dtype is None else dtype
     elif isinstance(spelling, str) and spelling in DTYPES:
         dtype = DTYPES[spelling]
+    elif isinstance(spelling, str) and "(" in spelling:  # "(2)f4", arrays as elements: NumPy warns that it is going to change
+        dtype = None
     else:
         try:
             dtype = DTYPES.get(np.dtype(spelling).name)

@@ -62,3 +62,13 @@ def test_links_lead_to_files(page):
     text = re.sub(r"^```.*?^```", "", page.read_text(encoding="utf-8"), flags=re.M | re.S)
     for target in re.findall(r"\]\((?!https?:|#)([^)#\s]+)", text):
         assert (page.parent / target).exists() or target.startswith("reference/"), target
+
+
+def test_every_page_is_in_the_contents():
+    index = (ROOT / "docs" / "index.md").read_text(encoding="utf-8")
+    trees = re.findall(r"^```\{toctree\}\n(.*?)^```", index, re.M | re.S)
+    listed = [line for tree in trees for line in tree.split("\n") if line and not line.startswith(":")]
+    assert len(set(listed)) == len(listed)
+    pages = {p.relative_to(ROOT / "docs").with_suffix("").as_posix() for p in (*PAGES, *(ROOT / "docs").glob("notebooks/*.ipynb"))
+             if p.is_relative_to(ROOT / "docs")}
+    assert pages | {"operators"} == {n for n in listed if not n.startswith(("project/", "reference/"))} | {"index"}

@@ -181,6 +181,12 @@ PIECES = ["None", "nan", "inf", "1e400", "-", "0", "1", "2", "999999999999999999
           "bfloat16", "L", "0x1", "1_0", "\u0661", "\0", "1j", "...", "{1: 2}", "b'x'", "add", "(", ")", "[", "]", ",", ", ", " "]
 
 
+@pytest.mark.parametrize("text", ["(19999999999999999999999),)", "(2)f4", "(2,)f4"])
+def test_a_dtype_with_parentheses_is_a_named_error_and_no_warning_of_numpy(text):
+    with pytest.raises(mx.errors.DTypeError, match=r"is not an element type of arrays\. Known: bfloat16, "):
+        mx.nd.zeros(2, dtype=text)
+
+
 @pytest.mark.parametrize("seed", range(10))
 def test_any_text_of_a_parameter_is_a_value_or_a_named_error(seed):
     """Any text, for every parameter of every operator."""
