@@ -98,11 +98,11 @@ class Progress:
             self._bar.refresh()
 
     def close(self) -> None:
-        """Take the bar away; a notebook keeps its last state."""
+        """Take the bar away."""
         if self._bar is not None:
             self._bar.close()
         elif self._handle is not None:
-            self._show()
+            self._handle.update({"text/plain": "", "text/html": ""}, raw=True)
 
     def text(self) -> str:
         """Return the progress as one line, without a bar."""

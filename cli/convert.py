@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib
 import json
 from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
@@ -10,7 +11,6 @@ from typing import Any
 import click
 
 from ..atomic_file import read_file, write_atomic
-from ..contrib.onnx import export_model, import_model
 from ..errors import FileError, ParameterError, describe
 from ..graph.symbol.symbol import load as load_symbol
 from ..ndarray.interop.params_file import SparseRecord, read_arrays, write_arrays
@@ -66,6 +66,11 @@ def _converter(source: Path, target: Path) -> Callable[..., dict[str, Any]]:
         return _from_onnx
     raise click.UsageError(f"{source} cannot be converted to {target}: from {start or 'a name without ending'} to "
                            f"{end or 'a name without ending'} there is no way. `tritium convert --help` lists those there are.")
+
+
+def _onnx() -> Any:
+    """Import ONNX's converters, with Gluon below them: no other command needs them."""
+    return importlib.import_module("..contrib.onnx", __package__)
 
 
 def _refuse_existing(force: bool, *targets: Path) -> None:
@@ -135,7 +140,7 @@ def _to_onnx(source: Path, target: Path, *, params: Path | None, shapes: dict[st
     if unknown:
         raise ParameterError(f"convert: {source} has no input {unknown[0]!r}. Its arguments: "
                              f"{', '.join(symbol.list_arguments()[:12])}.")
-    export_model(symbol, str(params), [shapes[n] for n in order], dtype, str(target))
+    _onnx().export_model(symbol, str(params), [shapes[n] for n in order], dtype, str(target))
     return {"targets": [str(target)], "bytes": target.stat().st_size, "summary": f"{target.stat().st_size:,} bytes, opset 13"}
 
 
@@ -143,7 +148,7 @@ def _from_onnx(source: Path, target: Path, *, force: bool, **unused: Any) -> dic
     prefix = str(target).removesuffix(".json").removesuffix("-symbol")
     symbol_file, weights = Path(f"{prefix}-symbol.json"), Path(params_file(prefix, 0))
     _refuse_existing(force, symbol_file, weights)
-    symbol, arguments, states = import_model(source)
+    symbol, arguments, states = _onnx().import_model(source)
     symbol.save(str(symbol_file))
     save_params(str(weights), arguments, states)
     return {"targets": [str(symbol_file), str(weights)], "arrays": len(arguments) + len(states),

@@ -7,6 +7,7 @@ import re
 import signal
 import subprocess
 import sys
+from pathlib import Path
 
 import click
 import pytest
@@ -38,6 +39,15 @@ def test_help_ends_with_examples_that_can_be_parsed(name):
 @pytest.mark.parametrize("name", [n for n in NAMES if n != "run"])  # whose output is the script's
 def test_every_command_has_json(name):
     assert "--json" in {o for p in commands.main.commands[name].params for o in p.opts}
+
+
+def test_the_page_names_every_command():
+    page = (Path(__file__).resolve().parents[2] / "docs" / "commands.md").read_text(encoding="utf-8")
+    assert sorted(re.findall(r"^\| `(\w+)` \|", page, re.M)) == NAMES
+    for line in re.findall(r"^    tritium (.*)$", page, re.M):
+        name, *given = re.sub(r" >>? .*| +#.*", "", line).split()
+        command = commands.main.commands[name]
+        command.make_parser(click.Context(command)).parse_args(given)
 
 
 @pytest.mark.parametrize("given, meant", [("trian", "'train'"), ("inspekt", "'inspect'"), ("covnert", "'convert'")])
