@@ -215,7 +215,8 @@ def CTCLoss(
     """-log of the probability that data spells label, over all alignments.
 
     data: [time, n, classes], before softmax; label: [n, m]. blank_label "first": class 0 is the blank and 0 ends a label;
-    "last": the last class is, and -1 ends a label. data_lengths, label_lengths: [n], given if use_….
+    "last": the last class is, and -1 ends a label. data_lengths, label_lengths: [n], given with
+    use_data_lengths, use_label_lengths.
     Returns: [n].
 
     Arrays: data, label.
@@ -313,7 +314,8 @@ def Correlation(
     """Correlation of windows of data1 with displaced windows of data2: the mean product over window and channels, or the mean
     absolute difference if not is_multiply.
 
-    data1, data2: [n, c, h, w]. Returns: [n, displacements, h', w']; displacements in row order, stride2 apart.
+    data1, data2: [n, c, h, w], with pad_size zeros at each end. Returns: [n, displacements, h', w']; displacements of at most
+    max_displacement positions, in row order, stride2 apart. Windows have kernel_size × kernel_size positions, stride1 apart.
     Source: Dosovitskiy et al. 2015, FlowNet, arXiv:1504.06852.
 
     Arrays: data1, data2.
@@ -493,8 +495,11 @@ def GridGenerator(
     out: NDArray | Sequence[NDArray] | None = None,
     name: str | None = None,
 ) -> NDArray:
-    """A sampling grid [n, 2, h, w]. "affine": from 2 × 3 matrices data [n, 6], of size target_shape. "warp": the regular
-    grid displaced by data [n, 2, h, w], in elements: x, then y.
+    """A sampling grid [n, 2, h, w], by transform_type.
+
+    "affine": from 2 × 3 matrices data [n, 6], of size target_shape. "warp": the regular grid displaced by data [n, 2, h, w],
+        in
+    elements: x, then y.
 
     Arrays: data.
     transform_type: str, one of 'affine', 'warp', required.
@@ -580,7 +585,9 @@ def L2Normalization(
     out: NDArray | Sequence[NDArray] | None = None,
     name: str | None = None,
 ) -> NDArray:
-    """x / √(Σ x² + eps), summed over a sample ("instance"), over axis 1 ("channel") or over all axes after it ("spatial").
+    """x / √(Σ x² + eps).
+
+    mode: "instance" sums over a sample, "channel" over axis 1, "spatial" over all axes after it.
 
     Arrays: data.
     eps: float, default 1e-10.
@@ -772,7 +779,7 @@ def Pooling(
     out: NDArray | Sequence[NDArray] | None = None,
     name: str | None = None,
 ) -> Any:
-    """The maximum, mean, sum or p-norm of every window, for each channel.
+    """The maximum, mean, sum or p-norm (pool_type "lp", with p_value 1, 2 or 3) of every window, for each channel.
 
     data:    [n, c, w], [n, c, h, w] or [n, c, d, h, w]; with layout NWC, NHWC, NDHWC channels are last.
     Returns: [n, c, ...]; along an axis of size s there are (s + 2 pad - kernel) / stride + 1 windows, rounded down
@@ -782,7 +789,7 @@ def Pooling(
 
     Arrays: data.
     kernel: shape (a tuple of ints, or one), default ().
-    pool_type: str, one of 'max', 'avg', 'sum', 'lp', default 'max'. the number that a window becomes
+    pool_type: str, one of 'max', 'avg', 'sum', 'lp', default 'max'.
     global_pool: bool, default False.
     cudnn_off: bool, default False. ignored
     pooling_convention: str, one of 'valid', 'full', 'same', default 'valid'.
@@ -2348,7 +2355,8 @@ def lamb_update_phase2(
     out: NDArray | Sequence[NDArray] | None = None,
     name: str | None = None,
 ) -> NDArray:
-    """weight - lr r1/r2 g: r1 [1] is the norm of the weight, clipped to the bounds that are not negative, r2 [1] that of g.
+    """weight - lr r1/r2 g: r1 [1] is the norm of the weight, clipped to lower_bound and upper_bound where
+    they are not negative, r2 [1] that of g.
     If either is 0, their ratio is 1.
 
     Arrays: weight, g, r1, r2.
@@ -3552,7 +3560,7 @@ def random_normal_like(
     out: NDArray | Sequence[NDArray] | None = None,
     name: str | None = None,
 ) -> NDArray:
-    """Normal with mean mu and standard deviation sigma.
+    """Normal with mean loc and standard deviation scale.
 
     The result has the shape and dtype of data. float dtypes. Not differentiable.
 
@@ -5537,7 +5545,7 @@ class _Image(ModuleType):
         out: NDArray | Sequence[NDArray] | None = None,
         name: str | None = None,
     ) -> NDArray:
-        """The window of an image that begins at row y and column x. data: [h, w, c] or [n, h, w, c]."""
+        """The window of an image of height × width positions that begins at row y and column x. data: [h, w, c] or [n, h, w, c]."""
     @staticmethod
     def flip_left_right(data: NDArray, *, out: NDArray | Sequence[NDArray] | None = None, name: str | None = None) -> NDArray:
         """The image flipped left to right. data: [h, w, c] or [n, h, w, c]."""

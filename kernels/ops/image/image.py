@@ -59,7 +59,7 @@ def normalize(at: Any, data: Any, *, mean: tuple[float, ...] = (0.0,), std: tupl
 
 @composite("_image_crop")
 def crop(data: TracedValue, *, x: int, y: int, width: int, height: int) -> TracedValue:
-    """The window of an image that begins at row y and column x. data: [h, w, c] or [n, h, w, c]."""
+    """The window of an image of height × width positions that begins at row y and column x. data: [h, w, c] or [n, h, w, c]."""
     h, w, _ = picture_axes("image.crop", data.ndim)
     if min(x, y) < 0 or min(width, height) < 1 or x + width > data.shape[w] or y + height > data.shape[h]:
         raise ParameterError(f"image.crop: x={x}, y={y}, width={width}, height={height} is not within data {data.shape}.")

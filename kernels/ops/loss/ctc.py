@@ -84,7 +84,8 @@ class CTCLoss(NumpyOp):
     """-log of the probability that data spells label, over all alignments.
 
     data: [time, n, classes], before softmax; label: [n, m]. blank_label "first": class 0 is the blank and 0 ends a label;
-    "last": the last class is, and -1 ends a label. data_lengths, label_lengths: [n], given if use_….
+    "last": the last class is, and -1 ends a label. data_lengths, label_lengths: [n], given with
+    use_data_lengths, use_label_lengths.
     Returns: [n].
     """
 

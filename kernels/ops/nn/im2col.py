@@ -108,7 +108,8 @@ def correlation(data1: TracedValue, data2: TracedValue, *, kernel_size: int = 1,
     """Correlation of windows of data1 with displaced windows of data2: the mean product over window and channels, or the mean
     absolute difference if not is_multiply.
 
-    data1, data2: [n, c, h, w]. Returns: [n, displacements, h', w']; displacements in row order, stride2 apart.
+    data1, data2: [n, c, h, w], with pad_size zeros at each end. Returns: [n, displacements, h', w']; displacements of at most
+    max_displacement positions, in row order, stride2 apart. Windows have kernel_size × kernel_size positions, stride1 apart.
     Source: Dosovitskiy et al. 2015, FlowNet, arXiv:1504.06852.
     """
     if data1.ndim != 4 or data1.shape != data2.shape:

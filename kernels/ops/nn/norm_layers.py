@@ -241,7 +241,10 @@ class InstanceNorm(Normalized):
 
 @register_operator("L2Normalization")
 class L2Normalization(OperatorProperty):
-    """x / √(Σ x² + eps), summed over a sample ("instance"), over axis 1 ("channel") or over all axes after it ("spatial")."""
+    """x / √(Σ x² + eps).
+
+    mode: "instance" sums over a sample, "channel" over axis 1, "spatial" over all axes after it.
+    """
 
     eps: float = 1e-10
     mode: Literal["channel", "instance", "spatial"] = "instance"

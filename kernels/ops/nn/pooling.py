@@ -26,7 +26,7 @@ _CACHE = 1 << 22  # bytes of input per piece; with smaller pieces, waiting for t
 
 @register_operator("Pooling")
 class Pooling(Spatial):
-    """The maximum, mean, sum or p-norm of every window, for each channel.
+    """The maximum, mean, sum or p-norm (pool_type "lp", with p_value 1, 2 or 3) of every window, for each channel.
 
     data:    [n, c, w], [n, c, h, w] or [n, c, d, h, w]; with layout NWC, NHWC, NDHWC channels are last.
     Returns: [n, c, ...]; along an axis of size s there are (s + 2 pad - kernel) / stride + 1 windows, rounded down

@@ -120,7 +120,8 @@ declare_mixed(lamb_update_phase1, "mp_lamb_update_phase1", kind=Direction)
 @simple_op(differentiable=False, broadcast=True)
 def lamb_update_phase2(weight: Array, g: Array, r1: Array, r2: Array, *, lr: Scalar, lower_bound: float = -1.0,
                        upper_bound: float = -1.0) -> Array:
-    """weight - lr r1/r2 g: r1 [1] is the norm of the weight, clipped to the bounds that are not negative, r2 [1] that of g.
+    """weight - lr r1/r2 g: r1 [1] is the norm of the weight, clipped to lower_bound and upper_bound where
+    they are not negative, r2 [1] that of g.
     If either is 0, their ratio is 1."""
     r1 = maximum(r1, lower_bound) if lower_bound >= 0 else r1
     r1 = minimum(r1, upper_bound) if upper_bound >= 0 else r1

@@ -186,7 +186,10 @@ class SampleOp(Op):
                        "sample": (_SHAPE, _DTYPE)}[form]
         more = {"random": "shape: of the result.", "like": "The result has the shape and dtype of data.",
                 "sample": f"{', '.join(d.names)}: of one shape. The result has that shape followed by `shape`."}[form]
-        self.doc = f"{d.text}\n\n{more} float dtypes. Not differentiable."
+        text = d.text
+        for theirs, ours in zip(d.names, names):
+            text = text.replace(f" {theirs}", f" {ours}")
+        self.doc = f"{text}\n\n{more} float dtypes. Not differentiable."
 
     def parse(self, given: Mapping[str, Any]) -> Params:
         p = super().parse(given)

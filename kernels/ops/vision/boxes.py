@@ -321,7 +321,7 @@ def box_decode(at: Any, data: Any, anchors: Any, *, std0: float = 1.0, std1: flo
                clip: float = -1.0, format: Format = "center") -> Any:
     """Decode data [b, n, 4] relative to anchors [1, n, 4] to boxes in corner form: the inverse of box_encode.
 
-    std0 ... std3: factors of the codes. clip > 0: upper bound of the logarithm of a size. format: of the anchors.
+    std0, std1, std2, std3: factors of the codes. clip > 0: upper bound of the logarithm of a size. format: of the anchors.
     No derivative.
     """
     b, i, c = at

@@ -135,6 +135,9 @@ def modulated(data: TracedValue, offset: TracedValue, mask: TracedValue, weight:
               kernel: tuple[int, ...], stride: tuple[int, ...] = (), dilate: tuple[int, ...] = (), pad: tuple[int, ...] = (),
               num_filter: int, num_group: int = 1, num_deformable_group: int = 1, workspace: int = 1024, no_bias: bool = False,
               im2col_step: int = 64, layout: str | None = None) -> TracedValue:
-    """DeformableConvolution with points also weighted by mask [n, kh · kw · num_deformable_group, h', w']."""
+    """DeformableConvolution with points also weighted by mask [n, kh · kw · num_deformable_group, h', w'].
+
+    The parameters (kernel, num_filter, num_group, im2col_step and the rest) are those of DeformableConvolution.
+    """
     return _layer(_MODULATED, (data, offset, weight), mask, bias, kernel=kernel, stride=stride, dilate=dilate, pad=pad,
                   num_filter=num_filter, num_group=num_group, num_deformable_group=num_deformable_group)

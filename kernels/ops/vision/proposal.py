@@ -140,6 +140,10 @@ class Proposal(Selection):
 
 @register_operator("_contrib_MultiProposal")
 class MultiProposal(Proposal):
-    """Proposal for a whole batch: cls_prob [n, 2 · anchors, h, w]. Returns: [n · rpn_post_nms_top_n, 5], image after image."""
+    """Proposal for a whole batch: cls_prob [n, 2 · anchors, h, w]. Returns: [n · rpn_post_nms_top_n, 5], image after image.
+
+    The parameters (feature_stride, scales, ratios, rpn_pre_nms_top_n, rpn_min_size, threshold, output_score, iou_loss) are
+    those of Proposal.
+    """
 
     whole_batch: ClassVar[bool] = True

@@ -43,8 +43,11 @@ def _check_size(name: str, size: tuple[int, ...], parameter: str) -> tuple[int, 
 @composite("GridGenerator")
 def grid_generator(data: TracedValue, *, transform_type: Literal["affine", "warp"], target_shape: tuple[int, ...] = (0, 0)
                    ) -> TracedValue:
-    """A sampling grid [n, 2, h, w]. "affine": from 2 × 3 matrices data [n, 6], of size target_shape. "warp": the regular
-    grid displaced by data [n, 2, h, w], in elements: x, then y."""
+    """A sampling grid [n, 2, h, w], by transform_type.
+
+    "affine": from 2 × 3 matrices data [n, 6], of size target_shape. "warp": the regular grid displaced by data [n, 2, h, w], in
+    elements: x, then y.
+    """
     if transform_type == "affine":
         h, w = _check_size("GridGenerator", target_shape, "target_shape")
         if data.ndim != 2 or data.shape[1] != 6:
