@@ -34,6 +34,7 @@ from . import c_conv_spread as spreading
 from . import c_depthwise_pair
 from . import c_winograd as winograd
 from .c_conv_text import FIELDS, TEXT
+from .c_conv_turned import Turned, channels_last_of, turned
 from .c_depthwise_text import KINDS, each_text, kind_of
 from .conv_geometry import ConvolutionGeometry
 from .conv_pieces import Block, cheapest, parts, product_time
@@ -277,7 +278,7 @@ class _Product:
         numbers, pieces = weights.sizes()
         self.pack = Call(TEMPLATE, _name("pack", windows), 1 if windows.each else pieces, numbers)
 
-    def prepare(self, x: np.ndarray, weight: np.ndarray, bias: np.ndarray | None, y: np.ndarray | None
+    def prepare(self, x: np.ndarray | None, weight: np.ndarray, bias: np.ndarray | None, y: np.ndarray | None
                 ) -> tuple[Step, Step, Scratch]:
         """Return the steps that pack and that compute, and memory for the packed weight."""
         follow = (None, None) if self.each else ()
@@ -402,6 +403,24 @@ def _data_gradient(g: ConvolutionGeometry, add: bool) -> list[_Product] | list[_
     return made
 
 
+def _turned_forward(g: ConvolutionGeometry, add: bool, rectified: bool) -> tuple[_InTiles, Turned] | None:
+    """Return the convolution in tiles of data with channels first, and what turns it; None where it is computed as it lies."""
+    last = channels_last_of(g)
+    if last is None or winograd.winograd(last) is None or (add and rectified):
+        return None
+    around, tiles = turned(g.n, (g.c, g.spatial), (g.f, g.out), add), _forward(last, False, rectified)
+    return (tiles, around) if around is not None and isinstance(tiles, _InTiles) else None
+
+
+def _turned_data_gradient(g: ConvolutionGeometry, add: bool) -> tuple[_InTiles, Turned] | None:
+    """Return the derivative by data in the same way."""
+    last = channels_last_of(g)
+    if last is None or winograd.winograd_of_gradient(last) is None:
+        return None
+    around, (tiles, *_) = turned(g.n, (g.f, g.out), (g.c, g.spatial), add), _data_gradient(last, False)
+    return (tiles, around) if around is not None and isinstance(tiles, _InTiles) else None
+
+
 class _WeightGradient:
     """The derivative by the weight: sums over slots of images, then over the slots."""
 
@@ -447,6 +466,7 @@ class Forward:
         """rectified: what is negative becomes 0."""
         self.product, self._bias, self._size = _forward(plane(g), add, rectified), bias, g.n * math.prod(g.out) * g.f
         self.geometry, self.work = plane(g), _work(g)
+        self._turned = _turned_forward(plane(g), add, rectified)
 
     def scaled(self, rectified: bool) -> Forward:
         """Return the same convolution for `keep_scaled`."""
@@ -503,8 +523,14 @@ class Forward:
         return Prepared(InTurn([prepare, prepare_then]), Phases([[step]]))
 
     def _phases(self, inputs: Sequence[Any], y: Any, after: Follower | None) -> tuple[Step, list[list[Step]], list[Scratch]]:
+        bias = inputs[2] if self._bias else None
+        if self._turned is not None and after is None:
+            tiles, around = self._turned
+            pack, rows, packed = tiles.prepare(None, inputs[1], bias, None)
+            phases, between = around.around(rows, inputs[0], y)
+            return pack, phases, [packed, *between]
         made = self.product
-        pack, rows, packed = made.prepare(inputs[0], inputs[1], inputs[2] if self._bias else None, y)
+        pack, rows, packed = made.prepare(inputs[0], inputs[1], bias, y)
         if after is None:
             return pack, [[rows]], [packed]
         scratch = [packed, *after.read(rows, 3, y, self._size)]
@@ -531,7 +557,8 @@ def bind_backward(g: ConvolutionGeometry, dy: np.ndarray, x: np.ndarray, weight:
     bias = len(reqs) > 2 and reqs[2] != Req.NULL
     first: list[Step] = []
     then: list[Step] = []
-    scratch = []
+    last: list[Step] = []
+    scratch: list[Scratch] = []
     if reqs[1] != Req.NULL or bias:
         made = _weight_gradient(g, reqs[1] == Req.ADD)
         sums = np.empty((made.slots, g.f)) if bias else None
@@ -542,12 +569,20 @@ def bind_backward(g: ConvolutionGeometry, dy: np.ndarray, x: np.ndarray, weight:
             then.append(Call(TEMPLATE, "conv_bias", 1, int64s(made.slots, g.f, reqs[2] == Req.ADD)).prepare(sums, grads[2]))
         if reqs[1] != Req.NULL:
             then.append(unpack)
-    for part in _data_gradient(g, reqs[0] == Req.ADD) if reqs[0] != Req.NULL else ():
+    in_turn = _turned_data_gradient(g, reqs[0] == Req.ADD) if reqs[0] != Req.NULL else None
+    if in_turn is not None:
+        pack, rows, packed = in_turn[0].prepare(None, weight, None, None)
+        phases, between = in_turn[1].around(rows, dy, grads[0])
+        for steps, more in zip((first, then, last), phases):
+            steps += more
+        first.append(pack)
+        scratch += [packed, *between]
+    for part in _data_gradient(g, reqs[0] == Req.ADD) if reqs[0] != Req.NULL and in_turn is None else ():
         pack, rows, packed = part.prepare(dy, weight, None, grads[0])
         first.append(pack)
         then.append(rows)
         scratch.append(packed)
-    return Phases([first, then], scratch=scratch)
+    return Phases([first, then, last] if last else [first, then], scratch=scratch)
 
 
 def backward(run: Run, g: ConvolutionGeometry, dy: np.ndarray, x: np.ndarray, weight: np.ndarray, grads: Sequence[np.ndarray],

@@ -163,6 +163,39 @@ def test_positions_as_columns_are_rectified(g, rng):
     np.testing.assert_array_equal(y, np.maximum(plain, 0))
 
 
+TURNED = [  # channels first, in tiles: sizes that no square of lanes divides, one image, and padding
+    geometry(3, 48, 32, 1, [(9, 3, 1, 1, 1), (11, 3, 1, 1, 1)], False),
+    geometry(1, 32, 80, 1, [(20, 3, 1, 1, 0), (17, 3, 1, 1, 2)], False),
+]
+
+
+@pytest.mark.parametrize("add", [False, True])
+@pytest.mark.parametrize("g", TURNED)
+def test_channels_first_are_turned_for_tiles(g, add, monkeypatch):
+    monkeypatch.setenv("TRITIUM_CPU_CODE", "c")
+    assert c_conv.Forward(g, True, add=add)._turned is not None and c_conv._turned_data_gradient(g, add) is not None
+    one, other = (compare(g, np.random.default_rng(1), add, Run(backwards=b)) for b in (False, True))
+    assert all((a == b).all() for a, b in zip(one, other))
+
+
+def test_channels_first_of_every_call_are_its_own(monkeypatch, rng):
+    """What is prepared at the first call is moved to the arrays of later ones, in imperative calls and their backward."""
+    monkeypatch.setenv("TRITIUM_CPU_CODE", "c")
+    w = mx.nd.array(rng.standard_normal((32, 32, 3, 3)))
+    for _ in range(3):
+        x = mx.nd.array(rng.standard_normal((2, 32, 8, 9)))
+        x.attach_grad()
+        results = []
+        for layout, data, weight in (("NCHW", x, w), ("NHWC", x.transpose((0, 2, 3, 1)), w.transpose((0, 2, 3, 1)))):
+            data.attach_grad()
+            with mx.autograd.record():
+                y = mx.nd.Convolution(data, weight, kernel=(3, 3), pad=(1, 1), num_filter=32, no_bias=True, layout=layout)
+            y.backward(y)
+            results += [a.asnumpy() if layout == "NCHW" else a.asnumpy().transpose(0, 3, 1, 2) for a in (y, data.grad)]
+        np.testing.assert_array_equal(results[0], results[2])
+        np.testing.assert_array_equal(results[1], results[3])
+
+
 def test_shapes_have_the_pieces_they_are_there_for():
     windows = [c_conv.forward_windows(c_conv.plane(g)) for g in SHAPES]
     images, rows, filters = zip(*(w.pieces() for w in windows))
