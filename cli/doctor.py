@@ -58,7 +58,7 @@ class Tested:
 
 
 # tests/test_tested_versions.py fails if an installed version lies outside. `make test` runs with the newest NumPy that Triton's
-# interpreter accepts, `make newest` with the newest of all.
+# interpreter accepts, `make newest` with the newest of all, `make newest-gpu` with the newest Triton and PyTorch.
 TESTED = (
     Tested("numpy", "CPU kernels", "1.26", "2.6"),
     Tested("ml_dtypes", "bfloat16", "0.4", "0.7"),
@@ -66,8 +66,8 @@ TESTED = (
     Tested("click", "command line", "8.1", "9"),
     Tested("rich", "command line", "13", "16"),
     Tested("tqdm", "progress bars", "4.66", "5"),
-    Tested("triton", "GPU kernels", "3.6", "3.7", "gpu"),
-    Tested("torch", "GPU memory", "2.10", "2.14", "gpu"),
+    Tested("triton", "GPU kernels", "3.6", "3.9", "gpu"),
+    Tested("torch", "GPU memory", "2.10", "2.15", "gpu"),
     Tested("ray", "several machines", "2.50", "3", "dist"),
     Tested("pyzmq", "several machines", "27", "28", "dist"),
     Tested("cryptography", "several machines", "47", "51", "dist"),

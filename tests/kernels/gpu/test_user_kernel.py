@@ -198,7 +198,8 @@ def constexpr_first(x, BLOCK: tl.constexpr, n):
     (lambda: launch(sees_no_attribute, 1, *arrays()), r"^sees_no_attribute: math\.missing is not defined\.$"),
     (lambda: launch(calls_two_of_a_name, 1, *arrays()), r"^calls_two_of_a_name: calls two functions named shifted\. Rename one"),
     (lambda: jit(constexpr_first), r"^constexpr_first: n stands behind a constexpr\. Put arrays first, then numbers, then"),
-    (lambda: launch(jit(eval("lambda x, y: x")), 1, *arrays()), r"its text cannot be read\. Write it in a file or in a notebook"),
+    (lambda: launch(jit(eval(compile("lambda x, y: x", "<no file>", "eval"))), 1, *arrays()),
+     r"its text cannot be read\. Write it in a file or in a notebook"),
 ])
 def test_mistakes_of_a_kernel_are_named(call, text, running):
     with pytest.raises(OperatorError, match=text):
