@@ -52,7 +52,7 @@ def test_the_notebook(tmp_path, monkeypatch):
         results = [shell.run_cell(cell) for cell in BLOCKS["In a notebook"].split("\n\n")]
         for result in results:
             result.raise_error()
-        assert results[2].result.shape == (3,) and results[3].result.slowest.name == "swish"
+        assert results[2].result.shape == (3,) and "swish" in {row.name for row in results[3].result}
     finally:
         InteractiveShell.clear_instance()
 
