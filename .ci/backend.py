@@ -18,6 +18,8 @@ from setuptools.build_meta import *  # noqa: F403  the hooks that need no copy
 _LEFT_OUT = shutil.ignore_patterns(".git", ".venv*", "__pycache__", "*.egg-info", "build", "_build", "dist", "out",
                                    ".hypothesis", ".*_cache")
 
+shutil.rmtree(Path(__file__).with_name("__pycache__"), ignore_errors=True)  # Python wrote it when it imported this file
+
 
 def index_page(text, repository):
     """Return the README for an index page. repository: the address of the files' folder with a slash at its end, or ""."""
