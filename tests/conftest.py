@@ -17,6 +17,7 @@ signal.signal(signal.SIGINT, signal.default_int_handler)
 
 import tritium as mx
 from support.plan_checker import check_plan
+from tritium.engine.profiler import api as profiler
 from tritium.graph import options
 from tritium.kernels import op
 
@@ -65,6 +66,12 @@ def _the_same_numbers_in_any_order(request):
     random.seed(seed)
     np.random.seed(seed)
     mx.random.seed(seed)
+
+
+@pytest.fixture(autouse=True)
+def _the_profiler_has_its_defaults():
+    """Settings that a test before this one made are gone."""
+    profiler.set_config(**profiler._DEFAULTS)
 
 
 @pytest.fixture(autouse=True)
