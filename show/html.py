@@ -14,9 +14,10 @@ _STYLE = """<style>
 .tritium { font-family: sans-serif; font-size: 13px; line-height: 1.45; max-width: 100%; }
 .tritium .wide { overflow-x: auto; max-width: 100%; }
 .tritium table { border-collapse: collapse; margin: 4px 0; font-size: inherit; }
-.tritium th, .tritium td { padding: 2px 10px 2px 0; text-align: left; vertical-align: top; border: none; background: none; }
+.tritium th, .tritium td { padding: 2px 10px 2px 0; text-align: left !important; vertical-align: top; border: none;
+  background: none; }
 .tritium th { font-weight: 600; border-bottom: 1px solid rgba(127, 127, 127, 0.5); }
-.tritium .number { text-align: right; white-space: nowrap; font-variant-numeric: tabular-nums; }
+.tritium .number { text-align: right !important; white-space: nowrap; font-variant-numeric: tabular-nums; }
 .tritium pre { margin: 4px 0; padding: 6px 8px; background: rgba(127, 127, 127, 0.12); border-radius: 4px; overflow-x: auto;
   font-size: 12px; color: inherit; }
 .tritium summary { cursor: pointer; }
