@@ -360,6 +360,23 @@ def record(s: Any, name: str) -> Any:
     return event
 
 
+def mark(s: Any) -> Any:
+    """Return the moment when all work enqueued on s is done, for `elapsed`. Interpreted work is done when it is called."""
+    if isinstance(s, FakeStream):
+        return time.perf_counter_ns()
+    event = _torch().cuda.Event(enable_timing=True)
+    event.record(s)
+    return event
+
+
+def elapsed(before: Any, after: Any) -> int:
+    """Return the nanoseconds between two marks of one stream. Waits until they have passed."""
+    if isinstance(after, int):
+        return after - before
+    wait(after)
+    return round(before.elapsed_time(after) * 1e6)
+
+
 def stream_waits(s: Any, event: Any) -> None:
     """Have work that is enqueued on s from now on start after event. Returns at once."""
     if isinstance(s, FakeStream):

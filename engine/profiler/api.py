@@ -192,7 +192,8 @@ def layers(reset: bool = False) -> LayerTimes:
 
     The layers of a bound graph, and of a hybridized block, are its nodes. In imperative code they are the blocks that called the
     operators, and elsewhere the operators. A kernel that computes several layers is counted for the first one, which names the
-    others. On a GPU, where a graph's kernels are enqueued together, a graph is one row.
+    others. On a GPU the kernels of a graph are launched one by one while a profile is made, and timed by events on their stream;
+    operators called by themselves have the time in which they were enqueued.
 
     reset: clear the recording.
     """

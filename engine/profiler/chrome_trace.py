@@ -9,7 +9,7 @@ from typing import Any
 
 from ..failure import format_call_site
 from .operations import Operation
-from .recorder import Recorder
+from .recorder import GPU_THREAD, Recorder
 
 #: Categories that a viewer can hide: functions, the kernels in them, pushes and waits, arrows, memory. User-made objects have
 #: their domain's.
@@ -80,6 +80,8 @@ class Threads:
         return self._numbers.setdefault(ident, len(self._numbers) + 1)
 
     def name(self, ident: int) -> str:
+        if ident <= GPU_THREAD:
+            return f"gpu({GPU_THREAD - ident})"
         return self._known.get(ident) or (f"tritium-c-helper {-ident}" if ident < 0 else f"thread {ident}")
 
     def names(self) -> list[dict[str, Any]]:

@@ -48,6 +48,7 @@ class Operation:
 
 def operations_of(recorder: Recorder) -> list[Operation]:
     """Return the operations that ran, in push order, each with those it waited for."""
+    recorder.settle()
     flat = list(recorder.ran)
     rows = list(zip(flat[::4], flat[1::4], flat[2::4], flat[3::4]))
     ended = {id(t): end for t, _, start, end in rows if start < 0}

@@ -10,8 +10,11 @@ from typing import Any
 
 from ...context import Context
 from ..deps import Task, Var
+from ..gpu import cuda
 
 LIMIT = 250_000  # entries of each list below; `ran` then takes some 150 MB
+
+GPU_THREAD = -1000  # the number of the thread in whose place gpu(0) stands
 
 #: The scope that pushes belong to: a prefix of names, or the empty string.
 scope: contextvars.ContextVar[str] = contextvars.ContextVar("tritium_profiler_scope", default="")
@@ -27,6 +30,8 @@ class Recorder:
     memory:  (time, ctx, bytes in use, bytes pooled).
     parts:   (name, thread, start, end, pieces, run) of the kernels inside of an operation. Threads in C are -1, -2 ...
              run: (thread, time), of the operation's run.
+    device:  (name, run, device, mark before, mark after) of kernels of a graph on a GPU; see cuda.mark. `settle` makes parts of
+             them. Their thread is -1000 for gpu(0), -1001 for gpu(1) ...
     marks:   (phase, category, name, thread, time, arguments) of user-made objects; for the phases see chrome_trace.py.
     """
 
@@ -41,6 +46,8 @@ class Recorder:
         self.waits: list[tuple[int, int, int, Var | None]] = []
         self.memory: list[tuple[int, Context, int, int]] = []
         self.parts: list[tuple[str, int, int, int, int, tuple[int, int]]] = []
+        self.device: list[tuple[str, tuple[int, int], int, Any, Any]] = []
+        self._origins: dict[int, tuple[Any, int]] = {}  # of a device: its first mark, and the time when that was made
         self.marks: list[tuple[str, str, str, int, int, dict[str, Any]]] = []
 
     def pushed(self, task: Task, submit: Callable[[Task], Any]) -> None:
@@ -66,6 +73,19 @@ class Recorder:
     def part(self, name: str, run: tuple[int, int], thread: int, start: int, end: int, pieces: int = 1) -> None:
         """Note that a thread computed so many pieces of a kernel from start until end. run: the operation's thread and start."""
         self._keep(self.parts, (name, thread, start, end, pieces, run))
+
+    def device_part(self, name: str, run: tuple[int, int], device: int, before: Any, after: Any) -> None:
+        """Note that a GPU computed a kernel between two marks."""
+        self._origins.setdefault(device, (before, perf_counter_ns()))
+        self._keep(self.device, (name, run, device, before, after))
+
+    def settle(self) -> None:
+        """Make parts of the kernels on GPUs, and wait until they are done. Times are aligned at the device's first mark."""
+        device, self.device = self.device, []
+        for name, run, number, before, after in device:
+            first, at = self._origins[number]
+            start = at + cuda.elapsed(first, before)
+            self.part(name, run, GPU_THREAD - number, start, start + cuda.elapsed(before, after))
 
     def memory_is(self, ctx: Context, in_use: int, pooled: int) -> None:
         """Note the bytes that ctx holds now."""

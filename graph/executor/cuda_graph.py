@@ -18,6 +18,7 @@ from ...context import GPU_SYNC
 from ...engine import RunContext
 from ...engine.gpu import cuda
 from ...engine.memory import storage
+from ...engine.profiler import objects
 from ...kernels.gpu.launch import launches_logged, log_launches
 from ...kernels.kernel import BoundKernel, Run, Stream
 from .segment import Segment
@@ -97,11 +98,17 @@ class CapturedSegment(Segment):
             with log_launches() as log:
                 super().run(self._context)
             self._log = log
-        elif self._graph is None and (self._cannot_capture or not self._capture(self._log)):
+        elif self._one_by_one():
             super().run(self._context)
         else:
             assert self._graph is not None
             self._graph.replay()
+
+    def _one_by_one(self) -> bool:
+        """Return whether kernels are launched: for a profile, which has the time of each, and where nothing can be captured."""
+        if objects.active_recorder is not None:
+            return True
+        return self._graph is None and (self._cannot_capture or not self._capture(self._log or []))
 
     def _bound(self) -> list[BoundKernel]:
         def in_context(call: BoundKernel, writes: bool) -> BoundKernel:

@@ -12,6 +12,7 @@ from typing import Any
 
 from ...context import Context
 from ...engine import Engine, Opr, Var
+from ...engine.gpu import cuda
 from ...engine.memory import resource
 from ...engine.profiler import objects
 from ...engine.profiler.recorder import Recorder
@@ -131,7 +132,7 @@ class Segment:
                 for prepare, at in self.prepares:
                     last = at
                     prepare(rc)
-            recorder = None if self.ctx.is_gpu else objects.active_recorder
+            recorder = objects.active_recorder
             run = get_ident(), start
             for i, (call, at, last) in enumerate(ready):  # noqa: B007
                 if recorder is None:
@@ -150,6 +151,11 @@ class Segment:
         """Run what `ready` has at i, and note which thread computed what when. run: this run's thread and start."""
         assert self.ready is not None
         (call, at, _), start = self.ready[i], perf_counter_ns()
+        if self.ctx.is_gpu:
+            before = cuda.mark(rc.stream)
+            call(rc)
+            recorder.device_part(self.calls[at][3], run, self.ctx.device_id, before, cuda.mark(rc.stream))
+            return
         pieces = call.logged(rc) if isinstance(call, Phases) else call(rc)
         if not pieces:
             recorder.part(self.calls[at][3], run, get_ident(), start, perf_counter_ns())

@@ -6,7 +6,9 @@ import numpy as np
 import pytest
 import tritium as mx
 from tritium.context import GPU_MODE
+from tritium.engine.gpu import cuda
 from tritium.engine.profiler.layers import layer_times
+from tritium.engine.profiler.recorder import Recorder
 from tritium.gluon import loss, nn
 
 MS = 1_000_000
@@ -70,10 +72,10 @@ def recording(tmp_path):
 DATA = np.random.RandomState(0).rand(64, 256).astype("f")
 
 
-def symbol_step():
+def symbol_step(ctx=None):
     net = mx.sym.FullyConnected(mx.sym.Variable("data"), num_hidden=1024, name="wide")
     net = mx.sym.FullyConnected(mx.sym.Activation(net, act_type="relu", name="act"), num_hidden=2, name="narrow")
-    bound = mx.sym.MakeLoss(mx.sym.sum(net), name="loss").simple_bind(mx.cpu(), data=DATA.shape)
+    bound = mx.sym.MakeLoss(mx.sym.sum(net), name="loss").simple_bind(ctx or mx.cpu(), data=DATA.shape)
 
     def step():
         bound.forward(is_train=True, data=mx.nd.array(DATA))
@@ -117,6 +119,32 @@ def test_operators_of_no_block_are_rows_and_a_profile_names_only_what_ran_in_it(
 
 
 @pytest.mark.skipif(GPU_MODE != "interpret", reason="the interpreted GPU only")
-def test_a_graph_on_a_gpu_is_one_row(recording):
-    net = mx.sym.exp(mx.sym.Variable("data") + 1, name="exponential").simple_bind(mx.gpu(), data=(4,))
-    assert len(recording(lambda: net.forward(is_train=False))) == 1
+def test_the_layers_of_a_graph_on_a_gpu_are_timed_by_marks_on_its_stream(recording):
+    step = symbol_step(mx.gpu())
+    step()  # the third run would be a replay
+    rows = {r.name: r for r in recording(step)}
+    for name in ("wide", "narrow"):
+        assert rows[name].forward > 0 and rows[name].backward > 0 and rows[name].runs == 1
+    assert not any("forward" in name or "backward" in name for name in rows)
+
+
+def test_times_on_a_device_are_those_between_its_marks():
+    class Mark:
+        def __init__(self, at):
+            self.at = at
+
+        def elapsed_time(self, other):
+            return other.at - self.at  # milliseconds, as of torch's events
+
+        def query(self):
+            return True
+
+    recorder = Recorder()
+    recorder.device_part("a (dot)", (7, 0), 1, Mark(5), Mark(6.5))
+    begun = recorder._origins[1][1]
+    recorder.device_part("b (dot)", (7, 0), 1, Mark(7), Mark(9))
+    recorder.settle()
+    recorder.settle()
+    assert recorder.parts == [("a (dot)", -1001, begun, begun + 1_500_000, 1, (7, 0)),
+                              ("b (dot)", -1001, begun + 2_000_000, begun + 4_000_000, 1, (7, 0))]
+    assert cuda.elapsed(3, 10) == 7
