@@ -8,9 +8,9 @@ import re
 import sys
 import time
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, TextIO
 
 import click
 from rich.console import Console
@@ -314,10 +314,10 @@ def _explain(console: Console, store: Store, request: TuningRequest, offline: in
 
 
 class TuningDisplay(ProgressListener):
-    """Shows progress: the time left and the best time so far, and a line per kernel."""
+    """Shows progress: the time left and the best time so far, and a line per kernel. file, clock: as of Progress."""
 
-    def __init__(self, budget: float, began: float):
-        self.began, self.budget = began, budget
+    def __init__(self, budget: float, began: float, file: TextIO | None = None, clock: Callable[[], float] = time.monotonic):
+        self.began, self.budget, self.file, self.clock = began, budget, file, clock
         self.bar: Progress | None = None
         self.total, self.place = 0, ""
 
@@ -331,7 +331,7 @@ class TuningDisplay(ProgressListener):
     def begin(self, total: int, unit: str) -> None:
         self.total = total
         click.echo(f"{total:,} {unit}, at most {clock_text(self.budget)}.")
-        self.bar = Progress(total, unit)
+        self.bar = Progress(total, unit, file=self.file, clock=self.clock)
 
     def task(self, part: TaskRun, place: int, of: int) -> None:
         self.place = f"{place}/{of} "
@@ -340,7 +340,7 @@ class TuningDisplay(ProgressListener):
 
     def advance(self, done: int, best: str) -> None:
         if self.bar is not None:
-            left = clock_text(self.left(done, time.monotonic()))
+            left = clock_text(self.left(done, self.clock()))
             self.bar.reach(done, note=lambda: f"{left} left, " + (f"best {best}" if "of" not in best else best))
 
     def left(self, done: int, now: float) -> float:

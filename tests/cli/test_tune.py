@@ -1,5 +1,6 @@
 """`tritium tune`: bad input, a run piped and in a terminal, resuming, exchange, and output without running."""
 
+import io
 import json
 import os
 import pty
@@ -7,6 +8,7 @@ import re
 import signal
 import subprocess
 import sys
+from types import SimpleNamespace
 
 import pytest
 from click.testing import CliRunner
@@ -146,7 +148,28 @@ def test_results_travel_by_export_and_import(tmp_path, monkeypatch):
     assert (tmp_path / "a.jsonl").read_text() == (tmp_path / "b.jsonl").read_text()
 
 
-def test_in_a_terminal_it_shows_time_left_and_the_best_so_far():
+class Terminal(io.StringIO):
+    def isatty(self):
+        return True
+
+
+def test_in_a_terminal_it_shows_time_left_and_the_best_so_far(monkeypatch):
+    monkeypatch.setenv("COLUMNS", "120")
+    now, terminal = [0.0], Terminal()
+    part = SimpleNamespace(item=SimpleNamespace(name="dot 256x256x256", share=1.0))
+    with TuningDisplay(300.0, 0.0, terminal, lambda: now[0]) as display:
+        display.begin(9, "configurations")
+        display.task(part, 1, 1)
+        now[0] = 0.2  # too early for a picture
+        display.advance(1, "1.2 ms piece=2^20")
+        assert terminal.getvalue() == ""
+        now[0] = 10.0
+        display.advance(3, "227 µs piece=2^21")
+    text = re.sub(r"\x1b\[[0-9;?]*[A-Za-z]", "", terminal.getvalue())
+    assert re.search(r"1/1 dot 256x256x256.*3/9.*0:20 left, best 227 µs piece=2\^21", text), text
+
+
+def test_in_a_terminal_the_results_stay():
     master, slave = pty.openpty()
     process = subprocess.Popen([*TUNE, *DOT, "--budget", "5m"], stdout=slave, stderr=slave,
                                env={**os.environ, "TERM": "xterm", "COLUMNS": "120"})
@@ -160,7 +183,7 @@ def test_in_a_terminal_it_shows_time_left_and_the_best_so_far():
     os.close(master)
     assert process.wait() == 0, seen.decode()
     text = re.sub(r"\x1b\[[0-9;?]*[A-Za-z]", "", seen.decode())
-    assert re.search(r"1/1 dot 256x256x256.*\d+/\d+.*\d:\d\d left.*best [\d.]+ [mµ]s piece=", text), text
+    assert re.search(r"1/1 dot 256x256x256 \(100\.0%\): [\d.]+ [mµ]s", text), text
 
 
 def test_time_left_is_the_pace_or_the_budget():
