@@ -1,4 +1,4 @@
-"""How things show themselves: one line of text, and HTML for notebooks, light and dark, without JavaScript."""
+"""Texts and HTML of objects: one line, and tables for notebooks, light and dark, without JavaScript."""
 
 from .html import Html as Html
 from .html import code as code

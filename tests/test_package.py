@@ -1,4 +1,4 @@
-"""What is built from the checkout: the wheel's and the source distribution's files, their metadata, and that they work."""
+"""The package built from the checkout: the wheel's and the source distribution's files, their metadata, and that they work."""
 
 import importlib.util
 import os

@@ -1,4 +1,4 @@
-"""What an editor knows: a user's script is checked by pyright, and nightly by mypy; the stub of the root holds what is there."""
+"""Types for editors: a user's script is checked by pyright, and nightly by mypy; the stub of the root holds what is there."""
 
 import ast
 import inspect

@@ -1,4 +1,4 @@
-"""What all commands share: help with examples, suggestions, exit codes, --json, colours, and Ctrl-C."""
+"""The common part of all commands: help with examples, suggestions, exit codes, --json, colours, and Ctrl-C."""
 
 import json
 import os

@@ -1,4 +1,4 @@
-"""What things say of themselves: no public object is `<... object at 0x...>`, HTML is escaped and has no scripts."""
+"""Texts and HTML of objects: no public object is `<... object at 0x...>`, HTML is escaped and has no scripts."""
 
 import numpy as np
 import pytest

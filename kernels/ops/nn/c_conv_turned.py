@@ -36,7 +36,7 @@ def turning(n: int, channels: int, spatial: Shape, to_last: bool, add: bool) -> 
 
 
 class Turned:
-    """What turns the data before a convolution with channels last, and the result after it."""
+    """The copies around a convolution with channels last: of the data before it, and of the result after it."""
 
     def __init__(self, before: Call, after: Call, read: int, written: int):
         """read, written: the elements of the data, and of the result."""

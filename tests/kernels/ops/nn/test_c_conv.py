@@ -179,7 +179,7 @@ def test_channels_first_are_turned_for_tiles(g, add, monkeypatch):
 
 
 def test_channels_first_of_every_call_are_its_own(monkeypatch, rng):
-    """What is prepared at the first call is moved to the arrays of later ones, in imperative calls and their backward."""
+    """A kernel that the first call prepared serves the arrays of later calls, in imperative code and its backward."""
     monkeypatch.setenv("TRITIUM_CPU_CODE", "c")
     w = mx.nd.array(rng.standard_normal((32, 32, 3, 3)))
     for _ in range(3):
