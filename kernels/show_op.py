@@ -9,8 +9,7 @@ from html import escape
 from typing import Any
 
 from ..errors import MXNetError
-from ..show import Html, code, details, frame, table
-from ..show.html import title
+from ..show import Html, code, details, frame, table, title
 from .params import REQUIRED
 
 

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from html import escape
 from typing import Any
 
+from ...show import Html, details, frame, table
 from .operations import Operation
 
 Part = tuple[str, int, int, int, int, tuple[int, int]]  # as Recorder.parts has them
@@ -90,26 +91,22 @@ class LayerTimes:
         if not self.rows:
             return f"<p>{escape(str(self))}</p>"
         whole = sum(r.total for r in self.rows) or 1.0
-        cells = "".join(_row_html(r, whole) for r in self.rows)
-        head = "".join(f'<th style="text-align:{"left" if i < 2 else "right"}">{t}</th>'
-                       for i, t in enumerate(("layer", "share", "runs", "forward ms", "backward ms", "total ms")))
-        return f'<div style="overflow-x:auto"><table><thead><tr>{head}</tr></thead><tbody>{cells}</tbody></table></div>'
+        heads = "layer", "share", "runs", "forward ms", "backward ms", "total ms"
+        return frame(table(heads, (_row_html(r, whole) for r in self.rows)))
 
 
 def _described(row: LayerTime) -> str:
     return f"{row.name} (with {', '.join(row.fused)})" if row.fused else row.name
 
 
-def _row_html(r: LayerTime, whole: float) -> str:
+def _row_html(r: LayerTime, whole: float) -> tuple[str, ...]:
     share = 100 * r.total / whole
     kernels = "".join(f"<li>{escape(k.name)}: {'backward' if k.backward else 'forward'}, {k.runs:,} runs, "
                       f"{k.milliseconds:.3f} ms, {k.threads:.1f} threads</li>" for k in r.kernels)
-    bar = (f'<div style="width:{max(share, 0.5):.1f}%;min-width:1px;height:0.7em;background:#4c8eda;border-radius:2px" '
-           f'title="{share:.1f} %"></div>')
-    name = f'<details><summary>{escape(_described(r))}</summary><ul style="margin:0">{kernels}</ul></details>'
-    numbers = "".join(f'<td style="text-align:right">{n}</td>'
-                      for n in (f"{r.runs:,}", f"{r.forward:.3f}", f"{r.backward:.3f}", f"{r.total:.3f}"))
-    return f'<tr><td style="text-align:left">{name}</td><td style="width:8em">{bar}</td>{numbers}</tr>'
+    bar = (f'<div style="width:8em"><div style="width:{max(share, 0.5):.1f}%;min-width:1px;height:0.7em;background:#4c8eda;'
+           f'border-radius:2px" title="{share:.1f} %"></div></div>')
+    name = details(_described(r), f'<ul style="margin:0">{kernels}</ul>')
+    return name, Html(bar), f"{r.runs:,}", f"{r.forward:.3f}", f"{r.backward:.3f}", f"{r.total:.3f}"
 
 
 def layer_times(operations: Sequence[Operation], parts: Iterable[Part]) -> LayerTimes:

@@ -17,8 +17,7 @@ from ...engine.profiler import objects
 from ...engine.profiler.recorder import layer
 from ...errors import BlockError
 from ...ndarray import NDArray
-from ...show import Html, frame, table
-from ...show.html import title
+from ...show import Html, frame, table, title
 from .hooks import HookHandle
 from .model_file import read_model, write_model
 from .nested import _brief_print_list, _indent

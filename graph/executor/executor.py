@@ -16,8 +16,7 @@ from ...kernels.op import Spec
 from ...ndarray import NDArray, zeros
 from ...ndarray.core.chunk import Chunk, layout_of
 from ...ndarray.dispatch.invoke import ReportOnceVar
-from ...show import Shown, details, frame, picture, table
-from ...show.html import title
+from ...show import Shown, details, frame, picture, table, title
 from ..compile import compile_program
 from ..memory.plan import MemoryPlan
 from ..options import Options, current

@@ -133,12 +133,11 @@ class Segment:
                     last = at
                     prepare(rc)
             recorder = objects.active_recorder
-            run = get_ident(), start
             for i, (call, at, last) in enumerate(ready):  # noqa: B007
                 if recorder is None:
                     call(rc)
                 else:
-                    self._record(rc, recorder, i, run)
+                    self._record(rc, recorder, i, (get_ident(), start))
             self.shortest = min(self.shortest, perf_counter_ns() - start)
         except MXNetError as failure:
             self.failed, self.versions = True, []

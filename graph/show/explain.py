@@ -16,8 +16,7 @@ from ...kernels.fusion.epilogue import EpilogueOp
 from ...kernels.fusion.fused import FusedOp
 from ...kernels.kernel import BoundKernel, InTurn, Prepared
 from ...kernels.op import Req, compiled
-from ...show import Html, code, details, frame, table
-from ...show.html import title
+from ...show import Html, code, details, frame, table, title
 from ..program import Program, Step
 
 

@@ -199,7 +199,7 @@ def _push(item: Item, code: Code, order: Sequence[TapeNode], arrays: Sequence[An
     def run(rc: Any) -> None:
         start = perf_counter_ns() if timed else 0
         recorder = objects.active_recorder if names else None
-        begun = get_ident(), perf_counter_ns() if recorder is not None else 0
+        begun = (0, 0) if recorder is None else (get_ident(), perf_counter_ns())
         values: list[Any] = [a.device_array() for a in used]
         values += [None] * code.locals
         used.clear()  # what no later step reads is released as soon as it can be
