@@ -4,82 +4,92 @@ from __future__ import annotations
 
 import re
 from collections import Counter
-from collections.abc import Hashable, Iterable, Mapping, Sequence
+from collections.abc import Hashable, Mapping, Sequence
 from typing import Any
 
-from ..errors import ParameterError
+from ..errors import DTypeError, ParameterError
+from ..show import Shown
 
 EOS_TOKEN = "<eos>"  # ends a sentence
+UNKNOWN_INDEX = 0
 
 
-class Vocabulary:
-    """Tokens and their numbers: first the unknown token, then the reserved ones, then those of counter by falling frequency.
+class Vocabulary(Shown):
+    """Tokens by index: the unknown token, then reserved tokens, then the tokens of a counter, the most frequent first.
 
-    Tokens of equal frequency are in alphabetical order.
-
-    counter:          frequencies of tokens.
-    most_freq_count:  how many of them are taken; None: all.
-    min_freq:         the least frequency of a token that is taken.
-    unknown_token:    stands for all others, number 0.
-    reserved_tokens:  such as "<eos>".
+    counter:          a Counter of tokens; equal counts are in the order of the tokens.
+    most_freq_count:  the largest number of its tokens; None: all.
+    min_freq:         tokens that are rarer are left out.
+    unknown_token:    stands for every token that is not in the vocabulary; its index is 0.
+    reserved_tokens:  tokens such as "<pad>", each once.
+    Raises: ParameterError for a min_freq below 1, a reserved token that stands twice or is the unknown one; DTypeError for a
+            counter that is no Counter.
     """
 
-    def __init__(self, counter: Mapping[Any, int] | None = None, most_freq_count: int | None = None, min_freq: int = 1,
-                 unknown_token: Hashable = "<unk>", reserved_tokens: Sequence[Hashable] | None = None):
+    def __init__(self, counter: Counter[Any] | None = None, most_freq_count: int | None = None, min_freq: int = 1,
+                 unknown_token: Hashable = "<unk>", reserved_tokens: Sequence[Any] | None = None):
         if min_freq < 1:
             raise ParameterError(f"Vocabulary: min_freq={min_freq} must be at least 1.")
-        first = [unknown_token, *(reserved_tokens or ())]
-        if len(set(first)) != len(first):
-            raise ParameterError(f"Vocabulary: reserved_tokens {reserved_tokens} has a token twice, or unknown_token "
-                                 f"{unknown_token!r}. Give each once.")
+        if reserved_tokens is not None and unknown_token in reserved_tokens:
+            raise ParameterError(f"Vocabulary: the unknown token {unknown_token!r} is among the reserved tokens. Leave it out.")
+        if reserved_tokens is not None and len(set(reserved_tokens)) < len(reserved_tokens):
+            raise ParameterError("Vocabulary: a reserved token stands twice.")
         self._unknown_token = unknown_token
-        self._reserved_tokens = list(reserved_tokens) if reserved_tokens is not None else None
-        self._idx_to_token = first
-        known = set(first)
-        counted = sorted((counter or {}).items(), key=lambda item: item[0])
-        counted.sort(key=lambda item: item[1], reverse=True)
-        most = len(counted) if most_freq_count is None else most_freq_count
-        found = [token for token, count in counted if count >= min_freq and token not in known]
-        self._idx_to_token += found[:most]
-        self._token_to_idx = {token: i for i, token in enumerate(self._idx_to_token)}
+        self._reserved_tokens = None if reserved_tokens is None else list(reserved_tokens)
+        self._idx_to_token: list[Any] = [unknown_token, *(reserved_tokens or ())]
+        if counter is not None:
+            if not isinstance(counter, Counter):
+                raise DTypeError(f"Vocabulary: counter is a {type(counter).__name__}, not a collections.Counter.")
+            self._add(counter, most_freq_count, min_freq)
+        self._token_to_idx: dict[Any, int] = {token: i for i, token in enumerate(self._idx_to_token)}
+
+    def _facts(self) -> Mapping[str, Any]:
+        return {"tokens": len(self._idx_to_token), "unknown_token": self._unknown_token}
+
+    def _add(self, counter: Counter[Any], most: int | None, min_freq: int) -> None:
+        special = set(self._idx_to_token)
+        frequent = sorted(counter, key=lambda token: token)
+        frequent.sort(key=counter.__getitem__, reverse=True)
+        tokens = [t for t in frequent if counter[t] >= min_freq and t not in special]
+        self._idx_to_token += tokens if most is None else tokens[:most]
 
     def __len__(self) -> int:
         return len(self._idx_to_token)
 
     @property
     def token_to_idx(self) -> dict[Any, int]:
-        """The numbers of tokens."""
+        """The index of each token."""
         return self._token_to_idx
 
     @property
     def idx_to_token(self) -> list[Any]:
-        """The tokens in the order of their numbers."""
+        """The tokens by index."""
         return self._idx_to_token
 
     @property
     def unknown_token(self) -> Any:
-        """The token that stands for those not in the vocabulary."""
+        """The token that stands for all that are not in the vocabulary."""
         return self._unknown_token
 
     @property
     def reserved_tokens(self) -> list[Any] | None:
-        """The reserved tokens."""
+        """The reserved tokens, or None."""
         return self._reserved_tokens
 
     def to_indices(self, tokens: Any) -> Any:
-        """Return the number of a token, or those of a list of tokens; 0 for one that is not in the vocabulary."""
+        """Return the index of a token, or the indices of a list of tokens; 0 for unknown ones."""
         if isinstance(tokens, list):
-            return [self._token_to_idx.get(token, 0) for token in tokens]
-        return self._token_to_idx.get(tokens, 0)
+            return [self._token_to_idx.get(t, UNKNOWN_INDEX) for t in tokens]
+        return self._token_to_idx.get(tokens, UNKNOWN_INDEX)
 
-    def to_tokens(self, indices: int | Iterable[int]) -> Any:
-        """Return the token of a number, or those of a list of numbers. Raises ParameterError for a number that is too large."""
-        numbers = list(indices) if isinstance(indices, Iterable) else [indices]
-        for i in numbers:
-            if not 0 <= i < len(self):
-                raise ParameterError(f"Vocabulary.to_tokens: index {i} is not one of its {len(self)} tokens.")
-        tokens = [self._idx_to_token[i] for i in numbers]
-        return tokens if isinstance(indices, Iterable) else tokens[0]
+    def to_tokens(self, indices: Any) -> Any:
+        """Return the token of an index, or the tokens of a list of indices. Raises ParameterError for an index without one."""
+        given = indices if isinstance(indices, list) else [indices]
+        for i in given:
+            if not isinstance(i, int) or not 0 <= i < len(self):
+                raise ParameterError(f"Vocabulary.to_tokens: {i!r} is not an index of {len(self)} tokens.")
+        tokens = [self._idx_to_token[i] for i in given]
+        return tokens if isinstance(indices, list) else tokens[0]
 
 
 def count_tokens_from_str(source_str: str, token_delim: str = " ", seq_delim: str = "\n", to_lower: bool = False,

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import importlib
-from collections.abc import Sequence
-from typing import Any
+from collections.abc import Callable, Sequence
+from typing import Any, TypeVar
 
 from ...errors import MissingLibraryError, NotAvailableError
 
@@ -16,6 +16,22 @@ def onnx() -> Any:
     except ImportError:
         raise MissingLibraryError("mx.contrib.onnx: the package onnx is not installed. Install it with "
                                   'pip install "tritium[onnx]".') from None
+
+
+Converter = TypeVar("Converter", bound=Callable[..., Any])
+
+
+def converts_into(converters: dict[str, Converter]) -> Callable[..., Callable[[Converter], Converter]]:
+    """Return `converts(*names)`: a decorator that enters a function under the names of operators in a table of converters."""
+
+    def converts(*names: str) -> Callable[[Converter], Converter]:
+        def enter(function: Converter) -> Converter:
+            converters.update(dict.fromkeys(names, function))
+            return function
+
+        return enter
+
+    return converts
 
 
 class Unsupported(Exception):

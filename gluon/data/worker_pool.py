@@ -27,10 +27,10 @@ import numpy as np
 from ...engine.current_engine import set_current
 from ...engine.threaded import ThreadedEngine
 from ...errors import MXNetError, ParameterError
+from ...io.loading.processes import END_TIMEOUT, end_processes
 from ...ndarray import random as nd_random
 from .shared_array import Key, Outbox, Region, arrived, dumps, loads
 
-_END_TIMEOUT = 2.0  # seconds until a worker that does not end is killed
 _AHEAD = 1 << 15  # bytes of tasks sent to a busy worker; a pipe holds more, so sending never waits for it
 _MOST_IDLE = 8  # regions of shared memory that wait for another array, per worker
 _MOST_FDS = 200  # descriptors per message; the system allows 253
@@ -91,7 +91,7 @@ class WorkerPool:
         self._idle: list[dict[Key, Region]] = [{} for _ in range(processes)]  # given back to the worker, for other arrays
         self._pipes: list[Connection] = []
         self._processes: list[BaseProcess] = []
-        self._end = weakref.finalize(self, _end, self._pipes, self._processes, self.owner)
+        self._end = weakref.finalize(self, end_processes, self._pipes, self._processes, self.owner)
         methods = multiprocessing.get_all_start_methods()
         start: Any = multiprocessing.get_context("fork" if "fork" in methods else "spawn")
         for number in range(processes):
@@ -200,7 +200,7 @@ class WorkerPool:
 
     def _death(self, worker: int) -> MXNetError:
         process = self._processes[worker]
-        process.join(_END_TIMEOUT)
+        process.join(END_TIMEOUT)
         code, pid = process.exitcode, process.pid
         self.terminate()
         how = f"was killed by {signal.Signals(-code).name}" if code is not None and code < 0 else f"ended with exit code {code}"
@@ -265,19 +265,3 @@ def _seeds(number: int) -> tuple[int, int, int]:
     entropy = [number, int(state[2]), *map(int, state[1][:4]), *own[:4], own[-1]]
     a, b, c = np.random.SeedSequence(entropy).generate_state(3)
     return int(a), int(b), int(c & 0x7fffffff)
-
-
-def _end(pipes: list[Connection], processes: list[BaseProcess], owner: int) -> None:
-    for pipe in pipes:
-        pipe.close()
-    if os.getpid() == owner:  # a forked child must not end the processes of its parent
-        for process in processes:
-            process.terminate()
-        for process in processes:
-            process.join(_END_TIMEOUT)
-            if process.exitcode is None:
-                process.kill()
-                process.join()
-            process.close()
-    pipes.clear()
-    processes.clear()

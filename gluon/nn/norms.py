@@ -34,17 +34,26 @@ class _Norm(HybridBlock):
 
 
 class _BatchNorm(_Norm):
-    """The base of BatchNorm and BatchNormReLU."""
+    """Batch normalization: each channel by its mean and variance over the batch, or by running ones at inference.
+
+    axis:              the channels' axis.
+    momentum:          of the running mean and variance.
+    epsilon:           added to the variance.
+    center, scale:     learn beta, and gamma.
+    use_global_stats:  use the running mean and variance in training too.
+    in_channels:       0: known at the first forward.
+    """
+
+    fuse_relu = False
 
     def __init__(self, axis: int = 1, momentum: float = 0.9, epsilon: float = 1e-5, center: bool = True, scale: bool = True,
-                 use_global_stats: bool = False, fuse_relu: bool = False, beta_initializer: Any = "zeros",
-                 gamma_initializer: Any = "ones", running_mean_initializer: Any = "zeros",
-                 running_variance_initializer: Any = "ones", in_channels: int = 0, **kwargs: Any) -> None:
+                 use_global_stats: bool = False, beta_initializer: Any = "zeros", gamma_initializer: Any = "ones",
+                 running_mean_initializer: Any = "zeros", running_variance_initializer: Any = "ones", in_channels: int = 0,
+                 **kwargs: Any) -> None:
         settings = {"axis": axis, "eps": epsilon, "momentum": momentum, "fix_gamma": not scale,
                     "use_global_stats": use_global_stats}
         super().__init__(settings, in_channels, center, scale, beta_initializer, gamma_initializer,
                          always_differentiable=False, **kwargs)
-        self.fuse_relu = fuse_relu
         if in_channels != 0:
             self.in_channels = in_channels
         self.running_mean = self._parameter("running_mean", in_channels, False, running_mean_initializer)
@@ -63,33 +72,13 @@ class _BatchNorm(_Norm):
 
 
 class BatchNorm(_BatchNorm):
-    """Batch normalization: each channel by its mean and variance over the batch, or by running ones at inference.
-
-    axis:              the channels' axis.
-    momentum:          of the running mean and variance.
-    epsilon:           added to the variance.
-    center, scale:     learn beta, and gamma.
-    use_global_stats:  use the running mean and variance in training too.
-    in_channels:       0: known at the first forward.
-    """
-
-    def __init__(self, axis: int = 1, momentum: float = 0.9, epsilon: float = 1e-5, center: bool = True, scale: bool = True,
-                 use_global_stats: bool = False, beta_initializer: Any = "zeros", gamma_initializer: Any = "ones",
-                 running_mean_initializer: Any = "zeros", running_variance_initializer: Any = "ones", in_channels: int = 0,
-                 **kwargs: Any) -> None:
-        super().__init__(axis, momentum, epsilon, center, scale, use_global_stats, False, beta_initializer, gamma_initializer,
-                         running_mean_initializer, running_variance_initializer, in_channels, **kwargs)
+    __doc__ = _BatchNorm.__doc__
 
 
 class BatchNormReLU(_BatchNorm):
     """BatchNorm, then max(x, 0). The parameters are BatchNorm's."""
 
-    def __init__(self, axis: int = 1, momentum: float = 0.9, epsilon: float = 1e-5, center: bool = True, scale: bool = True,
-                 use_global_stats: bool = False, beta_initializer: Any = "zeros", gamma_initializer: Any = "ones",
-                 running_mean_initializer: Any = "zeros", running_variance_initializer: Any = "ones", in_channels: int = 0,
-                 **kwargs: Any) -> None:
-        super().__init__(axis, momentum, epsilon, center, scale, use_global_stats, True, beta_initializer, gamma_initializer,
-                         running_mean_initializer, running_variance_initializer, in_channels, **kwargs)
+    fuse_relu = True
 
 
 class InstanceNorm(_Norm):

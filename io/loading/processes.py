@@ -18,7 +18,7 @@ from typing import Any
 
 from ...errors import MXNetError, ParameterError
 
-_END_TIMEOUT = 2.0  # seconds until a worker that does not end is terminated
+END_TIMEOUT = 2.0  # seconds until a worker that does not end is killed
 
 
 class ProcessPool:
@@ -35,7 +35,7 @@ class ProcessPool:
         spawn = multiprocessing.get_context("spawn")
         self._pipes: list[Connection] = []
         self._processes: list[BaseProcess] = []
-        self._end = weakref.finalize(self, _end, self._pipes, self._processes, self.owner)
+        self._end = weakref.finalize(self, end_processes, self._pipes, self._processes, self.owner)
         self._pending: deque[int] = deque()  # the worker of each unanswered task
         self._cancelled = 0  # the first so many pending answers are dropped
         self._next = 0
@@ -93,7 +93,7 @@ class ProcessPool:
             return self._pipes[worker].recv()
         except (EOFError, OSError):
             process = self._processes[worker]
-            process.join(_END_TIMEOUT)
+            process.join(END_TIMEOUT)
             code = process.exitcode
             self.close()
             raise MXNetError(f"{self.name}: worker process {worker} died with exit code {code}.") from None
@@ -120,14 +120,17 @@ def _serve(pipe: Connection, work: Callable[[Any], Any]) -> None:
             return
 
 
-def _end(pipes: list[Connection], processes: list[BaseProcess], owner: int) -> None:
+def end_processes(pipes: list[Connection], processes: list[BaseProcess], owner: int) -> None:
+    """Close the pipes to worker processes, and end the processes. A worker that does not end within two seconds is killed."""
     for pipe in pipes:
         pipe.close()
-    if os.getpid() == owner:  # a forked child must not join the processes of its parent
+    if os.getpid() == owner:  # a forked child must not end the processes of its parent
         for process in processes:
-            process.join(_END_TIMEOUT)
+            process.terminate()
+        for process in processes:
+            process.join(END_TIMEOUT)
             if process.exitcode is None:
-                process.terminate()
+                process.kill()
                 process.join()
             process.close()
     pipes.clear()

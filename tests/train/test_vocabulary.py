@@ -24,12 +24,13 @@ def test_numbers_and_tokens():
     vocabulary = Vocabulary(COUNTS)
     assert vocabulary.to_indices("b") == 2 and vocabulary.to_indices(["d", "zz"]) == [3, 0]
     assert vocabulary.to_tokens(1) == "c" and vocabulary.to_tokens([0, 4]) == ["<unk>", "a"]
-    with pytest.raises(ParameterError, match="index 9 is not one of its 5 tokens"):
+    with pytest.raises(ParameterError, match="9 is not an index of 5 tokens"):
         vocabulary.to_tokens([1, 9])
 
 
-@pytest.mark.parametrize("given, message", [({"min_freq": 0}, "min_freq=0"), ({"reserved_tokens": ["x", "x"]}, "a token twice"),
-                                            ({"reserved_tokens": ["<unk>"]}, "unknown_token '<unk>'")])
+@pytest.mark.parametrize("given, message", [({"min_freq": 0}, "min_freq=0"),
+                                            ({"reserved_tokens": ["x", "x"]}, "a reserved token stands twice"),
+                                            ({"reserved_tokens": ["<unk>"]}, "the unknown token '<unk>' is among")])
 def test_parameters_are_checked(given, message):
     with pytest.raises(ParameterError, match=message):
         Vocabulary(COUNTS, **given)

@@ -8,20 +8,11 @@ from typing import Any
 import numpy as np
 
 from ....graph.symbol.symbol import Symbol, Variable
-from ..library import Unsupported, onnx
+from ..library import Unsupported, converts_into, onnx
 
 Converter = Callable[["Use"], "Symbol | Sequence[Symbol] | np.ndarray"]
 CONVERTERS: dict[str, Converter] = {}
-
-
-def converts(*names: str) -> Callable[[Converter], Converter]:
-    """Return a decorator that makes a function the converter of ONNX operators."""
-
-    def decorate(function: Converter) -> Converter:
-        CONVERTERS.update(dict.fromkeys(names, function))
-        return function
-
-    return decorate
+converts = converts_into(CONVERTERS)
 
 
 class GraphReader:

@@ -61,7 +61,7 @@ def test_answers_and_errors_are_returned_in_order(pool):
 
 
 def test_a_worker_that_dies_is_named(pool, monkeypatch):
-    monkeypatch.setattr(processes, "_END_TIMEOUT", 250)  # it may close its pipe much earlier than it ends
+    monkeypatch.setattr(processes, "END_TIMEOUT", 250)  # it may close its pipe much earlier than it ends
     pool.ask(("square", 2))
     pool.ask(("die", 3))
     assert pool.answer() == 4
@@ -72,7 +72,7 @@ def test_a_worker_that_dies_is_named(pool, monkeypatch):
 
 def test_an_interrupted_wait_closes_the_pool(pool, monkeypatch):
     """After a KeyboardInterrupt in the middle of an answer, the rest of it would be left in the pipe."""
-    monkeypatch.setattr(processes, "_END_TIMEOUT", 0.01)
+    monkeypatch.setattr(processes, "END_TIMEOUT", 0.01)
     main = threading.main_thread().ident
 
     def interrupt():
