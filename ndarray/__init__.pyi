@@ -2089,6 +2089,21 @@ def fft(
     Returns: an array.
     """
 
+def fill_element_0index(
+    lhs: NDArray,
+    mhs: NDArray,
+    rhs: NDArray,
+    *,
+    out: NDArray | Sequence[NDArray] | None = None,
+    name: str | None = None,
+) -> NDArray:
+    """lhs with the value mhs[i] at the index rhs[i] of each row i. lhs: [rows, n]. mhs, rhs: [rows].
+
+    Arrays: lhs, mhs, rhs.
+    out: the array (or list of them) to write to instead of a new one. name: ignored, for MXNet's sake.
+    Returns: an array.
+    """
+
 def fix(data: NDArray, *, out: NDArray | Sequence[NDArray] | None = None, name: str | None = None) -> NDArray:
     """Round towards zero.
 

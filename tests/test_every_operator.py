@@ -106,6 +106,7 @@ TABLE = {
                   differentiable=None if t == "value" else ()) for t in ("value", "indices", "mask")]
             + [Case([(5, 4)], {"k": 2, "ret_typ": "both", "axis": 0, "is_ascend": True})],
     "batch_take": [],  # int32: test_pick.py
+    "fill_element_0index": [Case([(n, 5), (n,), Integers((n,), 5)], differentiable=(0, 1)) for n in (4, 1)],
     "shape_array": [Case([(4, 5)], differentiable=())], "size_array": [Case([(4, 5)], differentiable=())],
     "gather_nd": [Case([(3, 4, 2), Integers((2, 5), 3)], differentiable=(0,))],
     # of equal indices the last stays: test_gather_nd.py

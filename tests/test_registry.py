@@ -40,7 +40,7 @@ OWN = {
     "kernels/ops/nn/test_resize.py": ("values shapes", ["_contrib_BilinearResize2D", "_contrib_AdaptiveAvgPooling2D"]),
     "kernels/ops/tensor/test_moveaxis.py": ("values shapes", ["_split_v2", "_np_moveaxis"]),
     "kernels/ops/tensor/test_gather_nd.py": ("values shapes", ["_backward_gather_nd"]),
-    "kernels/ops/tensor/test_pick.py": ("gradient shapes", ["batch_take"]),
+    "kernels/ops/tensor/test_pick.py": ("values gradient shapes", ["batch_take", "fill_element_0index"]),
     "kernels/ops/loss/test_label_loss.py": ("shapes", ["IdentityAttachKLSparseReg"]),
     "kernels/ops/linalg/test_products.py": ("shapes", _MATRICES),
     "kernels/ops/rnn/test_rnn.py": ("values", ["RNN"]),

@@ -2101,6 +2101,22 @@ def fft(
     Returns: an array.
     """
 
+def fill_element_0index(
+    lhs: Symbol | None = None,
+    mhs: Symbol | None = None,
+    rhs: Symbol | None = None,
+    *,
+    name: str | None = None,
+    attr: Any = None,
+    **kwargs: Any
+) -> Symbol:
+    """lhs with the value mhs[i] at the index rhs[i] of each row i. lhs: [rows, n]. mhs, rhs: [rows].
+
+    Arrays: lhs, mhs, rhs.
+    out: the array (or list of them) to write to instead of a new one. name: ignored, for MXNet's sake.
+    Returns: an array.
+    """
+
 def fix(data: Symbol | None = None, *, name: str | None = None, attr: Any = None, **kwargs: Any) -> Symbol:
     """Round towards zero.
 

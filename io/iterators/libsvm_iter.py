@@ -62,7 +62,7 @@ class LibSVMIter(TextIter):
     data_shape:    (columns,).
     label_libsvm:  a file of the same form whose columns are the label, of label_shape (columns,). It replaces the labels in
         data_libsvm.
-    stype:         "default" gives dense NDArrays; "csr" gives data as CSRNDArrays.
+    stype:         "csr" gives data as CSRNDArrays; "default" gives dense NDArrays.
     Other parameters: CSVIter's. Errors name file and line.
     """
 
@@ -70,7 +70,7 @@ class LibSVMIter(TextIter):
     def __init__(self, data_libsvm: str | os.PathLike, data_shape: Sequence[int] | int, batch_size: int,
                  label_libsvm: str | os.PathLike | None = None, label_shape: Sequence[int] = (1,), round_batch: bool = True,
                  num_parts: int = 1, part_index: int = 0, dtype: Any = None, data_name: str = "data",
-                 label_name: str = "softmax_label", stype: str = "default", prefetch_buffer: int = 4, ctx: Any = None):
+                 label_name: str = "softmax_label", stype: str = "csr", prefetch_buffer: int = 4, ctx: Any = None):
         if stype not in ("default", "csr"):
             raise ParameterError(f"LibSVMIter: stype={stype!r} is not 'default' or 'csr'.")
         self._dtype, self._stype = as_dtype(dtype or "float32"), stype

@@ -9,15 +9,16 @@ import numpy as np
 from numpy.typing import DTypeLike
 
 from ...context import Context
-from ...errors import NotAvailableError, ParameterError, ShapeError
+from ...errors import NotAvailableError, ParameterError, ShapeError, check_choice
 from ...kernels.op import Op, builtin
+from ..autograd import is_recording
 from ..dispatch.arguments import call_op
 from ..functions.creation import array
 from .arithmetic import ADD, DIVIDE, EQUAL, MODULO, MULTIPLY, NOT_EQUAL, POWER, SUBTRACT, BinaryOperator, broadcasting, is_number
 from .array_core import ArrayCore
 from .methods import NAMES
 from .ndarray import NDArray
-from .sparse_core import SparseCore
+from .sparse_core import STORAGE_TYPES, SparseCore
 
 _Method = Callable[[Any, Any], Any]
 
@@ -50,6 +51,8 @@ class BaseSparseNDArray(SparseCore):
 
     def __init__(self, data: NDArray, shape: Sequence[int]):
         self.data, self.shape, self.ctx = data, tuple(map(int, shape)), data.context
+        self._variable: NDArray | None = None  # after attach_grad, what is recorded instead of this array
+        self._grad_stype = self.stype
 
     # ---- a subclass has these ----
     def with_data(self, data: NDArray) -> Any:
@@ -90,23 +93,36 @@ class BaseSparseNDArray(SparseCore):
         return len(self.shape)
 
     @property
-    def grad(self) -> None:
-        """None: derivatives flow through `data`, not to this array."""
-        return None
+    def grad(self) -> Any:
+        """The gradient that backward computes, in the storage type of attach_grad; None before attach_grad.
+
+        A gradient that is not "default" is a copy: use grad_req="write" to begin anew.
+        """
+        return None if self._variable is None else self._variable.grad.tostype(self._grad_stype)
 
     def attach_grad(self, grad_req: str = "write", stype: str | None = None) -> None:
-        """Raise NotAvailableError: a sparse array is no variable of autograd."""
-        raise NotAvailableError(f"attach_grad: a {self.stype} array is no variable. Call data.attach_grad() for the derivative "
-                                f"by its stored elements, or tostype('default') first.")
+        """Make this a variable, with a gradient of zeros: operators that are recorded take it as a dense array.
+
+        stype: the storage type of `grad`; None: that of this array.
+        """
+        check_choice("attach_grad", "stype", stype or self.stype, ("default", *STORAGE_TYPES))
+        self._grad_stype = stype or self.stype
+        self._variable = self._dense()
+        self._variable.attach_grad(grad_req)
+
+    @property
+    def is_recorded(self) -> bool:
+        """True for a variable while autograd records."""
+        return self._variable is not None and is_recording()
 
     # ---- conversion ----
     def tostype(self, stype: str) -> Any:
-        """Return a dense array ("default"), or self for its own storage type."""
+        """Return a dense array ("default"), or self for its own storage type. Autograd records the conversion of a variable."""
         if stype == self.stype:
             return self
         if stype != "default":
             raise ParameterError(f"tostype: {stype!r} is not 'default' or {self.stype!r}. Convert to 'default' first.")
-        return self._dense()
+        return self._variable if self.is_recorded and self._variable is not None else self._dense()
 
     def asnumpy(self) -> np.ndarray:
         """Return the dense array as a NumPy array."""
@@ -181,7 +197,7 @@ class BaseSparseNDArray(SparseCore):
     @property
     def T(self) -> NDArray:
         """The dense array with its axes in reverse order."""
-        return self._dense().T
+        return self.tostype("default").T
 
     def __setitem__(self, key: Any, value: Any) -> None:
         """Replace the whole array: a[:] = an array of any storage type, or, for a row-sparse array, a number."""
@@ -200,6 +216,8 @@ class BaseSparseNDArray(SparseCore):
         if value.shape != self.shape:
             raise ShapeError(f"{self.stype}: an array {value.shape} cannot be assigned to one of shape {self.shape}.")
         self.assign(value.as_in_context(self.context).astype(self.dtype).copy())
+        if self._variable is not None:
+            self._variable[:] = self._dense()
 
     def __len__(self) -> int:
         return self.shape[0]

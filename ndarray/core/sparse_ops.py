@@ -38,7 +38,8 @@ def call_sparse(op: Op, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Any:
     kwargs = dict(kwargs)
     out = kwargs.pop("out", None)
     kwargs.pop("name", None)
-    rule = _RULES.get(op.name)
+    recorded = any(isinstance(a, BaseSparseNDArray) and a.is_recorded for a in (*args, *kwargs.values()))
+    rule = None if recorded else _RULES.get(op.name)
     result = NotImplemented if rule is None else rule(op, args, kwargs)
     if result is NotImplemented:
         result = call_op(op, _dense(args), {k: _dense(v) for k, v in kwargs.items()})

@@ -298,8 +298,11 @@ class BaseModule(Shown):
                     bar.begin(epoch)
                 eval_metric.reset()
                 self._begin_epoch(epoch, train_data)
-                nbatch, in_flight = -1, deque()
-                for nbatch, data_batch in enumerate(_batches(train_data)):
+                nbatch, in_flight, train_values = -1, deque(), []
+                batches = _batches(train_data)
+                following = next(batches, None)
+                while following is not None:
+                    nbatch, data_batch = nbatch + 1, following
                     if monitor is not None:
                         monitor.tic()
                     self.forward_backward(data_batch)
@@ -309,12 +312,14 @@ class BaseModule(Shown):
                     self.update()
                     self.update_metric(eval_metric, as_batch(data_batch).label)
                     may_warn = may_warn and not self._warn_of_nan(eval_metric, epoch)
+                    following = next(batches, None)
                     if monitor is not None:
                         monitor.toc_print()
+                    if following is None:  # before the callbacks, which may reset the metric
+                        train_values = eval_metric.get_global_name_value()
                     _call(batch_end_callbacks, BatchEndParam(epoch, nbatch, eval_metric, locals()))
                 if nbatch < 0:
                     raise MXNetError(f"fit: train_data has no batches in epoch {epoch}.")
-                train_values = eval_metric.get_global_name_value()
                 may_warn = may_warn and not self._warn_of_nan(eval_metric, epoch)
                 for name, value in train_values:
                     self.logger.info("Epoch[%d] Train-%s=%f", epoch, name, value)

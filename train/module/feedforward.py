@@ -16,7 +16,6 @@ from ...io.iterator import as_batch
 from ...ndarray import NDArray
 from ...show import Shown
 from .. import metric as metrics
-from ..callback import LogValidationMetricsCallback
 from ..checkpoint import BatchEndParam, load_checkpoint, save_checkpoint
 from ..initializer import Uniform
 from .module import Module
@@ -130,7 +129,7 @@ class FeedForward(Shown):
         arg, aux = self._own_params()
         module.fit(data if self.epoch_size is None else ResizeIter(data, self.epoch_size, False), self._eval_iter(eval_data),
                    eval_metric, epoch_end_callback, _from_one(batch_end_callback), kvstore, self.optimizer, self.kwargs,
-                   eval_end_callback or LogValidationMetricsCallback(), eval_batch_end_callback, self.initializer,
+                   eval_end_callback, eval_batch_end_callback, self.initializer,
                    arg, aux, allow_missing=True, begin_epoch=self.begin_epoch, num_epoch=self.num_epoch, monitor=monitor)
         self.arg_params, self.aux_params = module.get_params()
         self._bound = None

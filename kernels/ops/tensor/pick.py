@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import math
-from typing import ClassVar, Literal
+from typing import Any, ClassVar, Literal
 
 import numpy as np
 
 from ....errors import DTypeError, ShapeError
+from ...declare.composite import composite, ops
 from ...declare.index_kernel import At, IndexedArray, Put, index_kernel, put, scatter_kernel
 from ...declare.operator_property import Dtypes, OperatorProperty, Shapes
 from ...declare.property_op import register_operator
@@ -148,3 +149,10 @@ class BatchTake(PickedAlong):
         if a is not None and i is not None and is_known(a) and is_known(i) and math.prod(a[:-1]) != math.prod(i):
             raise ShapeError(f"{self.name}: indices {i} must hold one index for each of the {math.prod(a[:-1])} rows of a {a}.")
         return [a, i], [i], []
+
+
+@composite("fill_element_0index")
+def fill_element_0index(lhs: Any, mhs: Any, rhs: Any) -> Any:
+    """lhs with the value mhs[i] at the index rhs[i] of each row i. lhs: [rows, n]. mhs, rhs: [rows]."""
+    chosen = ops.one_hot(rhs, depth=lhs.shape[1])
+    return ops.where(chosen, ops.broadcast_to(ops.expand_dims(mhs, axis=1), shape=lhs.shape), lhs)

@@ -57,6 +57,17 @@ def _(dy, data):
     return where(data == data, dy, 0)
 
 
+@reduction(name="_square_sum", combine="add")
+def square_sum(data: Array) -> Array:
+    """Σ data² along axis. Parameters as in sum."""
+    return data * data
+
+
+@square_sum.gradient
+def _(dy, data):
+    return 2 * data * dy
+
+
 @reduction(combine="mul")
 def prod(data: Array) -> Array:
     """Π data along axis. Parameters as in sum."""

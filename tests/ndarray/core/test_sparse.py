@@ -126,7 +126,6 @@ def test_copies_contexts_and_pickles():
     (lambda: mx.nd.ones((3, 1)).tostype("coo"), ParameterError, "tostype: stype='coo' is not one of 'default', "),
     (lambda: mx.nd.zeros((3, 1), stype="coo"), ParameterError, "zeros: stype='coo' is not one of"),
     (lambda: A.reshape((3, 4)), NotAvailableError, "reshape: not available for a csr array. Convert it with tostype"),
-    (lambda: A.attach_grad(), NotAvailableError, "attach_grad: a csr array is no variable. Call data.attach_grad"),
     (lambda: A.__setitem__(0, A), NotAvailableError, r"csr: only a\[:\] = value is available"),
     (lambda: A.__setitem__(slice(None), 3), NotAvailableError, "csr: a number cannot be assigned"),
     (lambda: A.__setitem__(slice(None), mx.nd.ones((2, 2))), ShapeError, r"csr: an array \(2, 2\) cannot be assigned"),

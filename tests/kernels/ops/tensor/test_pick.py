@@ -49,3 +49,12 @@ def test_shapes_of_the_index(target):
 def test_invalid_arguments_are_rejected(call, error, text):
     with pytest.raises(error, match=text):
         call()
+
+
+@pytest.mark.parametrize("target", TARGETS)
+def test_one_element_of_each_row_is_replaced(target, rng):
+    x, values, at = rng.standard_normal((4, 5)), rng.standard_normal(4), rng.integers(0, 5, 4) + 0.5  # truncated
+    expected = x.copy()
+    expected[np.arange(4), at.astype(int)] = values
+    assert np.array_equal(forward("fill_element_0index", [x, values, at], target)[0], expected)
+    check_gradient("fill_element_0index", [x, values, at], rng, target)
