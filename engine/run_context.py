@@ -54,6 +54,13 @@ class RunContext:
             return np.empty(shape, dtype)
         return storage.array(shape, dtype, self.ctx)
 
+    def scratch(self, nbytes: int) -> storage.Block:
+        """Return uninitialised memory for the time of this function, by its `address`. Raises OutOfMemoryError.
+
+        It may be dropped when its last user is enqueued.
+        """
+        return storage.alloc(nbytes, self.ctx)
+
     def to_host(self, array: Any) -> np.ndarray:
         """Return the values of a device array on the host: on the CPU itself, else after a wait for the stream's earlier work."""
         return array if isinstance(array, np.ndarray) else cuda.to_host(array)

@@ -230,10 +230,10 @@ class ThreadedEngine(Engine):
             self.pump()
             return False
         try:
-            with cuda.enqueue_lock, cuda.run_on(pool.stream):
+            with cuda.enqueue_lock, cuda.launch_on(pool.stream):
                 streams.before(reads, writes, pool.stream)
                 fn(pool.run, *args)
-                streams.after(reads, writes, pool.stream, name)
+                streams.after_small(reads, writes, pool.stream, name)
             return True
         finally:
             self._give_back(reads, writes)

@@ -42,6 +42,7 @@ class Run(Protocol):
     def stream(self) -> Stream | None: ...
     def parallel(self, fn: Callable[[int], Any], n: int) -> None: ...
     def workspace(self, shape: tuple[int, ...], dtype: DTypeLike) -> DeviceArray: ...
+    def scratch(self, nbytes: int, /) -> Any: ...
     def to_host(self, array: Any) -> np.ndarray: ...
     def from_host(self, array: Any, values: np.ndarray) -> None: ...
     def constant(self, values: np.ndarray) -> DeviceArray: ...
@@ -58,6 +59,9 @@ class HostRun:
 
     def workspace(self, shape: tuple[int, ...], dtype: DTypeLike) -> np.ndarray:
         return np.empty(shape, dtype)
+
+    def scratch(self, nbytes: int) -> Any:
+        raise NotImplementedError("scratch memory by its address is a GPU's")
 
     def to_host(self, array: np.ndarray) -> np.ndarray:
         return array
@@ -110,9 +114,9 @@ class Kernel:
     """A kernel that can be run on arrays, or bound to arrays that stay where they are, as those of a bound graph do.
 
     run:    the function, called with arrays each time.
-    at:     of a kernel in C, from its first run on: at(run, addresses, scalars=(), apart=False) does the same on host arrays,
-            given their addresses, inputs first. It returns False if C cannot compute them where they lie. apart: they lie at
-            multiples of their items' size, and outputs apart from all others. None of other kernels.
+    at:     at(run, addresses, scalars=(), apart=False) does the same on arrays given by their addresses, inputs first: of a
+            kernel in C from its first run on, and of one on a GPU (gpu/prepared.py). It returns False if it cannot compute them
+            where they lie. apart: they lie at multiples of their items' size, and outputs apart from all others. None of others.
     keeps:  the numbers of the inputs from which `keep` makes something that stays; () if it is `bind`.
     share:  like bind, for a program in which many kernels read the input of number `shares`: share(inputs, outputs, made). The
             first of them, in each pass, makes what all use, as a packed weight; made, a dict of the program, says where it is.
@@ -189,7 +193,8 @@ class Reshaped(Kernel):
         if self._draws:
             more["random"] = random
         self._inner.run(run, *self._seen(inputs, outputs), **more)
-        self.at = self._inner.at
+        if self._inner.at is not None:
+            self.at = self._inner.at
 
 
 def _bind_and_run(bind: Bind, run: Run, inputs: Sequence[Any], outputs: Sequence[Any]) -> None:

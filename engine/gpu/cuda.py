@@ -25,7 +25,8 @@ from ...dtype import bfloat16
 from ...errors import EngineError
 
 _KINDS = ("compute", "copy", "priority")  # of streams, see `stream`
-_POLL = 0.0001  # seconds between the main thread's tests of an event it waits for
+_POLL = 0.0001  # seconds between the main thread's tests of an event it waits for,
+_SPIN = 0.00005  # after the first seconds, in which it tests without a pause: to sleep takes as long
 
 
 @functools.cache
@@ -70,7 +71,7 @@ def alloc(nbytes: int, device_id: int) -> Any:
     if not is_real():
         return torch.empty(nbytes, dtype=torch.uint8)
     own = _own_stream(device_id)
-    with contextlib.nullcontext() if own is not None else run_on(stream(device_id)):
+    with _torch_on(own or stream(device_id)):
         try:
             tensor = torch.empty(nbytes, dtype=torch.uint8, device=_device(device_id))
         except torch.cuda.OutOfMemoryError as e:
@@ -208,7 +209,9 @@ def from_host(tensor: Any, values: np.ndarray) -> None:
 
 def copy(dst: Any, src: Any) -> None:
     """Copy the bytes of a contiguous tensor to another of the same dtype and device, on the calling function's stream."""
-    dst.copy_(src.view(dst.shape), non_blocking=True)
+    own = _own_stream(dst.device.index) if dst.is_cuda else None
+    with _torch_on(own):
+        dst.copy_(src.view(dst.shape), non_blocking=True)
 
 
 def free_and_total(device_id: int) -> tuple[int, int]:
@@ -292,10 +295,10 @@ class run_on:
         self._current: tuple[Any, ...] = ()
 
     def __enter__(self) -> None:
-        self._before = getattr(_calling, "stream", None)
+        self._before = getattr(_calling, "stream", None), getattr(_calling, "torch_on", None)
         s = self._stream
         if s is not None:
-            _calling.stream = s
+            _calling.stream = _calling.torch_on = s
             if not isinstance(s, FakeStream):  # torch.cuda.stream looks devices up: a third of an eager call
                 cuda = _torch().cuda
                 device = cuda.current_device()
@@ -307,14 +310,42 @@ class run_on:
     def __exit__(self, *exc: Any) -> None:
         for s in self._current:
             self._set(s)
+        _calling.stream, _calling.torch_on = self._before
+
+
+class launch_on:
+    """`with launch_on(s)`: as `run_on`, for work that is launched by addresses. torch learns of the stream when it is used."""
+
+    __slots__ = ("_before", "_stream")
+
+    def __init__(self, s: Any):
+        self._stream = s
+
+    def __enter__(self) -> None:
+        self._before = getattr(_calling, "stream", None)
+        _calling.stream = self._stream
+
+    def __exit__(self, *exc: Any) -> None:
         _calling.stream = self._before
 
 
-_calling = threading.local()  # stream: of the function that this thread runs
+def _torch_on(s: Any) -> Any:
+    """Return a context in which torch's own work goes to stream s of this thread's function; None: to torch's current one."""
+    return contextlib.nullcontext() if s is None or s is getattr(_calling, "torch_on", None) else run_on(s)
+
+
+#: Of this thread: stream, that of the function it runs; torch_on, the one `run_on` told torch; captures, while it captures.
+_calling = threading.local()
 
 #: Held while work is captured, and by a thread other than the compute stream's worker while it enqueues on that: what another
 #: thread enqueues on a stream during a capture would be captured too.
 enqueue_lock = threading.RLock()
+
+
+def on_compute_stream(device_id: int) -> bool:
+    """Return True if the calling function enqueues on this device's compute stream, and is not being captured."""
+    s = getattr(_calling, "stream", None)
+    return s is not None and s is _stream(device_id, "compute") and not getattr(_calling, "captures", False)
 
 
 def _own_stream(device_id: int) -> Any:
@@ -333,7 +364,8 @@ def on_device(device_id: int) -> Iterator[Any]:
     """
     own = _own_stream(device_id)
     if own is not None or not is_real():
-        yield own
+        with _torch_on(own):
+            yield own
         return
     caller, s = getattr(_calling, "stream", None), stream(device_id, "copy")
     if caller is not None:
@@ -360,6 +392,48 @@ def record(s: Any, name: str) -> Any:
     return event
 
 
+class Tail:
+    """The end of a stream, from the last event on: what small pieces of work share instead of an event of each.
+
+    moment: (stream, this). It becomes an event when somebody waits for it, or after `_TOGETHER` pieces of work, so that who
+    waits for the first of them does not wait for many that came later.
+    """
+
+    __slots__ = ("count", "event", "moment", "name")
+
+    def __init__(self, s: Any):
+        self.moment = (s, self)
+        self.event: Any = None
+        self.count, self.name = 0, ""
+
+    def recorded(self) -> Any:
+        """Return the event behind all that shares this tail."""
+        if self.event is None:
+            with enqueue_lock:
+                if self.event is None:
+                    s = self.moment[0]
+                    if s.tail is self:
+                        s.tail = Tail(s)  # first: what is enqueued from now on may come after the event
+                    self.event = record(s, self.name)
+        return self.event
+
+
+_TOGETHER = 32  # pieces of work
+
+
+def tail(s: Any, name: str) -> Tail:
+    """Return the tail of stream s, behind small work called name that was just enqueued there."""
+    try:
+        found = s.tail
+    except AttributeError:
+        found = s.tail = Tail(s)
+    found.name = name
+    found.count += 1
+    if found.count == _TOGETHER:
+        found.recorded()
+    return found
+
+
 def mark(s: Any) -> Any:
     """Return the moment when all work enqueued on s is done, for `elapsed`. Interpreted work is done when it is called."""
     if isinstance(s, FakeStream):
@@ -382,7 +456,7 @@ def stream_waits(s: Any, event: Any) -> None:
     if isinstance(s, FakeStream):
         log.append(("wait", s, event))
     else:
-        s.wait_event(event)
+        s.wait_event(event.recorded() if isinstance(event, Tail) else event)
 
 
 def wait(event: Any) -> None:
@@ -394,10 +468,14 @@ def wait(event: Any) -> None:
     if isinstance(event, FakeEvent):
         log.append(("host waits", threading.get_ident(), event))
         return
+    if isinstance(event, Tail):
+        event = event.recorded()
     try:
         if threading.current_thread() is threading.main_thread():
+            until = time.perf_counter() + _SPIN
             while not event.query():
-                time.sleep(_POLL)
+                if time.perf_counter() > until:
+                    time.sleep(_POLL)
         else:
             event.synchronize()
     except RuntimeError as e:  # torch's class of the driver's errors
@@ -440,7 +518,11 @@ class Graph:
             self._graph = torch.cuda.CUDAGraph()
             # other threads may go on allocating and waiting meanwhile
             with enqueue_lock, torch.cuda.graph(self._graph, stream=stream(self.device_id), capture_error_mode="thread_local"):
-                fn()
+                _calling.captures = True
+                try:
+                    fn()
+                finally:
+                    _calling.captures = False
 
     def replay(self) -> None:
         """Enqueue the work on the calling function's stream. Raises EngineError before capture."""

@@ -17,13 +17,16 @@ from . import cuda
 
 
 class PendingEvents:
-    """GPU work on a variable: (stream, event) of its last writer, and stream -> event of the readers since."""
+    """GPU work on a variable: (stream, moment) of its last writer, and those of the readers since, one for each stream.
+
+    A moment is an event, or a `cuda.Tail`, which becomes one when somebody waits for it.
+    """
 
     __slots__ = ("readers", "writer")
 
-    def __init__(self) -> None:
-        self.writer: tuple[Any, Any] | None = None
-        self.readers: dict[Any, Any] = {}
+    def __init__(self, writer: tuple[Any, Any] | None = None) -> None:
+        self.writer = writer
+        self.readers: dict[int, tuple[Any, Any]] = {}  # by the stream's id: its own hash is slow
 
 
 _lock = lock_free_in_child()
@@ -49,14 +52,27 @@ def after(reads: Sequence[Var], writes: Sequence[Var], stream: Any, name: str) -
     if not reads and not writes:
         return
     event = cuda.record(stream, name)
-    with _lock:  # readers run concurrently
-        for v in reads:
+    _note(reads, writes, (stream, event))
+
+
+def after_small(reads: Sequence[Var], writes: Sequence[Var], stream: Any, name: str) -> None:
+    """As `after`, for work so small that an event of its own would take longer: it shares one with its neighbours."""
+    _note(reads, writes, cuda.tail(stream, name).moment)
+
+
+def _note(reads: Sequence[Var], writes: Sequence[Var], moment: tuple[Any, Any]) -> None:
+    """Let what uses these variables from now on follow this moment, (stream, event or tail)."""
+    key = id(moment[0])
+    for v in reads:
+        pending = v.pending_events
+        if pending is not None and (pending.writer is moment or pending.readers.get(key) is moment):
+            continue  # of one tail
+        with _lock:  # readers run concurrently
             if v.pending_events is None:
                 v.pending_events = PendingEvents()
-            v.pending_events.readers[stream] = event
+            v.pending_events.readers[key] = moment
     for v in writes:
-        pending = v.pending_events = PendingEvents()
-        pending.writer = (stream, event)
+        v.pending_events = PendingEvents(moment)
 
 
 def record_streams(memory: Any, pending: PendingEvents) -> None:
@@ -64,8 +80,19 @@ def record_streams(memory: Any, pending: PendingEvents) -> None:
 
     Streams that used it before those in pending were waited for by those.
     """
-    for stream in {*list(pending.readers), *((pending.writer[0],) if pending.writer is not None else ())}:
+    for stream, _ in {id(m[0]): m for m in _moments(pending)}.values():
         cuda.used_by(memory, stream)
+
+
+def only_computed(pending: PendingEvents) -> bool:
+    """Return True if no stream but one compute stream has used the variable since it was last waited for."""
+    return all(stream is cuda.stream(stream.device_index) for stream, _ in _moments(pending))
+
+
+def _moments(pending: PendingEvents) -> list[tuple[Any, Any]]:
+    """The last writer and the readers since."""
+    readers = list(pending.readers.values()) if pending.readers else []
+    return readers if pending.writer is None else [pending.writer, *readers]
 
 
 def wait_for_writer(var: Var) -> None:
@@ -81,4 +108,4 @@ def _earlier(reads: Sequence[Var], writes: Sequence[Var]) -> Iterator[tuple[Any,
             yield v.pending_events.writer
     for v in writes:
         if v.pending_events is not None:
-            yield from list(v.pending_events.readers.items())
+            yield from list(v.pending_events.readers.values())

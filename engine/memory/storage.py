@@ -32,6 +32,7 @@ from .allowance import allowed
 CPU_ALIGNMENT = 64  # bytes: a cache line, and the widest vector register
 GPU_ALIGNMENT = 256  # bytes: what cudaMalloc promises
 _LARGE, _WAITING = 1 << 20, 16  # bytes of a block, and blocks, up to which returned memory is not sorted at once
+_SMALL, _STEP, _KEPT = 1 << 20, 512, 1 << 27  # bytes of a GPU's small block, its multiple, and of all that wait
 
 
 class Stats(NamedTuple):
@@ -52,7 +53,7 @@ class Block:
     """Bytes on a context. `memory` is a uint8 array: numpy on the CPU, a torch tensor on a GPU, real or interpreted.
 
     memory:   None to allocate it when it is first used, see `alloc_lazily`.
-    address:  the place of the first byte, on the host. A block of the pool that only C uses never makes its array.
+    address:  the place of the first byte. A block of the pool that is only used by its address never makes its array.
     var:      the variable that orders work on the bytes; CheckedEngine catches functions that use them without declaring it.
     """
 
@@ -62,7 +63,7 @@ class Block:
         if memory is not None:
             self.memory = memory
         self.nbytes, self.ctx, self.waiting = nbytes, ctx, memory is None
-        self.lease: _Raw | None = None  # of the pool; the array on it takes it over
+        self.lease: _Raw | _DeviceRaw | None = None  # of the pool; the array on it takes it over
         if access_checker is not None and var is not None:
             access_checker.register(self, var)
 
@@ -131,11 +132,7 @@ def _memory_of(block: Block) -> Any:
     with _lock:  # of two threads that read it for the first time, one makes the array
         lease = block.lease
         if lease is not None:
-            owned = lease[:block.nbytes].view(_Owned)
-            owned.lease = lease
-            memory = owned.view(np.ndarray)
-            block.memory = cuda.wrap(memory) if block.ctx.is_gpu else memory
-            block.lease = None
+            block.memory, block.lease = lease.array(block.nbytes, block.ctx), None
     return block.memory
 
 
@@ -143,7 +140,8 @@ def _memory_of(block: Block) -> Any:
 def _address_of(block: Block) -> int:
     _fill(block)
     if block.lease is None:  # an array from elsewhere; one of the pool set the address
-        block.address = block.memory.ctypes.data
+        memory = block.memory
+        block.address = memory.data_ptr() if block.ctx.is_gpu else memory.ctypes.data
     return block.address
 
 
@@ -202,6 +200,13 @@ class _Raw(np.ndarray):
 
     pool: _HostPool
     address: int
+
+    def array(self, nbytes: int, ctx: Context) -> Any:
+        """The first bytes as a device array. They return to the pool when the last view of it is gone."""
+        owned = self[:nbytes].view(_Owned)
+        owned.lease = self
+        memory = owned.view(np.ndarray)
+        return cuda.wrap(memory) if ctx.is_gpu else memory
 
 
 class _Owned(np.ndarray):
@@ -351,25 +356,70 @@ class _HostPool:
 
 
 class _DevicePool:
-    """A real GPU: torch's caching allocator is the pool."""
+    """A real GPU: torch's caching allocator is the pool. Small blocks of the compute stream wait here for the next request.
+
+    A small block that was only used by its address, on that stream, can be given out again at once, as work on a stream is done
+    in order; and torch takes longer to make a tensor than to enqueue what computes it.
+    """
 
     def __init__(self, ctx: Context):
         self.ctx, self.most = ctx, cuda.free_and_total(ctx.device_id)[1]
+        self._free: defaultdict[int, list[_DeviceRaw]] = defaultdict(list)
+        self._kept = 0  # bytes, about: threads that add at the same time may lose some
 
     def fill(self, block: Block) -> None:
         """Give a block its bytes."""
         nbytes = block.nbytes
+        if nbytes <= _SMALL and cuda.on_compute_stream(self.ctx.device_id):
+            size = -(-nbytes // _STEP) * _STEP
+            try:
+                raw = self._free[size].pop()
+                self._kept -= size
+            except IndexError:
+                raw = _DeviceRaw(self, size, self._allocate(size))
+            block.lease, block.address, block.waiting = raw, raw.address, False
+        else:
+            block.memory, block.waiting = self._allocate(nbytes), False
+
+    def give(self, raw: _DeviceRaw) -> None:
+        """Take back bytes that only the compute stream has used."""
+        if self._kept + raw.nbytes <= _KEPT:
+            self._kept += raw.nbytes
+            self._free[raw.nbytes].append(raw)
+
+    def _allocate(self, nbytes: int) -> Any:
         try:
-            memory = cuda.alloc(nbytes, self.ctx.device_id)
+            try:
+                return cuda.alloc(nbytes, self.ctx.device_id)
+            except MemoryError:
+                if not self._kept:
+                    raise
+                self.release()
+                return cuda.alloc(nbytes, self.ctx.device_id)
         except MemoryError as e:
             raise out_of_memory(self.ctx, nbytes, self.stats(), cuda.free_and_total(self.ctx.device_id)[0]) from e
-        block.memory, block.waiting = memory, False
 
     def stats(self) -> Stats:
-        return Stats(*cuda.memory(self.ctx.device_id))
+        in_use, pooled, peak = cuda.memory(self.ctx.device_id)
+        return Stats(in_use - self._kept, pooled + self._kept, peak)
 
     def release(self) -> int:
+        self._free.clear()
+        self._kept = 0
         return cuda.empty_cache(self.ctx.device_id)
+
+
+class _DeviceRaw:
+    """Bytes of a real GPU: a tensor that nobody has seen, and where it lies."""
+
+    __slots__ = ("address", "nbytes", "pool", "tensor")
+
+    def __init__(self, pool: _DevicePool, nbytes: int, tensor: Any):
+        self.pool, self.nbytes, self.tensor, self.address = pool, nbytes, tensor, tensor.data_ptr()
+
+    def array(self, nbytes: int, ctx: Context) -> Any:
+        """The first bytes as a tensor. From now on torch counts who uses it."""
+        return self.tensor[:nbytes]
 
 
 def out_of_memory(ctx: Context, asked: int, held: Stats, available: int | None) -> OutOfMemoryError:

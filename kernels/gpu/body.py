@@ -10,7 +10,7 @@ import re
 from collections.abc import Callable, Container, Mapping, Sequence
 from dataclasses import dataclass, field
 from types import MappingProxyType
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -86,7 +86,7 @@ class KernelLaunch:
 
     def run(self, stream: Stream | None, arrays: Mapping[ArrayRef, DeviceArray], scalars: Sequence[float],
             random: tuple[Any, int] | None = None) -> None:
-        values: list[Any] = [_argument(scalars[i], kind) for i, kind in self.scalars]
+        values: list[Any] = [argument(scalars[i], kind) for i, kind in self.scalars]
         pointers = [arrays[ref] for ref in self.arrays]
         more = self.constexprs
         if self.draws:
@@ -258,8 +258,33 @@ def _signed(seed: int) -> int:
     return seed - 2**64 if seed >= 2**63 else seed
 
 
-def _argument(value: float, kind: str) -> float | int:
+class RunTimeScalar:
+    """A run-time scalar whose value is not known yet, while launches are recorded. Nothing can be computed from it."""
+
+    __slots__ = ("number",)
+    __hash__ = None  # type: ignore[assignment]
+
+    def __init__(self, number: int):
+        self.number = number
+
+    def __eq__(self, other: object) -> bool:
+        raise TypeError("the value is not known yet")
+
+    def __bool__(self) -> bool:
+        raise TypeError("the value is not known yet")
+
+
+class LateScalar(NamedTuple):
+    """The argument of a recorded launch that is a run-time scalar: its number, and its kind as in KernelLaunch."""
+
+    number: int
+    kind: str
+
+
+def argument(value: Any, kind: str) -> float | int | LateScalar:
     """A run-time scalar as the kernel's argument."""
+    if isinstance(value, RunTimeScalar):
+        return LateScalar(value.number, kind)
     if kind in ("f32", "f64"):
         return float(value)
     return int(value != 0) if kind == "bool" else to_integer(to_integer(value, np.dtype(kind)), np.dtype("int64"))

@@ -8,14 +8,14 @@ import importlib.metadata
 import importlib.util
 import json
 import subprocess
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 from ..cache_dir import cache_dir, save
 from .load import HEADER
-from .source import Name
+from .source import KernelSource, Name
 
 _FORMAT = 1  # of the store, and of the facts read from machine code
 
@@ -56,6 +56,27 @@ class CompileJob:
         """Return the name of the job's machine code: a hash of the text, its specialisation, the target and the compilers."""
         text = json.dumps([_FORMAT, self.to_json(), *toolchain()], sort_keys=True)
         return hashlib.sha256(text.encode()).hexdigest()
+
+
+_SIGNATURE = {"float32": "fp32", "float16": "fp16", "bfloat16": "bf16", "float64": "fp64", "bool": "i1", "int8": "i8",
+              "int16": "i16", "int32": "i32", "int64": "i64", "uint8": "u8", "uint16": "u16", "uint32": "u32",
+              "uint64": "u64"}
+_WIDE_TYPES = {"int64": "i64", "float64": "fp64"}
+
+
+def job_of(fn: KernelSource, args: Sequence[Any], constexprs: dict[str, Any], num_warps: int, num_stages: int,
+           target: int) -> CompileJob:
+    """The compile job of a launch. It depends on the kind of a run-time number, never on its value."""
+    signature, aligned = {}, []
+    for name, a in zip(fn.arg_names, args):
+        if hasattr(a, "data_ptr"):
+            signature[name] = "*" + _SIGNATURE[str(a.dtype).removeprefix("torch.")]
+            if a.data_ptr() % 16 == 0:
+                aligned.append(name)
+        else:
+            usual = "fp32" if isinstance(a, float) else "i32"
+            signature[name] = _WIDE_TYPES.get(fn.annotations[name], usual)
+    return CompileJob(fn.source, fn.name, signature, dict(constexprs), target, tuple(aligned), num_warps, num_stages)
 
 
 def _plain(value: Any) -> Any:

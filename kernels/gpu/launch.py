@@ -24,7 +24,7 @@ from ..kernel import DeviceArray, Stream
 from ..op import Shaped
 from . import store as gpu_store
 from .driver import check_grid, driver
-from .job import CompileJob
+from .job import job_of
 from .load import INTERPRET
 from .source import KernelSource, Name, tl
 from .target import recording
@@ -44,8 +44,7 @@ def launch(fn: KernelSource, grid: Sequence[int], *args: DeviceArray | float, nu
     """
     recorder = recording.recorder
     if recorder is not None:
-        job = _job_of(fn, args, constexprs, num_warps, num_stages, recorder.target)
-        recorder.launches.append((job, tuple(grid)))
+        recorder.take(fn, grid, args, constexprs, num_warps, num_stages)
     else:
         _run(fn, grid, args, constexprs, num_warps, num_stages, stream, workspace)
 
@@ -66,34 +65,15 @@ def accumulator(array: Shaped) -> Name:
 
 
 # ---- compiled --------------------------------------------------------------------------------------------------------
-_SIGNATURE = {"float32": "fp32", "float16": "fp16", "bfloat16": "bf16", "float64": "fp64", "bool": "i1", "int8": "i8",
-              "int16": "i16", "int32": "i32", "int64": "i64", "uint8": "u8", "uint16": "u16", "uint32": "u32",
-              "uint64": "u64"}
-_WIDE_TYPES = {"int64": "i64", "float64": "fp64"}
 _launched: set[KernelSource] = set()  # by this process
 
 
 def _run_compiled(fn: KernelSource, grid: Sequence[int], args: Sequence[Any], constexprs: dict[str, Any], num_warps: int,
                   num_stages: int, stream: Any, workspace: Any) -> None:
     device, handle = (0, 0) if stream is None else (stream.device_index, stream.cuda_stream)
-    arrays = fn.arrays
-    if arrays < 0:
-        arrays = fn.arrays = sum(hasattr(a, "data_ptr") for a in args)
-    key: list[Any] = [device, num_warps, num_stages, *constexprs.values()]
-    values: list[Any] = []
-    low = 0
-    for a in args[:arrays]:
-        address = a.data_ptr()
-        low |= address
-        values.append(address)
-        key.append(a.dtype)
-    if low & 15:
-        key += [address & 15 == 0 for address in values]
-    values += args[arrays:]
-    ready = fn.ready.get(specialised := tuple(key))
-    if ready is None:
-        ready = fn.ready[specialised] = _load(fn, args, constexprs, num_warps, num_stages, device)
-    enqueue, size, alignment = ready
+    enqueue, size, alignment = ready(fn, args, constexprs, num_warps, num_stages, device)
+    values = [a.data_ptr() for a in args[:fn.arrays]]
+    values += args[fn.arrays:]
     if not size:
         enqueue(handle, grid, values)
         return
@@ -103,25 +83,29 @@ def _run_compiled(fn: KernelSource, grid: Sequence[int], args: Sequence[Any], co
     enqueue(handle, grid, values, cdiv(memory.data_ptr(), alignment) * alignment)
 
 
-def _job_of(fn: KernelSource, args: Sequence[Any], constexprs: dict[str, Any], num_warps: int, num_stages: int,
-           target: int) -> CompileJob:
-    """The compile job of a launch. It depends on the kind of a run-time number, never on its value."""
-    signature, aligned = {}, []
-    for name, a in zip(fn.arg_names, args):
-        if hasattr(a, "data_ptr"):
-            signature[name] = "*" + _SIGNATURE[str(a.dtype).removeprefix("torch.")]
-            if a.data_ptr() % 16 == 0:
-                aligned.append(name)
-        else:
-            usual = "fp32" if isinstance(a, float) else "i32"
-            signature[name] = _WIDE_TYPES.get(fn.annotations[name], usual)
-    return CompileJob(fn.source, fn.name, signature, dict(constexprs), target, tuple(aligned), num_warps, num_stages)
+def ready(fn: KernelSource, args: Sequence[Any], constexprs: dict[str, Any], num_warps: int, num_stages: int, device: int
+          ) -> tuple[Callable[..., None], int, int]:
+    """The loaded specialisation for these arguments: (enqueue, bytes of scratch memory per program, their alignment)."""
+    arrays = fn.arrays
+    if arrays < 0:
+        arrays = fn.arrays = sum(hasattr(a, "data_ptr") for a in args)
+    key: list[Any] = [device, num_warps, num_stages, *constexprs.values()]
+    low = 0
+    for a in args[:arrays]:
+        low |= a.data_ptr()
+        key.append(a.dtype)
+    if low & 15:
+        key += [a.data_ptr() & 15 == 0 for a in args[:arrays]]
+    found = fn.ready.get(specialised := tuple(key))
+    if found is None:
+        found = fn.ready[specialised] = _load(fn, args, constexprs, num_warps, num_stages, device)
+    return found
 
 
 def _load(fn: KernelSource, args: Sequence[Any], constexprs: dict[str, Any], num_warps: int, num_stages: int,
           device: int) -> tuple[Callable[..., None], int, int]:
     """Load a specialisation from the store, or compile it now: (enqueue, bytes of scratch per program, their alignment)."""
-    job = _job_of(fn, args, constexprs, num_warps, num_stages, driver().capability(device))
+    job = job_of(fn, args, constexprs, num_warps, num_stages, driver().capability(device))
     digest = job.digest()
     artefact = gpu_store.find(digest)
     if artefact is None:
@@ -213,6 +197,12 @@ def _interpreter_tensor(value: np.ndarray, dtype: str, pointer: bool = False) ->
     ty = getattr(tl, dtype)
     ty = tl.pointer_type(ty) if pointer else ty
     return tl.tensor(TensorHandle(value, ty), ty)
+
+
+def run_again(fn: KernelSource, grid: Sequence[int], args: Sequence[Any], constexprs: dict[str, Any], num_warps: int,
+              num_stages: int, stream: Stream | None) -> None:
+    """Run a launch that was recorded, with these arguments."""
+    _run(fn, grid, args, constexprs, num_warps, num_stages, stream, None)
 
 
 _run: Callable[..., None] = _run_interpreted if INTERPRET else _run_compiled

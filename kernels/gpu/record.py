@@ -5,21 +5,30 @@ from __future__ import annotations
 import contextlib
 import math
 from collections.abc import Iterator, Sequence
+from typing import Any
 
 import numpy as np
 from numpy.typing import DTypeLike
 
 from ...dtype import as_dtype
-from .job import CompileJob
+from .job import CompileJob, job_of
+from .source import KernelSource
 from .target import recording
 
 
 class LaunchRecorder:
     """Compile jobs instead of launches. launches: (job, grid) of each launch."""
 
+    multiprocessors, interpreted = 132, False
+
     def __init__(self, target: int):
         self.target = target
         self.launches: list[tuple[CompileJob, tuple[int, ...]]] = []
+
+    def take(self, fn: KernelSource, grid: Sequence[int], args: Sequence[Any], constexprs: dict[str, Any], num_warps: int,
+             num_stages: int) -> None:
+        """Keep the job of one launch."""
+        self.launches.append((job_of(fn, args, constexprs, num_warps, num_stages, self.target), tuple(grid)))
 
     @property
     def jobs(self) -> list[CompileJob]:

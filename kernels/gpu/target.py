@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import importlib.util
 import threading
+from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import Any, Protocol
 
 from ...context import GPU_MODE
 from ...errors import ContextError
@@ -14,15 +15,28 @@ from . import load as gpu_load
 from . import store as gpu_store
 from .driver import driver
 from .load import INTERPRET
+from .source import KernelSource
 
-if TYPE_CHECKING:
-    from .record import LaunchRecorder
+
+class Recorder(Protocol):
+    """What takes launches instead of a device: take(kernel, grid, arguments, constexprs, warps, stages).
+
+    target: the compute capability, times ten, that they are for; multiprocessors: of that device. interpreted: whether they are
+    for the interpreter.
+    """
+
+    target: int
+    multiprocessors: int
+    interpreted: bool
+
+    def take(self, fn: KernelSource, grid: Sequence[int], args: Any, constexprs: dict[str, Any], num_warps: int,
+             num_stages: int, /) -> None: ...
 
 
 class _Recording(threading.local):
     """The recorder that takes this thread's launches; None where they run."""
 
-    recorder: LaunchRecorder | None = None
+    recorder: Recorder | None = None
 
 
 recording = _Recording()
@@ -48,7 +62,7 @@ class CodegenTarget:
 
 def interpreting() -> bool:
     """Return True where this thread's launches are interpreted. Launches that are only recorded are not."""
-    return INTERPRET and recording.recorder is None
+    return INTERPRET and (recording.recorder is None or recording.recorder.interpreted)
 
 
 def codegen_target() -> CodegenTarget:
@@ -86,5 +100,6 @@ def compute_capability(device: int = 0) -> int:
 
 def multiprocessors(device: int = 0) -> int:
     """The number of multiprocessors that this thread's launches have; 132 without a GPU."""
-    real = GPU_MODE == "cuda" and recording.recorder is None
-    return driver().multiprocessors(device) if real else 132
+    if recording.recorder is not None:
+        return recording.recorder.multiprocessors
+    return driver().multiprocessors(device) if GPU_MODE == "cuda" else 132

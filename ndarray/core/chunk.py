@@ -55,8 +55,11 @@ class DeviceChunk(Chunk):
 
     @ki_protected
     def __del__(self) -> None:
-        pending, memory = self.var.pending_events, self.block.taken()
-        if pending is not None and memory is not None:
+        pending, block = self.var.pending_events, self.block
+        if pending is None or (block.lease is not None and streams.only_computed(pending)):
+            return  # nothing but the compute stream, in whose order the pool gives the bytes out again, has used them
+        memory = block.taken()
+        if memory is not None:
             streams.record_streams(memory, pending)
 
 

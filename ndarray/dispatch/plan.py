@@ -15,6 +15,7 @@ from ...dtype import to_integer
 from ...engine.gpu import cuda
 from ...errors import ContextError, DTypeError, OperatorError, ShapeError, describe
 from ...kernels.cpu.errstate import prepared
+from ...kernels.gpu.prepared import PreparedCall
 from ...kernels.kernel import Kernel
 from ...kernels.op import Gradient, Op, Req, compiled_static, is_known
 from ...kernels.params import Params
@@ -84,9 +85,11 @@ class DispatchPlan:
         """Return the compiled kernel for these write requests."""
         kernel = self._kernels.get(reqs)
         if kernel is None:
-            kernel = self._kernels[reqs] = compiled_static(
-                self.op, self.p, tuple(i.spec for i in self.ins), tuple(o.spec for o in self.outs), reqs, self.target,
-                self.train)
+            ins, outs = tuple(i.spec for i in self.ins), tuple(o.spec for o in self.outs)
+            kernel = compiled_static(self.op, self.p, ins, outs, reqs, self.target, self.train)
+            if self.target == "gpu" and self.op.nonblocking and kernel.at is None:
+                kernel.at = PreparedCall(kernel.run, ins, outs)
+            self._kernels[reqs] = kernel
         return kernel
 
     def direct_call(self, number: int | float | None = None

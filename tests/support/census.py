@@ -35,7 +35,7 @@ from tritium.graph.control_flow.mxnet_nodes import ControlFlow
 from tritium.kernels import op as registry
 from tritium.kernels.declare import operator_property
 from tritium.kernels.declare.reduction import ReductionOp
-from tritium.kernels.gpu import launch
+from tritium.kernels.gpu import record as gpu_record
 from tritium.kernels.gpu.record import FakeArray, FakeRun, record
 from tritium.kernels.kernel import HostRun, Kernel
 from tritium.kernels.op import Op, Req, Spec
@@ -162,7 +162,7 @@ class Census:
             undo.append((holder, name, vars(holder)[name]))
             setattr(holder, name, value)
 
-        asked, job_of = operator_property.gpu_module, launch._job_of
+        asked, job_of = operator_property.gpu_module, gpu_record.job_of
 
         def gpu_module(name: str) -> Any:
             self._asked(name)
@@ -180,7 +180,7 @@ class Census:
                     put(cls, "kernel", self._watched(vars(cls)["kernel"]))
             for module in [m for n, m in sys.modules.items() if n.startswith("tritium.") and vars(m).get("gpu_module") is asked]:
                 put(module, "gpu_module", gpu_module)
-            put(launch, "_job_of", noted_job)
+            put(gpu_record, "job_of", noted_job)
             yield
         finally:
             for holder, name, value in reversed(undo):
