@@ -177,12 +177,13 @@ class Engine(Shown, Handle):
         return False
 
     def try_enqueue(self, ctx: Context, name: str, fn: Callable[..., Any], reads: Sequence[Var], writes: Sequence[Var],
-                    *args: Any) -> bool:
-        """Call fn(run context, *args) in this thread, for a GPU, if all that it follows is enqueued or done; else do nothing.
+                    *args: Any) -> Any:
+        """Return fn(run context, *args), called in this thread for a GPU, if all that it follows is enqueued or done; else None.
 
-        For functions that only enqueue. Returns whether it was called; otherwise as `try_run_inline`.
+        For functions that only enqueue. They return the arrays that they made and wrote, whose variables (attribute `_var`)
+        nobody else knows yet. Otherwise as `try_run_inline`.
         """
-        return False
+        return None
 
     def try_call_inline(self, a: Any, b: Any, fn: Callable[..., Any], *args: Any) -> Any:
         """Return fn(*args) if the owners a and b are free; None if they are not, or if fn raises. The caller pushes it then.

@@ -216,53 +216,57 @@ class ThreadedEngine(Engine):
 
     @ki_protected
     def try_enqueue(self, ctx: Context, name: str, fn: Callable[..., Any], reads: Sequence[Var], writes: Sequence[Var],
-                    *args: Any) -> bool:
+                    *args: Any) -> Any:
         pool = self._pools.get((ctx.device_type, ctx.device_id, None)) or self._find_pool(ctx, None, name)
         if self._bulks or self._arrived or self._finished or self._stopped or self._profiler is not None or \
                 not self._lock.acquire(False):
-            return False
-        free = not any(v.held < 0 or v.queue is not None or v.failure is not None for v in reads) and \
-            not any(v.held or v.queue is not None or v.failure is not None for v in writes)
-        if free:
-            self._take(reads, writes)
-        self._lock.release()
-        if not free:
-            self.pump()
-            return False
-        try:
-            with cuda.enqueue_lock, cuda.launch_on(pool.stream):
-                streams.before(reads, writes, pool.stream)
-                fn(pool.run, *args)
-                streams.after_small(reads, writes, pool.stream, name)
-            return True
-        finally:
-            self._give_back(reads, writes)
-
-    def _take(self, reads: Sequence[Var], writes: Sequence[Var]) -> None:
-        """Lock held: hold free variables, as `add` does."""
+            return None
+        for v in reads:  # as try_run_inline does
+            if v.held < 0 or v.queue is not None or v.failure is not None:
+                self._lock.release()
+                self.pump()
+                return None
+        for v in writes:
+            if v.held or v.queue is not None or v.failure is not None:
+                self._lock.release()
+                self.pump()
+                return None
         for v in reads:
             v.held += 1
         for v in writes:
             v.held = -1
             v.version += 1
         self._pending += 1
+        self._lock.release()
+        stream = pool.stream
+        try:
+            with cuda.enqueue_lock, cuda.launch_on(stream):
+                streams.before(reads, writes, stream)
+                made = fn(pool.run, *args)
+                streams.after_small(reads, (*writes, *[a._var for a in made]) if made else writes, stream, name)
+            return made
+        finally:
+            self._give_back(reads, writes)
 
     @ki_protected
     def _give_back(self, reads: Sequence[Var], writes: Sequence[Var]) -> None:
-        """Release what `_take` held, and start what waited for it."""
+        """Release what try_enqueue held, and start what waited for it."""
         self._lock.acquire()
         freed: list[Task] = []
         for v in reads:
             v.held -= 1
         for v in writes:
             v.held = 0
-        for v in (*reads, *writes):
+        for v in (*reads, *writes) if writes else reads:
             if v.queue is not None and not v.held:
                 grant(v, v.queue, freed)
         self._pending -= 1
         if self._idle_signals and not self._pending:
             self._signal_idle()
-        self._start_freed(freed)
+        if freed:
+            self._start_freed(freed)
+        else:
+            self._lock.release()
         if self._arrived or self._finished:
             self.pump()
 

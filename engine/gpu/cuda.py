@@ -278,7 +278,9 @@ def stream(device_id: int, kind: str = "compute") -> Any:
 @functools.cache
 def _stream(device_id: int, kind: str) -> Any:
     torch = _need(device_id)
-    return torch.cuda.Stream(device_id, priority=-1 if kind == "priority" else 0) if is_real() else FakeStream(device_id, kind)
+    s = torch.cuda.Stream(device_id, priority=-1 if kind == "priority" else 0) if is_real() else FakeStream(device_id, kind)
+    s.computes = kind == "compute"
+    return s
 
 
 class run_on:
@@ -345,7 +347,7 @@ enqueue_lock = threading.RLock()
 def on_compute_stream(device_id: int) -> bool:
     """Return True if the calling function enqueues on this device's compute stream, and is not being captured."""
     s = getattr(_calling, "stream", None)
-    return s is not None and s is _stream(device_id, "compute") and not getattr(_calling, "captures", False)
+    return s is not None and s.computes and s.device_index == device_id and not getattr(_calling, "captures", False)
 
 
 def _own_stream(device_id: int) -> Any:

@@ -8,7 +8,7 @@ The same code runs on the interpreted GPU, whose streams only record (`cuda.log`
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 from ...fork import lock_free_in_child
@@ -34,14 +34,11 @@ _lock = lock_free_in_child()
 
 def before(reads: Sequence[Var], writes: Sequence[Var], stream: Any) -> None:
     """Have stream wait for all that a function, about to enqueue on it, must not overtake; for None, block the calling thread."""
-    waited = set()
-    for other, event in _earlier(reads, writes):
-        if other is not stream and event not in waited:
-            waited.add(event)
-            if stream is None:
-                cuda.wait(event)
-            else:
-                cuda.stream_waits(stream, event)
+    for event in dict.fromkeys(_of_others(reads, writes, stream)):
+        if stream is None:
+            cuda.wait(event)
+        else:
+            cuda.stream_waits(stream, event)
     if stream is None:
         for v in writes:  # written on the host from now on
             v.pending_events = None
@@ -86,7 +83,7 @@ def record_streams(memory: Any, pending: PendingEvents) -> None:
 
 def only_computed(pending: PendingEvents) -> bool:
     """Return True if no stream but one compute stream has used the variable since it was last waited for."""
-    return all(stream is cuda.stream(stream.device_index) for stream, _ in _moments(pending))
+    return all(stream.computes for stream, _ in _moments(pending))
 
 
 def _moments(pending: PendingEvents) -> list[tuple[Any, Any]]:
@@ -102,10 +99,14 @@ def wait_for_writer(var: Var) -> None:
         cuda.wait(pending.writer[1])
 
 
-def _earlier(reads: Sequence[Var], writes: Sequence[Var]) -> Iterator[tuple[Any, Any]]:
-    for v in (*reads, *writes):
-        if v.pending_events is not None and v.pending_events.writer is not None:
-            yield v.pending_events.writer
+def _of_others(reads: Sequence[Var], writes: Sequence[Var], stream: Any) -> list[Any]:
+    """The events and tails of other streams that a function on stream must not overtake."""
+    found: list[Any] = []
+    for v in reads:
+        pending = v.pending_events
+        if pending is not None and pending.writer is not None and pending.writer[0] is not stream:
+            found.append(pending.writer[1])
     for v in writes:
         if v.pending_events is not None:
-            yield from list(v.pending_events.readers.values())
+            found += [event for other, event in _moments(v.pending_events) if other is not stream]
+    return found

@@ -35,6 +35,7 @@ class Driver:
         path = path or environment.LIBCUDA.get()
         try:
             self.lib = ctypes.CDLL(path)
+            self.short = ctypes.PyDLL(path)  # for calls that never wait: to let another thread run takes longer than they do
         except OSError as e:
             raise ContextError(f"gpu: the CUDA driver does not load: {e}. Install the NVIDIA driver, or use cpu(0).") from None
         self._contexts: dict[int, ctypes.c_void_p] = {}
@@ -122,7 +123,7 @@ class LoadedKernel:
         threads, shared, block, configure = 32 * self.kernel.num_warps, self.kernel.shared, self._config, _CONFIG.pack_into
         count = int(self.kernel.cooperative)
         attributes = ctypes.addressof(self._attributes) if count else 0
-        start: Any = self._driver.lib.cuLaunchKernelEx
+        start: Any = self._driver.short.cuLaunchKernelEx
         wait: Any = self._driver.lib.cuStreamSynchronize if GPU_SYNC else None
         config, places = ctypes.c_void_p(ctypes.addressof(self._config)), ctypes.c_void_p(ctypes.addressof(self._places))
 

@@ -16,7 +16,7 @@ from numpy.typing import DTypeLike
 
 from ...errors import OperatorError
 from ..kernel import KernelFunction, Run
-from ..op import Specs
+from ..op import Req, Specs
 from . import launch
 from .body import LateScalar, RunTimeScalar, argument
 from .load import INTERPRET
@@ -74,13 +74,14 @@ class _RecordedRun:
 class PreparedCall:
     """What `Kernel.at` is for a kernel on a GPU.
 
-    kernel: the function that runs it. ins, outs: the layouts of its operands.
+    kernel: the function that runs it. ins, outs: the layouts of its operands. reqs: of the outputs; one that is NULL has no
+    address, and 0 stands in its place.
     """
 
-    __slots__ = ("_found", "_ins", "_kernel", "_outs")
+    __slots__ = ("_found", "_ins", "_kernel", "_outs", "_reqs")
 
-    def __init__(self, kernel: KernelFunction, ins: Specs, outs: Specs):
-        self._kernel, self._ins, self._outs = kernel, ins, outs
+    def __init__(self, kernel: KernelFunction, ins: Specs, outs: Specs, reqs: Sequence[Req]):
+        self._kernel, self._ins, self._outs, self._reqs = kernel, ins, outs, reqs
         self._found: dict[Any, _Program | None] = {}  # by device; and by device and scalars
 
     def __call__(self, run: Run, places: Sequence[int], scalars: tuple = (), apart: bool = False) -> bool:
@@ -104,7 +105,7 @@ class PreparedCall:
         low = 0
         for place in places:
             low |= place
-        if low % _ALIGNED:
+        if low % _ALIGNED or (0 in places and places.count(0) != self._reqs.count(Req.NULL)):
             return False
         program(run, stream, places, scalars)
         return True
@@ -119,13 +120,15 @@ class PreparedCall:
         return program
 
     def _record(self, run: Run, device: int, scalars: tuple) -> _Program:
-        n = len(self._ins) + len(self._outs)
-        arrays = [FakeArray(s.shape, s.dtype, i + 1 << _PLACE) for i, s in enumerate((*self._ins, *self._outs))]
-        here = _RecordedRun(n)
+        n = len(self._ins)
+        inputs = [FakeArray(s.shape, s.dtype, i + 1 << _PLACE) for i, s in enumerate(self._ins)]
+        outputs = [None if req is Req.NULL else FakeArray(s.shape, s.dtype, n + i + 1 << _PLACE)
+                   for i, (s, req) in enumerate(zip(self._outs, self._reqs))]
+        here = _RecordedRun(n + len(outputs))
         launches = _Launches(device)
         previous, recording.recorder = recording.recorder, launches
         try:
-            self._kernel(here, arrays[:len(self._ins)], arrays[len(self._ins):], **({"scalars": scalars} if scalars else {}))
+            self._kernel(here, inputs, outputs, **({"scalars": scalars} if scalars else {}))
         finally:
             recording.recorder = previous
         if not launches.launches:
@@ -166,7 +169,8 @@ class _Step:
         self.fn, self.grid, self.options = fn, grid, (constexprs, num_warps, num_stages)
         self.dtypes = [a.dtype.name for a in arrays]
         if not INTERPRET:
-            self.start, size, self.alignment = launch.ready(fn, args, constexprs, num_warps, num_stages, device)
+            kinds = [a if not isinstance(a, LateScalar) else 0.0 if a.kind in ("f32", "f64") else 0 for a in args]
+            self.start, size, self.alignment = launch.ready(fn, kinds, constexprs, num_warps, num_stages, device)
             self.scratch = math.prod(grid) * size + self.alignment if size else 0
 
     def enqueue(self, run: Run, stream: Any, places: Sequence[int], scalars: tuple) -> None:

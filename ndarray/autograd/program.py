@@ -12,6 +12,8 @@ from typing import Any
 
 from ...context import Context
 from ...kernels.declare.traced import TracedOp
+from ...kernels.gpu.prepared import PreparedCall
+from ...kernels.kernel import Kernel
 from ...kernels.op import Gradient, Op, Req, builtin
 from ...kernels.ops.tensor.data_movement import fill
 from ...kernels.params import Params
@@ -69,7 +71,7 @@ class Step:
     __slots__ = ("ctx", "fusible", "inputs", "kernel", "mutated", "name", "node", "of_node", "outputs", "plan", "reqs", "scalars",
                  "small")
 
-    def __init__(self, name: str, kernel: Callable[..., None], inputs: Sequence[int], outputs: Sequence[int], layout: Layout,
+    def __init__(self, name: str, kernel: Kernel, inputs: Sequence[int], outputs: Sequence[int], layout: Layout,
                  node: int, plan: DispatchPlan | None = None, reqs: Sequence[Req] = (Req.WRITE,), of: OpNode | None = None):
         self.reqs, self.fusible = tuple(reqs), True
         self.name, self.kernel, self.inputs, self.outputs = name, kernel, tuple(inputs), tuple(outputs)
@@ -300,13 +302,16 @@ class _Builder:
     def fill(self, register: int, value: float, at: int) -> None:
         layout = self.registers[register].layout
         element = as_element(value, layout)
-        self.append(Step("fill", lambda rc, ins, outs: fill(rc, outs[0], element), (), (register,), layout, at))
+        kernel = Kernel(lambda rc, ins, outs: fill(rc, outs[0], element))
+        if layout.target == "gpu":
+            kernel.at = PreparedCall(kernel.run, (), (layout.spec,), (Req.WRITE,))
+        self.append(Step("fill", kernel, (), (register,), layout, at))
 
     def copy(self, source: int, target: int, at: int) -> None:
         layout = self.registers[target].layout
         layout = layout.plain or layout
         plan = plan_of(_copying, _nothing, (layout,), False)
-        step = Step("copy", plan.kernel.run, (source,), (target,), layout, at, plan)
+        step = Step("copy", plan.kernel, (source,), (target,), layout, at, plan)
         step.fusible = self.registers[source].kind != HEAD  # which may be on the memory of a gradient
         self.append(step)
 
@@ -316,10 +321,10 @@ class _Builder:
         layout = layout.plain or layout
         if target == a:
             plan = plan_of(_copying, _nothing, (layout,), False)
-            self.append(Step("elemwise_add", plan.kernel_for((Req.ADD,)).run, (b,), (a,), layout, at, plan, (Req.ADD,)))
+            self.append(Step("elemwise_add", plan.kernel_for((Req.ADD,)), (b,), (a,), layout, at, plan, (Req.ADD,)))
         else:
             plan = plan_of(_adding, _nothing, (layout, layout), False)
-            self.append(Step(plan.name, plan.kernel.run, (a, b), (target,), layout, at, plan))
+            self.append(Step(plan.name, plan.kernel, (a, b), (target,), layout, at, plan))
 
     # ---- sums ----
     def of(self, at: int) -> list[list[Any]]:
@@ -397,7 +402,7 @@ class _Builder:
             return
         outs, reqs, later = self.targets(edges, layouts)
         plan = backward_plan(gradient.op, node.p, [self.registers[r].layout for r in inputs], layouts, node.plan.train)
-        self.append(Step(plan.name, plan.kernel_for(tuple(reqs)).run, inputs, outs, layouts[0], at, plan,
+        self.append(Step(plan.name, plan.kernel_for(tuple(reqs)), inputs, outs, layouts[0], at, plan,
                          reqs, node))
         for output, contribution in later:
             self.add(output, contribution, owned=True, at=at)
@@ -525,6 +530,6 @@ class Code:
             dead = [place[r] for r in dict.fromkeys((*s.inputs, *s.outputs)) if r >= 0 and last[r] is s]
             if s.scalars or (s.plan is not None and s.plan.draws):
                 self.more.append((len(self.steps), s))
-            self.steps.append((s.kernel, tuple([place[r] for r in s.inputs]), tuple([place.get(r, -1) for r in s.outputs]),
+            self.steps.append((s.kernel if s.ctx.is_gpu else s.kernel.run, tuple([place[r] for r in s.inputs]), tuple([place.get(r, -1) for r in s.outputs]),
                                tuple(made), tuple(dead), s.name))
         self.locals = len(place) - len(used)

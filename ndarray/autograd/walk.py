@@ -14,11 +14,13 @@ import numpy as np
 from ...cache import Cache
 from ...engine import current
 from ...engine.failure import name_operator
-from ...engine.memory import resource
+from ...engine.gpu import cuda
+from ...engine.memory import resource, storage
 from ...engine.profiler import objects
 from ...engine.profiler.recorder import Recorder
 from ...errors import MXNetError
 from ..core.array_core import ArrayCore, allocate
+from ..core.chunk import Layout
 from ..dispatch.copy import copy_to
 from .program import BUFFER, HEAD, NEW, SAVED, BackwardProgram, Call, Code, Edges, Item, Register, build
 from .tape import CallNode, Edge, GraphNode, Leaf, OpNode, TapeNode
@@ -176,6 +178,45 @@ def _call(call: Call, order: Sequence[TapeNode], arrays: list[Any], registers: S
     return lost
 
 
+class _Local:
+    """An array of a task's own, on a GPU."""
+
+    __slots__ = ("array", "block", "layout")
+
+    def __init__(self, block: storage.Block, layout: Layout):
+        self.block, self.layout = block, layout
+        self.array: Any = None
+
+    def device_array(self) -> Any:
+        """As that of an ArrayCore."""
+        if self.array is None:
+            self.array = storage.view(self.block, 0, self.layout.shape, self.layout.dtype)
+        return self.array
+
+
+def _run_by_address(rc: Any, code: Code, used: Sequence[ArrayCore], more: dict[int, dict[str, Any]]) -> tuple[()]:
+    """Enqueue the steps of a task for a GPU: by addresses where they are prepared, else on device arrays."""
+    arrays: list[Any] = [*used, *[None] * code.locals]
+    places = [0 if a is None else a._address or a.address() for a in arrays]
+    for k, (kernel, ins, outs, made, dead, name) in enumerate(code.steps):
+        for place, layout in made:
+            block = rc.scratch(layout.nbytes)
+            arrays[place], places[place] = _Local(block, layout), block.address
+        options = more.get(k) or {}
+        at = getattr(kernel, "at", None)
+        try:
+            if at is None or "random" in options or not at(
+                    rc, [*[places[i] for i in ins], *[places[i] if i >= 0 else 0 for i in outs]], options.get("scalars", ())):
+                kernel(rc, [arrays[i].device_array() for i in ins], [arrays[i].device_array() if i >= 0 else None for i in outs],
+                       **options)
+        except BaseException as e:
+            name_operator(e, name)
+            raise
+        for place in dead:
+            arrays[place] = None
+    return ()
+
+
 def _push(item: Item, code: Code, order: Sequence[TapeNode], arrays: Sequence[Any]) -> None:
     """Push the steps of item as one task."""
     assert item.ctx is not None
@@ -225,6 +266,12 @@ def _push(item: Item, code: Code, order: Sequence[TapeNode], arrays: Sequence[An
             item.short = True  # from now on, as a segment of a graph
 
     on = current()
+    if item.ctx.is_gpu and cuda.is_real() and not item.alone:
+        try:
+            if on.try_enqueue(item.ctx, item.name, _run_by_address, const, tuple(mutable), code, used, more) is not None:
+                return
+        except Exception:  # the task that is pushed meets it again, for the next wait to raise
+            pass
     inline = item.small or (item.short and on.is_idle())
     on.push_sync(run, item.ctx, const, tuple(mutable), prop="inline" if inline else None, name=item.name,
                  cost_key=None if item.alone else item)

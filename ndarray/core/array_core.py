@@ -15,7 +15,7 @@ from ...engine.memory import storage
 from ...engine.memory.allowance import allowed
 from ...kernels.cpu.c_template import address
 from . import chunk as chunks
-from .chunk import Chunk, Layout
+from .chunk import Chunk, DeviceChunk, Layout
 
 if TYPE_CHECKING:
     from .ndarray import NDArray
@@ -152,13 +152,16 @@ class RunAhead:
 
 
 def allocate(layout: Layout, now: bool = False) -> NDArray:
-    """Return a new array with undefined values. now: its memory, on the host, is taken at once, because it is written at once."""
+    """Return a new array with undefined values. now: its memory is taken at once, because it is written at once.
+
+    Memory of a GPU is then for the stream of the calling function.
+    """
     if layout.tiny and storage.access_checker is None:
         return ArrayCore.array_class(layout, np.empty(layout.shape, layout.dtype))
     if now:
         ctx, var = layout.ctx, Var()
         block = storage.alloc(layout.nbytes, ctx, var)
-        array = ArrayCore.array_class(layout, None, Chunk(block, var, ctx))
+        array = ArrayCore.array_class(layout, None, (DeviceChunk if ctx.is_gpu else Chunk)(block, var, ctx))
         array._address = block.address
         return array
     RunAhead.nbytes += layout.nbytes  # threads that add at the same time may lose some, which delays the next wait a little

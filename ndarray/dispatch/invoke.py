@@ -65,13 +65,7 @@ def run_plan(plan: DispatchPlan, inputs: Sequence[ArrayCore], p: Params, out: Ar
     taped = state.recording and any_taped(inputs, plan.name)
     copies: Sequence[tuple[Any, Any]] = ()
     if out is None and req is Req.WRITE:
-        here = plan.instant and (plan.small or current().is_idle())
-        outputs = [allocate(o, here) for o in plan.outs]
-        if plan.visible < len(outputs):
-            outputs[plan.visible:] = [ArrayCore.array_class(o, chunk=Chunk.new(o.nbytes, o.ctx, ReportOnceVar()))
-                                      for o in plan.outs[plan.visible:]]
-        if not here or plan.draws or plan.mutated or not _run_into_new(current(), plan, inputs, outputs, p.scalars):
-            execute(plan, plan.kernel, inputs, outputs, p.scalars)
+        outputs = _into_new(plan, inputs, p.scalars)
     else:
         outputs, kernel, copies = _place(plan, inputs, out, req)
         execute(plan, kernel, inputs, outputs, p.scalars)
@@ -93,17 +87,47 @@ def run_plan(plan: DispatchPlan, inputs: Sequence[ArrayCore], p: Params, out: Ar
 def run_new(plan: DispatchPlan, inputs: Sequence[ArrayCore], p: Params) -> NDArray:
     """Queue the operator of plan, which has one output, into a new array and return that."""
     taped = state.recording and any_taped(inputs, plan.name)
-    on = current()
-    if plan.instant and (plan.small or on.is_idle()):
-        outputs = (allocate(plan.outs[0], True),)
-        if plan.draws or plan.mutated or not _run_into_new(on, plan, inputs, outputs, p.scalars):
-            execute(plan, plan.kernel, inputs, outputs, p.scalars)
-    else:
-        outputs = (allocate(plan.outs[0]),)
-        execute(plan, plan.kernel, inputs, outputs, p.scalars)
+    outputs = _into_new(plan, inputs, p.scalars)
     if taped:
         record(plan, p, inputs, outputs)
     return outputs[0]
+
+
+def _into_new(plan: DispatchPlan, inputs: Sequence[ArrayCore], scalars: tuple) -> list[NDArray]:
+    """Queue the operator of plan into new arrays and return them, hidden ones too."""
+    on = current()
+    random = resource.get_random(plan.draws, plan.ctx) if plan.draws else None
+    if plan.enqueues:
+        made = _enqueue_into_new(on, plan, inputs, scalars, random)
+        if made is not None:
+            return made
+    here = plan.instant and (plan.small or on.is_idle())
+    outputs = [allocate(o, here) for o in plan.outs]
+    if plan.visible < len(outputs):
+        outputs[plan.visible:] = [ArrayCore.array_class(o, chunk=Chunk.new(o.nbytes, o.ctx, ReportOnceVar()))
+                                  for o in plan.outs[plan.visible:]]
+    if not here or random is not None or plan.mutated or not _run_into_new(on, plan, inputs, outputs, scalars):
+        execute(plan, plan.kernel, inputs, outputs, scalars, random)
+    return outputs
+
+
+def _enqueue_into_new(on: Engine, plan: DispatchPlan, inputs: Sequence[ArrayCore], scalars: tuple,
+                      random: tuple[int, int] | None) -> list[NDArray] | None:
+    """Enqueue the operator from this thread, if all that it follows is enqueued. None if not; an error is left to `execute`."""
+    writes = list(dict.fromkeys([inputs[i].chunk.var for i in plan.mutated])) if plan.mutated else ()
+    reads = [v for v in dict.fromkeys([a.chunk.var for a in inputs]) if v not in writes]
+    try:
+        return on.try_enqueue(plan.ctx, plan.name, _compute_into_new, reads, writes, plan, inputs, scalars, random)
+    except Exception:
+        return None
+
+
+def _compute_into_new(run: Any, plan: DispatchPlan, inputs: Sequence[ArrayCore], scalars: tuple,
+                      random: tuple[int, int] | None) -> list[NDArray]:
+    """Run the kernel of plan into new arrays and return them. Called by `try_enqueue`."""
+    outputs = [allocate(o, True) for o in plan.outs]
+    _compute(run, plan.kernel, inputs, outputs, scalars, True, random)
+    return outputs
 
 
 def _run_into_new(on: Engine, plan: DispatchPlan, inputs: Sequence[ArrayCore], outputs: Sequence[ArrayCore], scalars: tuple
@@ -155,9 +179,10 @@ def execute(plan: DispatchPlan, kernel: Kernel, inputs: Sequence[ArrayCore], out
                 return
         except Exception as e:
             kernel = Kernel(partial(_raise, e))  # so that the next wait raises it
-    elif short and plan.enqueues:
+    elif plan.enqueues:
         try:
-            if on.try_enqueue(plan.ctx, plan.name, _compute, const, mutable, kernel, inputs, outputs, scalars, False, random):
+            made = on.try_enqueue(plan.ctx, plan.name, _enqueued, const, mutable, kernel, inputs, outputs, scalars, random)
+            if made is not None:
                 return
         except Exception as e:
             kernel = Kernel(partial(_raise, e))
@@ -202,6 +227,13 @@ def _compute(run: Any, kernel: Kernel, inputs: Sequence[ArrayCore], outputs: Seq
     if random is not None:
         more["random"] = random
     kernel.run(run, _device_arrays(inputs), _device_arrays(outputs), **more)
+
+
+def _enqueued(run: Any, kernel: Kernel, inputs: Sequence[ArrayCore], outputs: Sequence[ArrayCore | None], scalars: tuple,
+              random: tuple[int, int] | None) -> Sequence[NDArray]:
+    """Run kernel on the arrays; it makes none. Called by `try_enqueue`."""
+    _compute(run, kernel, inputs, outputs, scalars, False, random)
+    return ()
 
 
 def _raise(error: Exception, *_: Any) -> None:

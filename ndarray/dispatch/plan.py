@@ -88,7 +88,7 @@ class DispatchPlan:
             ins, outs = tuple(i.spec for i in self.ins), tuple(o.spec for o in self.outs)
             kernel = compiled_static(self.op, self.p, ins, outs, reqs, self.target, self.train)
             if self.target == "gpu" and self.op.nonblocking and kernel.at is None:
-                kernel.at = PreparedCall(kernel.run, ins, outs)
+                kernel.at = PreparedCall(kernel.run, ins, outs, reqs)
             self._kernels[reqs] = kernel
         return kernel
 

@@ -53,9 +53,11 @@ def devices(monkeypatch):
             for kind in KINDS[:3]:
                 cuda.stream(device, kind).name = kind
         mx.engine.set_current(engine(*([2] if engine is ThreadedEngine else [])))
+        plan.CACHE.clear()
         return world
     yield make
     stop()
+    plan.CACHE.clear()
     for cached in CACHED:
         cached.cache_clear()
 
@@ -104,7 +106,7 @@ def program(r, steps):
         i = r.randrange(len(known))
         a, v = known[i]
         what = r.choice(["new", "copy", "copy", "there", "read", "fill", "assign", "part", "pick", "sum", "sum", "space",
-                         "space", "drop"])
+                         "space", "operator", "operator", "onto", "drop"])
         same = [(b, w) for b, w in known if b.context == a.context]
         if what == "new":
             known[i] = fresh(r.choice(PLACES))
@@ -139,6 +141,15 @@ def program(r, steps):
             else:
                 run_on(a.context, lane, lambda run, b=b, c=c, out=out: add(run, b, c, out), reads, [out])
             known.append((out, w + u))
+        elif what == "operator":
+            b, w = r.choice(same)
+            new, value = r.choice([(a - b, v - w), (mx.nd.maximum(a, b), np.maximum(v, w)), (-a, -v)])
+            known.append((new, value))
+            new = value = None
+        elif what == "onto":
+            b, w = r.choice(same)
+            mx.nd.elemwise_sub(a, b, out=a)
+            v[...] = v - w
         elif what == "drop" and len(known) > 4:
             del known[i]
         del a, v
@@ -247,7 +258,6 @@ def test_the_serial_engine_finishes_a_gpu_function_in_its_push(devices):
 
 def test_an_operator_is_enqueued_by_the_calling_thread_while_nothing_is_in_flight(devices, monkeypatch):
     devices(lambda stream: False)
-    plan.CACHE.clear()
     by, run = [], launch._run
     monkeypatch.setattr(launch, "_run", lambda *given: (by.append(threading.current_thread()), run(*given)))
     a = mx.nd.ones((8,), ctx=mx.gpu(0))
@@ -261,7 +271,58 @@ def test_an_operator_is_enqueued_by_the_calling_thread_while_nothing_is_in_fligh
     assert len(by) == 1
     held.set()
     assert c.asnumpy().tolist() == [3.0] * 8 and by[1] is not threading.main_thread()
-    plan.CACHE.clear()
+
+
+def test_operators_share_an_event_that_is_recorded_when_somebody_waits(devices):
+    """One event for many operators; what waits for one of them later waits for no more than 32."""
+    devices(all_slow)
+    a, recorded = mx.nd.ones((N,), ctx=mx.gpu(0)), []
+    a.wait_to_read()
+    stream = cuda.stream(0)
+    record = stream.record_event
+    stream.record_event = lambda: (recorded.append(len(stream.queue)), record())[1]
+    results = [a + a for _ in range(20)]
+    assert recorded == []
+    assert results[0].asnumpy()[0] == 2 and len(recorded) == 1
+    results = [a + a for _ in range(70)]
+    assert len(recorded) == 3  # after each 32 of them
+    results[0].wait_to_read()
+    assert len(recorded) == 3 and len(stream.queue) == 70 - 32
+
+
+def test_memory_of_small_results_is_given_out_again_without_torch(devices):
+    world = devices(lambda stream: False)
+    a = mx.nd.ones((N,), ctx=mx.gpu(0))
+    b = a + a
+    b.wait_to_read()
+    taken, alloc = [], world.alloc
+    world.alloc = lambda device, nbytes: (taken.append(nbytes), alloc(device, nbytes))[1]
+    for _ in range(50):
+        b = a + b
+    assert len(taken) <= 1 and b.asnumpy()[0] == 52
+    held = storage.stats(mx.gpu(0))
+    del b
+    gc.collect()
+    assert storage.stats(mx.gpu(0)).pooled >= held.pooled
+    c = (a + a).as_in_context(mx.cpu())  # read on another stream: torch decides when its memory is free
+    assert c.asnumpy()[0] == 2
+
+
+def test_a_backward_on_a_gpu_is_enqueued_by_the_calling_thread(devices, monkeypatch):
+    devices(lambda stream: False)
+    by, run = [], launch._run
+    monkeypatch.setattr(launch, "_run", lambda *given: (by.append(threading.current_thread()), run(*given)))
+    w = mx.nd.array(np.arange(N) % 7, ctx=mx.gpu(0))
+    w.attach_grad()
+    mx.nd.waitall()
+    by.clear()
+    for _ in range(5):  # the second and later ones have the program of the first
+        with mx.autograd.record():
+            y = (w * w - 2 * w) * w
+        y.backward()
+    v = w.asnumpy()
+    assert (w.grad.asnumpy() == 3 * v * v - 4 * v).all()
+    assert set(by) == {threading.main_thread()}
 
 
 def test_a_full_device_is_tried_once_more_when_its_work_is_done(devices):
