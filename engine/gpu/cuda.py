@@ -253,7 +253,7 @@ class FakeStream:
     """
 
     def __init__(self, device_id: int, kind: str = "compute"):
-        self.device_index, self.kind = device_id, kind
+        self.device_index, self.kind, self.computes = device_id, kind, kind == "compute"
         self.calls: deque[str] = deque(maxlen=1000)
 
     def record(self, name: str) -> None:
@@ -278,7 +278,9 @@ def stream(device_id: int, kind: str = "compute") -> Any:
 @functools.cache
 def _stream(device_id: int, kind: str) -> Any:
     torch = _need(device_id)
-    s = torch.cuda.Stream(device_id, priority=-1 if kind == "priority" else 0) if is_real() else FakeStream(device_id, kind)
+    if not is_real():
+        return FakeStream(device_id, kind)
+    s = torch.cuda.Stream(device_id, priority=-1 if kind == "priority" else 0)
     s.computes = kind == "compute"
     return s
 

@@ -63,7 +63,7 @@ class Block:
         if memory is not None:
             self.memory = memory
         self.nbytes, self.ctx, self.waiting = nbytes, ctx, memory is None
-        self.lease: _Raw | _DeviceRaw | None = None  # of the pool; the array on it takes it over
+        self.lease: Any = None  # of the pool, _Raw or _DeviceRaw; the array on it takes it over
         if access_checker is not None and var is not None:
             access_checker.register(self, var)
 

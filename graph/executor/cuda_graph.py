@@ -44,13 +44,15 @@ class _ReplayContext:
 
     def workspace(self, shape: tuple[int, ...], dtype: Any) -> Any:
         dtype = np.dtype(dtype)
-        nbytes = max(1, int(np.prod(shape, dtype=np.int64)) * dtype.itemsize)
+        return storage.view(self.scratch(max(1, int(np.prod(shape, dtype=np.int64)) * dtype.itemsize)), 0, shape, dtype)
+
+    def scratch(self, nbytes: int) -> storage.Block:
         fits = [b for b in self._free if nbytes <= b.nbytes]
         block = min(fits, key=lambda b: b.nbytes) if fits else storage.alloc(nbytes, self.ctx)
         if fits:
             self._free.remove(block)
         self._taken.append(block)
-        return storage.view(block, 0, shape, dtype)
+        return block
 
     def to_host(self, array: Any) -> np.ndarray:
         return cuda.to_host(array)

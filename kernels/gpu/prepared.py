@@ -140,9 +140,10 @@ class _Program:
     """Launches whose arguments are addresses of operands, of scratch memory and of constants, numbers, and run-time scalars."""
 
     def __init__(self, run: Run, device: int, launches: Sequence[tuple], recorded: _RecordedRun):
-        self.scratch = [recorded.scratch.get(i, 0) for i in range(recorded.operands, recorded.operands + len(recorded.scratch)
-                                                                 + len(recorded.constants))]
-        self.constants = [(i - recorded.operands, run.constant(values)) for i, values in recorded.constants.items()]
+        more = range(recorded.operands, recorded.operands + len(recorded.scratch) + len(recorded.constants))
+        self.scratch = [recorded.scratch.get(i, 0) for i in more]
+        self.constants: list[tuple[int, Any]] = [(i - recorded.operands, run.constant(values))
+                                                 for i, values in recorded.constants.items()]
         self.steps = [_Step(device, *each) for each in launches]
 
     def __call__(self, run: Run, stream: Any, places: Sequence[int], scalars: tuple) -> None:

@@ -530,6 +530,6 @@ class Code:
             dead = [place[r] for r in dict.fromkeys((*s.inputs, *s.outputs)) if r >= 0 and last[r] is s]
             if s.scalars or (s.plan is not None and s.plan.draws):
                 self.more.append((len(self.steps), s))
-            self.steps.append((s.kernel if s.ctx.is_gpu else s.kernel.run, tuple([place[r] for r in s.inputs]), tuple([place.get(r, -1) for r in s.outputs]),
-                               tuple(made), tuple(dead), s.name))
+            self.steps.append((s.kernel if s.ctx.is_gpu else s.kernel.run, tuple([place[r] for r in s.inputs]),
+                               tuple([place.get(r, -1) for r in s.outputs]), tuple(made), tuple(dead), s.name))
         self.locals = len(place) - len(used)
