@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -57,7 +57,7 @@ class NDArrayIter(DataIter):
     """Batches from arrays in memory.
 
     data, label:  one array, a list (named `_0_data`, `_1_data`, ...), or a dict of name to array, used in the order of
-        the names. Arrays of other classes than NDArray become float32.
+        the names. Arrays of other classes than NDArray become float32. A csr matrix gives dense batches.
     shuffle:      a new order for every epoch, from NumPy's global generator, so that `np.random.seed(n)` gives MXNet's
         orders. With `seed`, from a generator of this iterator.
     last_batch_handle, when batch_size does not divide the number of examples:
@@ -112,10 +112,26 @@ class NDArrayIter(DataIter):
         """The data as (name, NDArray), in this epoch's order."""
         return [(s.name, s.take(self._order)) for s in self._data]
 
+    @data.setter
+    def data(self, arrays: Sequence[tuple[str, Any]]) -> None:
+        self._settle()
+        self._data = [_Source(name, value, self.layout) for name, value in arrays]
+
     @property
     def label(self) -> list[tuple[str, NDArray]]:
         """The labels as (name, NDArray), in this epoch's order."""
         return [(s.name, s.take(self._order)) for s in self._label]
+
+    @label.setter
+    def label(self, arrays: Sequence[tuple[str, Any]]) -> None:
+        self._settle()
+        self._label = [_Source(name, value, self.layout) for name, value in arrays]
+
+    def _settle(self) -> None:
+        """Put the examples in this epoch's order, in which a subclass that assigns `data` has read them."""
+        for s in (*self._data, *self._label):
+            s.values = s.values.take(self._order, s.axis)
+        self._order = np.arange(self.num_data)
 
     def reset(self) -> None:
         """Begin a new epoch. With "roll_over", a completed epoch's remaining examples come first."""

@@ -98,7 +98,8 @@ class BaseSparseNDArray(SparseCore):
 
         A gradient that is not "default" is a copy: use grad_req="write" to begin anew.
         """
-        return None if self._variable is None else self._variable.grad.tostype(self._grad_stype)
+        gradient = None if self._variable is None else self._variable.grad
+        return None if gradient is None else gradient.tostype(self._grad_stype)
 
     def attach_grad(self, grad_req: str = "write", stype: str | None = None) -> None:
         """Make this a variable, with a gradient of zeros: operators that are recorded take it as a dense array.

@@ -217,7 +217,7 @@ class EvalMetric(Shown):
 
     def get_global_name_value(self) -> list[tuple[str, float]]:
         """Return get_name_value of the epoch."""
-        return _pairs(self.get_global())
+        return _pairs(self.get_global()) if self._has_global_stats else self.get_name_value()
 
     def get_config(self) -> dict[str, Any]:
         """Return a dictionary from which `create` makes this metric."""
