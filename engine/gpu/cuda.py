@@ -26,7 +26,7 @@ from ...errors import EngineError
 
 _KINDS = ("compute", "copy", "priority")  # of streams, see `stream`
 _POLL = 0.0001  # seconds between the main thread's tests of an event it waits for,
-_SPIN = 0.00005  # after the first seconds, in which it tests without a pause: to sleep takes as long
+_SPIN = 0.001  # after the first seconds, in which it only lets other threads run: a sleep takes longer than most kernels
 
 
 @functools.cache
@@ -153,6 +153,8 @@ def to_host(tensor: Any) -> np.ndarray:
         return _numpy(tensor)
     values = np.empty(tuple(tensor.shape), next(n for n, t in _dtypes().items() if t == tensor.dtype))
     flat, device = values.reshape(-1), tensor.reshape(-1)
+    if 0 < values.nbytes <= _SMALL:
+        return _small_to_host(device, values)
     arriving: deque[tuple[Any, Any, slice]] = deque()
 
     def take() -> None:
@@ -172,8 +174,26 @@ def to_host(tensor: Any) -> np.ndarray:
     return values
 
 
+def _small_to_host(device: Any, values: np.ndarray) -> np.ndarray:
+    """Read a small array through pinned memory that is kept: to have torch find some takes longer than the copy."""
+    try:
+        staging = _staging.pop()
+    except IndexError:
+        staging = _torch().empty(_SMALL, dtype=_torch().uint8, pin_memory=True)
+    part = staging[:values.nbytes]
+    with on_device(device.device.index) as s:
+        part.view(device.dtype).copy_(device, non_blocking=True)
+        wait(s.record_event())
+    values.reshape(-1).view(np.uint8)[...] = _numpy(part)
+    if len(_staging) < _STAGED:
+        _staging.append(staging)
+    return values
+
+
 #: Large arrays pass through pinned memory in pieces of so many bytes, so many at a time.
 _PIECE, _STAGED = 32 << 20, 2
+_SMALL = 1 << 16  # bytes of an array that goes through memory of `_staging`
+_staging: list[Any] = []  # pinned memory for small arrays that nobody uses now
 
 
 def _pieces(values: np.ndarray) -> Iterator[slice]:
@@ -478,8 +498,7 @@ def wait(event: Any) -> None:
         if threading.current_thread() is threading.main_thread():
             until = time.perf_counter() + _SPIN
             while not event.query():
-                if time.perf_counter() > until:
-                    time.sleep(_POLL)
+                time.sleep(0 if time.perf_counter() < until else _POLL)
         else:
             event.synchronize()
     except RuntimeError as e:  # torch's class of the driver's errors

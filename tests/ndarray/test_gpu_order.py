@@ -49,6 +49,7 @@ def devices(monkeypatch):
         monkeypatch.setattr(launch, "_run", world.launch(INTERPRETED))
         for cached in CACHED:
             cached.cache_clear()
+        cuda._staging.clear()
         for device in range(world.devices):
             for kind in KINDS[:3]:
                 cuda.stream(device, kind).name = kind
@@ -58,6 +59,7 @@ def devices(monkeypatch):
     yield make
     stop()
     plan.CACHE.clear()
+    cuda._staging.clear()
     for cached in CACHED:
         cached.cache_clear()
 
