@@ -164,9 +164,8 @@ class Kernel:
 
         def bind(inputs: Sequence[Any], outputs: Sequence[Any]) -> BoundKernel:
             bound = self.bind(inputs, outputs)
-            numbers = getattr(bound, "numbers", None)  # of a function in C, which keeps them
-            if numbers is not None:
-                numbers[:] = scalars
+            if getattr(bound, "numbers", None) is not None:  # a function in C, which keeps them
+                bound.hold(scalars)  # type: ignore[attr-defined]
                 return bound
             return lambda run: bound(run, scalars)
 

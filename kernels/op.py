@@ -54,6 +54,7 @@ class Req(IntEnum):
     WRITE = 1
     INPLACE = 2
     ADD = 3
+    __hash__ = int.__hash__  # which is equal where the numbers are; that of enumerations takes ten times as long
 
 
 def only(reqs: Reqs, i: int) -> tuple[Req, ...]:
@@ -392,6 +393,9 @@ _registry: dict[str, Op] = {}
 _builtin: dict[str, Op] = {}  # the framework's own; a user's declaration does not change them
 _declared_in: dict[str, str] = {}  # a user's operator -> the module it was declared in
 
+#: Called after each registration, by those who keep what they found by name.
+after_register: list[Callable[[], None]] = []
+
 
 def register(op: Op, *, replace: bool = False, module: str = "") -> Op:
     """Make op known by its name and aliases.
@@ -418,6 +422,8 @@ def register(op: Op, *, replace: bool = False, module: str = "") -> Op:
             _builtin[name] = op
         else:
             _declared_in[name] = module
+    for call in after_register:
+        call()
     return op
 
 

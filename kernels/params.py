@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 import inspect
+import math
 import re
 import types
 import typing
@@ -197,7 +198,8 @@ def describe(d: Param, text: str | None = None) -> str:
 class Params(Mapping[str, Any]):
     """Parsed parameters: `p.kernel`, `p["kernel"]`; equal and hashable by value.
 
-    static:   every (name, value) except the run-time scalars: a compiled kernel depends on these. Key caches by this.
+    static:   every (name, value) except the run-time scalars: a compiled kernel depends on these. Key caches by this; so -0.0,
+              which equals 0.0, is text.
     scalars:  the values of the "scalar" parameters, in declared order: handed to the kernel at each run. scalar_names: theirs.
     """
 
@@ -208,7 +210,8 @@ class Params(Mapping[str, Any]):
         self._hash: int | None = None
         self.scalar_names = scalar_names
         self.scalars: tuple[float, ...] = tuple(values[n] for n in scalar_names)
-        self.static = tuple((k, v) for k, v in values.items() if k not in scalar_names)
+        self.static = tuple((k, "-0.0" if v.__class__ is float and not v and math.copysign(1, v) < 0 else v)
+                            for k, v in values.items() if k not in scalar_names)
 
     def __getattr__(self, name: str) -> Any:
         try:

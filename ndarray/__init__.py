@@ -38,7 +38,7 @@ from .functions.creation import to_dlpack_for_write as to_dlpack_for_write
 from .functions.creation import waitall as waitall
 from .functions.creation import zeros as zeros
 from .functions.namespace import Namespace as _Namespace
-from .functions.namespace import attribute as _attribute
+from .functions.namespace import publish as _publish
 from .interop.params_file import load as load
 from .interop.params_file import load_frombuffer as load_frombuffer
 from .interop.params_file import load_metadata as load_metadata
@@ -53,14 +53,14 @@ sparse = _Namespace("nd.sparse", extra=_SPARSE)  # csr and row-sparse arrays; th
 image = _Namespace("nd.image", ("_image_",))
 CachedOp: Any  # these two are set by the root's `connect`: graphs and decoders live on higher floors
 imdecode: Any
+globals().update(_FUNCTIONS)
 
 
 def __getattr__(name: str) -> Any:
     if name.startswith("__"):
         raise AttributeError(name)
-    function = _FUNCTIONS.get(name)
-    return function if function is not None else _attribute("nd", name)
+    return _publish(globals(), "nd", name)
 
 
 def __dir__() -> list[str]:
-    return sorted({*globals(), *dir(op), *_FUNCTIONS})
+    return sorted({*globals(), *dir(op)})

@@ -202,7 +202,7 @@ def init(target_dtype: Any = "float16", target_precision_ops: Sequence[str] | No
                         "GPU, with less memory, but not faster.", rules.low.name)
     _loss_scaler = LossScaler()
     losses = canonical(list_loss_output_functions(rules.low))
-    namespace.intercept = _mixed(rules, losses, _loss_scaler)
+    namespace.intercept(_mixed(rules, losses, _loss_scaler))
     arithmetic.unify = _unify
     symbols.cast_inputs = lambda node: cast_inputs(node, rules)
     _amp_initialized = True
@@ -211,7 +211,8 @@ def init(target_dtype: Any = "float16", target_precision_ops: Sequence[str] | No
 def _uninit() -> None:
     """Undo init, for tests."""
     global _amp_initialized, _amp_loss_scale_initialized, _loss_scaler
-    namespace.intercept = arithmetic.unify = symbols.cast_inputs = None
+    namespace.intercept(None)
+    arithmetic.unify = symbols.cast_inputs = None
     _amp_initialized, _amp_loss_scale_initialized, _loss_scaler = False, False, None
 
 

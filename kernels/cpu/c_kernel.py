@@ -126,20 +126,19 @@ def functions_together(functions: Sequence[CFunction], orders: Sequence[Sequence
 class _Together(Phases):
     """Functions with run-time scalars of their own, in one phase."""
 
-    __slots__ = ("_given", "_of_each", "_scalars_of")
+    __slots__ = ("_of_each", "_scalars_of")
 
     def __init__(self, steps: Sequence[Step], numbers: Sequence[Any],
                  scalars_of: Callable[[Sequence[float]], Sequence[Sequence[float]]], threads: int):
         super().__init__([steps], threads)
         self._of_each, self._scalars_of = numbers, scalars_of
-        self._given: Sequence[float] = ()
 
-    def __call__(self, run: Any, scalars: Sequence[float] = ()) -> None:
+    def hold(self, scalars: Sequence[float]) -> None:
+        """Set the run-time scalars of each function."""
         if scalars != self._given:
             self._given = scalars
             for own, values in zip(self._of_each, self._scalars_of(scalars)):
                 own[:] = values
-        super().__call__(run)
 
 
 def select_c_function(e: Expression, ins: Specs, outs: Specs, reqs: Reqs, least: float = SAVED) -> CFunction | str:

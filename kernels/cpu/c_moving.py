@@ -113,7 +113,7 @@ class MovingKernel(Kernel):
     written:  the numbers of the arrays that are written.
     """
 
-    __slots__ = ("_fitted", "_make", "_n", "_n_in", "_other", "_pick", "_places", "_ready")
+    __slots__ = ("_last", "_make", "_n", "_n_in", "_other", "_pick", "_places", "_ready")
 
     def __init__(self, make: Callable[[], Ready | None], bind: Bind | None, other: KernelFunction, ins: Specs, outs: Specs,
                  order: Sequence[int], written: Iterable[int]):
@@ -122,7 +122,7 @@ class MovingKernel(Kernel):
         self._n_in, self._n = len(ins), len(ins) + len(outs)
         self._places = Places([*ins, *outs], order, written)
         self._pick = None if list(order) == list(range(len(ins) + len(outs))) else list(order)
-        self._fitted: Sequence[int] = ()
+        self._last: tuple[Sequence[int], Sequence[int]] = (), ()  # addresses that fit, and those of them that the call gets
 
     def _run(self, run: Any, inputs: Sequence[Any], outputs: Sequence[Any], scalars: Sequence[float] = ()) -> None:
         places = places_of((*inputs[:self._n_in], *outputs))  # a layer may hand over more than it reads
@@ -140,14 +140,12 @@ class MovingKernel(Kernel):
 
     def _run_at(self, run: Any, places: Sequence[int], scalars: Sequence[float] = (), apart: bool = False) -> bool:
         """See Kernel.at."""
-        if len(places) != self._n:
-            return False
-        if not apart and places != self._fitted:
-            if not self._places.fit(places):
+        fitting, picked = self._last
+        if places != fitting:
+            if len(places) != self._n or not (apart or self._places.fit(places)):
                 return False
-            self._fitted = places
-        if self._pick is not None:
-            places = [places[i] for i in self._pick]
+            picked = places if self._pick is None else [places[i] for i in self._pick]
+            self._last = places, picked
         ready = self._ready
         try:
             one = ready.pop()
@@ -155,7 +153,7 @@ class MovingKernel(Kernel):
             made = self._make()
             assert made is not None  # as the first time
             one = made
-        one.place(places)
+        one.place(picked)
         one.call(run, scalars)
         ready.append(one)
         return True

@@ -145,15 +145,15 @@ class Phases:
 
     threads:  at most so many take part; 0: all.
     scratch:  taken before each run; what is small is kept.
-    numbers:  the run-time scalars of its functions, as C reads them.
+    numbers:  the run-time scalars of its functions, as C reads them; `hold` sets them.
     """
 
-    __slots__ = ("_at", "_count", "_held", "_kept", "_memory", "_phases", "_record", "_record_at", "_run", "_scratch", "_threads",
-                 "numbers")
+    __slots__ = ("_at", "_count", "_given", "_held", "_kept", "_memory", "_phases", "_record", "_record_at", "_run", "_scratch",
+                 "_threads", "numbers")
 
     def __init__(self, phases: Sequence[Sequence[Step]], threads: int = 0, *, scratch: Sequence[Scratch] = (),
                  numbers: Any = None):
-        self.numbers = numbers
+        self.numbers, self._given = numbers, ()
         self._set([(list(p), threads) for p in phases if p], [scratch] if scratch else [], KEPT)
 
     def _set(self, phases: list[tuple[list[Step], int]], scratch: list[Sequence[Scratch]], kept: int) -> None:
@@ -174,7 +174,7 @@ class Phases:
         if len(given) == 1:
             return given[0]
         joined = Phases.__new__(Phases)
-        joined.numbers = None
+        joined.numbers, joined._given = None, ()
         joined._set([p for one in given for p in one._phases], [s for one in given for s in one._scratch], KEPT_JOINED)
         return joined
 
@@ -201,6 +201,12 @@ class Phases:
                 last.then = step
             last, size = step, size + one.size
         return Phases([*phases, short])
+
+    def hold(self, scalars: Sequence[float]) -> None:
+        """Set the run-time scalars of its functions."""
+        if scalars is not self._given:
+            self._given = scalars
+            self.numbers[:] = scalars
 
     def _make_record(self) -> Any:
         """Return the record that the team's C functions read."""
@@ -235,7 +241,7 @@ class Phases:
         if self._record is None:
             self._record = self._make_record()
         if scalars:
-            self.numbers[:] = scalars
+            self.hold(scalars)
         threads = 1 if run is None else getattr(run, "threads", 0)
         taken = self._take(run) if self._memory else None  # noqa: F841  # alive while it runs
         if threads and self._run is not None:
@@ -314,8 +320,8 @@ class Short(Phases):
         self.size = size
 
     def __call__(self, run: Any, scalars: Sequence[float] = ()) -> None:
-        if scalars:
-            self.numbers[:] = scalars
+        if scalars is not self._given and scalars:
+            self.hold(scalars)
         self._call(self._one_at)
 
 

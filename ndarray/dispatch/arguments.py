@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from functools import cache
+from math import copysign
 from typing import Any
 
 from ...cache import key_of
@@ -183,14 +184,14 @@ def _call_key(op: Op, args: Sequence[Any], kwargs: Mapping[str, Any]) -> tuple |
         kind = a.__class__
         if kind is array_class:
             key.append(a.layout)
-        elif kind in _SIMPLE and (a or kind is not float):  # 0.0 and -0.0 would have one key
-            key += (kind, a)
+        elif kind in _SIMPLE:
+            key += (kind, a) if a or kind is not float else (kind, a, copysign(1, a))  # 0.0 equals -0.0
         else:
             return None
     for k, v in kwargs.items() if kwargs else ():
         kind = v.__class__
-        if kind in _SIMPLE and k not in _SPECIAL and (v or kind is not float):
-            key += (k, kind, v)
+        if kind in _SIMPLE and k not in _SPECIAL:
+            key += (k, kind, v) if v or kind is not float else (k, kind, v, copysign(1, v))
         elif kind is list and k != "out" and _SIMPLE.issuperset(map(type, v)):  # as the rates of several weights
             key += (k, key_of(tuple(v)))
         elif k != "out" and k != "name":  # a name is of a symbol

@@ -194,7 +194,7 @@ class _UpdatePlan:
             return
         if scalars is not self._used:
             for call, values in zip(self.bound, scalars):
-                call.numbers[:] = values  # type: ignore[attr-defined]
+                call.hold(values)  # type: ignore[attr-defined]
             self._used = scalars
         self.together(rc)
 

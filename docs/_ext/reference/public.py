@@ -101,7 +101,7 @@ def public_names(name: str) -> dict[str, Any]:
             listed = set(value._extra)
         elif "__dir__" in vars(value):  # names that its source does not show
             operators = {n for where, n in operator_names() if where == name} | registry._declared_in.keys()  # users' ones
-            listed |= {n for n in dir(value) if n not in operators and n not in vars(value)}
+            listed |= set(dir(value)) - operators - imported(value)
         else:  # and those that another module puts into it
             listed |= vars(value).keys() - imported(value)
     listed = [n for n in listed if not n.startswith("_")]

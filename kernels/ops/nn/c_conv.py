@@ -363,11 +363,23 @@ def _groups(g: ConvolutionGeometry) -> tuple[int, int, int, bool]:
 
 
 @functools.lru_cache(maxsize=512)
-def _forward(g: ConvolutionGeometry, add: bool, rectified: bool) -> _Product | _InTiles | _Lines:
+def _in_tiles(g: ConvolutionGeometry, backward: bool, rectified: bool) -> _InTiles | None:
+    """Return the convolution, or its derivative by data, in tiles of outputs; None where it is not computed so."""
+    made = (winograd.winograd_of_gradient if backward else winograd.winograd)(g)
+    if made is None:
+        return None
     filter_step, channel_step, taps = _weight_steps(g)
-    tiles = None if add else winograd.winograd(g)
+    if backward:  # the same with the taps in reverse, and filters and channels exchanged
+        return _InTiles(made, (channel_step, filter_step, -taps[1], taps[-1]))
+    return _InTiles(made, (filter_step, channel_step, taps[1], 0), rectified)
+
+
+@functools.lru_cache(maxsize=512)
+def _forward(g: ConvolutionGeometry, add: bool, rectified: bool) -> _Product | _InTiles | _Lines:
+    tiles = None if add else _in_tiles(g, False, rectified)
     if tiles is not None:
-        return _InTiles(tiles, (filter_step, channel_step, taps[1], 0), rectified)
+        return tiles
+    filter_step, channel_step, taps = _weight_steps(g)
     windows = forward_windows(g)
     if lines.forward_in_lines(g, add):
         return _Lines(g, windows, add, rectified)
@@ -379,10 +391,10 @@ def _forward(g: ConvolutionGeometry, add: bool, rectified: bool) -> _Product | _
 @functools.lru_cache(maxsize=512)
 def _data_gradient(g: ConvolutionGeometry, add: bool) -> list[_Product] | list[_InTiles] | list[_Spread]:
     """Return one product for each phase of the stride, or one for all where products are spread."""
+    tiles = None if add else _in_tiles(g, True, False)
+    if tiles is not None:
+        return [tiles]
     filter_step, channel_step, at = _weight_steps(g)
-    tiles = None if add else winograd.winograd_of_gradient(g)
-    if tiles is not None:  # the same with the taps in reverse, and filters and channels exchanged
-        return [_InTiles(tiles, (channel_step, filter_step, -at[1], at[-1]))]
     windows = forward_windows(g)
     if spreading.spreads(g, windows):
         return [_Spread(g, windows, add)]
@@ -403,22 +415,18 @@ def _data_gradient(g: ConvolutionGeometry, add: bool) -> list[_Product] | list[_
     return made
 
 
-def _turned_forward(g: ConvolutionGeometry, add: bool, rectified: bool) -> tuple[_InTiles, Turned] | None:
-    """Return the convolution in tiles of data with channels first, and what turns it; None where it is computed as it lies."""
-    last = channels_last_of(g)
-    if last is None or winograd.winograd(last) is None or (add and rectified):
-        return None
-    around, tiles = turned(g.n, (g.c, g.spatial), (g.f, g.out), add), _forward(last, False, rectified)
-    return (tiles, around) if around is not None and isinstance(tiles, _InTiles) else None
+def _turned(g: ConvolutionGeometry, backward: bool, add: bool, rectified: bool = False) -> tuple[_InTiles, Turned] | None:
+    """Return the convolution, or its derivative by data, in tiles of data with channels first, and what turns it.
 
-
-def _turned_data_gradient(g: ConvolutionGeometry, add: bool) -> tuple[_InTiles, Turned] | None:
-    """Return the derivative by data in the same way."""
+    None where it is computed as it lies.
+    """
     last = channels_last_of(g)
-    if last is None or winograd.winograd_of_gradient(last) is None:
+    tiles = None if last is None or (add and rectified) else _in_tiles(last, backward, rectified)
+    if tiles is None:
         return None
-    around, (tiles, *_) = turned(g.n, (g.f, g.out), (g.c, g.spatial), add), _data_gradient(last, False)
-    return (tiles, around) if around is not None and isinstance(tiles, _InTiles) else None
+    data, result = (g.c, g.spatial), (g.f, g.out)
+    around = turned(g.n, *((result, data) if backward else (data, result)), add)
+    return None if around is None else (tiles, around)
 
 
 class _WeightGradient:
@@ -464,9 +472,18 @@ class Forward:
 
     def __init__(self, g: ConvolutionGeometry, bias: bool, *, add: bool = False, rectified: bool = False):
         """rectified: what is negative becomes 0."""
-        self.product, self._bias, self._size = _forward(plane(g), add, rectified), bias, g.n * math.prod(g.out) * g.f
-        self.geometry, self.work = plane(g), _work(g)
-        self._turned = _turned_forward(plane(g), add, rectified)
+        self.geometry, self.work, self._size = plane(g), _work(g), g.n * math.prod(g.out) * g.f
+        self._bias, self._add, self._rectified = bias, add, rectified
+
+    @functools.cached_property
+    def product(self) -> _Product | _InTiles | _Lines:
+        """Computes data as it lies."""
+        return _forward(self.geometry, self._add, self._rectified)
+
+    @functools.cached_property
+    def _turned(self) -> tuple[_InTiles, Turned] | None:
+        """Computes it turned, where that is faster."""
+        return _turned(self.geometry, False, self._add, self._rectified)
 
     def scaled(self, rectified: bool) -> Forward:
         """Return the same convolution for `keep_scaled`."""
@@ -524,7 +541,7 @@ class Forward:
 
     def _phases(self, inputs: Sequence[Any], y: Any, after: Follower | None) -> tuple[Step, list[list[Step]], list[Scratch]]:
         bias = inputs[2] if self._bias else None
-        if self._turned is not None and after is None:
+        if after is None and self._turned is not None:
             tiles, around = self._turned
             pack, rows, packed = tiles.prepare(None, inputs[1], bias, None)
             phases, between = around.around(rows, inputs[0], y)
@@ -569,7 +586,7 @@ def bind_backward(g: ConvolutionGeometry, dy: np.ndarray, x: np.ndarray, weight:
             then.append(Call(TEMPLATE, "conv_bias", 1, int64s(made.slots, g.f, reqs[2] == Req.ADD)).prepare(sums, grads[2]))
         if reqs[1] != Req.NULL:
             then.append(unpack)
-    in_turn = _turned_data_gradient(g, reqs[0] == Req.ADD) if reqs[0] != Req.NULL else None
+    in_turn = _turned(g, True, reqs[0] == Req.ADD) if reqs[0] != Req.NULL else None
     if in_turn is not None:
         pack, rows, packed = in_turn[0].prepare(None, weight, None, None)
         phases, between = in_turn[1].around(rows, dy, grads[0])

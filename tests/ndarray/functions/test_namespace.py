@@ -104,6 +104,28 @@ def test_an_operator_declared_later_is_available_at_once():
     assert nd._test_born_later(X, by=5, no_bias=True).tolist() == [5, 10]
 
 
+def test_a_function_that_was_used_is_forgotten_when_its_name_is_declared_again():
+    class Again(Scale):
+        name, aliases = "_test_declared_again", ()
+
+    register(Again(), module=__name__)
+    before = nd._test_declared_again
+    assert vars(nd)["_test_declared_again"] is before is nd._test_declared_again  # Python finds it without a call
+    register(Again(), module=__name__)
+    assert nd._test_declared_again is not before
+    nd._test_declared_again = mine = lambda: 1  # what a user puts there stays
+    register(Again(), module=__name__)
+    assert nd._test_declared_again is mine
+    del nd._test_declared_again
+
+
+def test_zeros_of_either_sign_are_different_calls():
+    one, zero = nd.array([1.0]), nd.array([-0.0])
+    for sign in (1, -1, 1):
+        assert np.copysign(1, nd.clip(-one, sign * 0.0, 2.0).asscalar()) == sign  # a number of each run
+        assert np.copysign(1, nd._test_scale(one, zero, by=sign * 0.0).asscalar()) == sign  # a part of the kernel
+
+
 def test_variadic():
     a, b = nd.array([[1, 2]]), nd.array([[3, 4]])
     assert nd.concat(a, b, dim=0).tolist() == [[1, 2], [3, 4]]

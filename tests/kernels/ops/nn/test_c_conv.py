@@ -173,7 +173,7 @@ TURNED = [  # channels first, in tiles: sizes that no square of lanes divides, o
 @pytest.mark.parametrize("g", TURNED)
 def test_channels_first_are_turned_for_tiles(g, add, monkeypatch):
     monkeypatch.setenv("TRITIUM_CPU_CODE", "c")
-    assert c_conv.Forward(g, True, add=add)._turned is not None and c_conv._turned_data_gradient(g, add) is not None
+    assert c_conv.Forward(g, True, add=add)._turned is not None and c_conv._turned(g, True, add) is not None
     one, other = (compare(g, np.random.default_rng(1), add, Run(backwards=b)) for b in (False, True))
     assert all((a == b).all() for a, b in zip(one, other))
 
