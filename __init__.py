@@ -65,14 +65,14 @@ from .version import __version__ as __version__
 #: The public names: `dir(mx)`. __init__.pyi gives their types.
 _PUBLIC = [
     "Array", "AttrScope", "Axes", "Context", "Float", "Ints", "MXNetError", "NDArray", "Range", "Scalar", "Symbol",
-    "__tritium_version__", "__version__", "attribute", "autograd", "base", "callback", "composite", "context", "contrib",
-    "cpu", "cpu_pinned", "current_context", "engine", "error", "errors", "executor", "executor_manager", "gluon", "image",
-    "img", "indexed", "init", "initializer", "install_as_mxnet", "io", "is_np_array", "is_np_shape", "kv", "kvstore", "lang",
-    "libinfo", "library", "log", "lr_scheduler", "metric", "misc", "mod", "model", "module", "mon", "monitor", "name", "nd",
-    "ndarray", "np", "np_array", "np_shape", "npx", "num_gpus", "numpy", "numpy_extension", "onnx", "operator", "optimizer",
-    "profiler", "random", "recordio", "reduction", "registry", "rnd", "rnn", "rtc", "runtime", "scan", "set_np_shape",
-    "simple_op", "storage", "sym", "symbol", "test_utils", "tuning", "use_np", "use_np_array", "use_np_shape", "util",
-    "visualization", "viz",
+    "__tritium_version__", "__version__", "attribute", "autograd", "base", "callback", "composite", "config", "context",
+    "contrib", "cpu", "cpu_pinned", "current_context", "engine", "error", "errors", "executor", "executor_manager", "gluon",
+    "image", "img", "indexed", "init", "initializer", "install_as_mxnet", "io", "is_np_array", "is_np_shape", "kv",
+    "kvstore", "lang", "libinfo", "library", "log", "lr_scheduler", "metric", "misc", "mod", "model", "module", "mon",
+    "monitor", "name", "nd", "ndarray", "np", "np_array", "np_shape", "npx", "num_gpus", "numpy", "numpy_extension", "onnx",
+    "operator", "optimizer", "profiler", "random", "recordio", "reduction", "registry", "rnd", "rnn", "rtc", "runtime",
+    "scan", "set_np_shape", "simple_op", "storage", "sym", "symbol", "test_utils", "tuning", "use_np", "use_np_array",
+    "use_np_shape", "util", "visualization", "viz",
 ]
 
 #: Tritium's version also where `install_as_mxnet` has set __version__ to MXNet's.
@@ -142,6 +142,7 @@ _ALIASES = {
     "monitor": "train.monitor", "mon": "train.monitor",
     "rnn": "train.rnn", "rnn.rnn_cell": "train.rnn", "rnn.rnn": "train.rnn", "rnn.io": "train.rnn.sentences",
     "model": "train.compat.model", "base": "train.compat.base", "test_utils": "train.compat.test_utils",
+    "config": "kernels.configs.settings",
     "util": "train.compat.util", "runtime": "train.compat.runtime", "executor_manager": "train.compat.executor_manager",
     "misc": "train.compat.misc", "log": "train.compat.log", "registry": "train.compat.registry",
     "libinfo": "train.compat.libinfo", "error": "train.compat.error", "rtc": "train.compat.rtc",

@@ -39,6 +39,7 @@ from .graph.symbol.symbol import Symbol as Symbol
 from .io import image as image
 from .io import image as img
 from .io.records import recordio as recordio
+from .kernels.configs import settings as config
 from .kernels.op import Op
 from .kernels.params import Range as Range
 from .ndarray import NDArray as NDArray
@@ -87,14 +88,14 @@ from .version import __version__ as __version__
 
 __all__ = [
     "Array", "AttrScope", "Axes", "Context", "Float", "Ints", "MXNetError", "NDArray", "Range", "Scalar", "Symbol",
-    "__tritium_version__", "__version__", "attribute", "autograd", "base", "callback", "composite", "context", "contrib",
-    "cpu", "cpu_pinned", "current_context", "engine", "error", "errors", "executor", "executor_manager", "gluon", "image",
-    "img", "indexed", "init", "initializer", "install_as_mxnet", "io", "is_np_array", "is_np_shape", "kv", "kvstore", "lang",
-    "libinfo", "library", "log", "lr_scheduler", "metric", "misc", "mod", "model", "module", "mon", "monitor", "name", "nd",
-    "ndarray", "np", "np_array", "np_shape", "npx", "num_gpus", "numpy", "numpy_extension", "onnx", "operator", "optimizer",
-    "profiler", "random", "recordio", "reduction", "registry", "rnd", "rnn", "rtc", "runtime", "scan", "set_np_shape",
-    "simple_op", "storage", "sym", "symbol", "test_utils", "tuning", "use_np", "use_np_array", "use_np_shape", "util",
-    "visualization", "viz",
+    "__tritium_version__", "__version__", "attribute", "autograd", "base", "callback", "composite", "config", "context",
+    "contrib", "cpu", "cpu_pinned", "current_context", "engine", "error", "errors", "executor", "executor_manager", "gluon",
+    "image", "img", "indexed", "init", "initializer", "install_as_mxnet", "io", "is_np_array", "is_np_shape", "kv",
+    "kvstore", "lang", "libinfo", "library", "log", "lr_scheduler", "metric", "misc", "mod", "model", "module", "mon",
+    "monitor", "name", "nd", "ndarray", "np", "np_array", "np_shape", "npx", "num_gpus", "numpy", "numpy_extension", "onnx",
+    "operator", "optimizer", "profiler", "random", "recordio", "reduction", "registry", "rnd", "rnn", "rtc", "runtime",
+    "scan", "set_np_shape", "simple_op", "storage", "sym", "symbol", "test_utils", "tuning", "use_np", "use_np_array",
+    "use_np_shape", "util", "visualization", "viz",
 ]
 
 __tritium_version__: str

@@ -193,7 +193,7 @@ CACHE_DIR = _text(
 FLOAT32_MATMUL = _choice(
     "TRITIUM_FLOAT32_MATMUL", ("ieee", "tf32", "tf32x3"), "ieee",
     "How a GPU multiplies float32 matrices: exactly rounded products, TF32 (10 bits), or three TF32 products (about 21 "
-    "bits).",
+    "bits). `mx.config.float32_matmul` changes it.",
     _KERNELS)
 TUNED = _declare(Variable[Literal["", "1", "estimate"]](
     "TRITIUM_TUNED", lambda text: "estimate" if text.lower() == "estimate" else "1" if _flag_of(text) else "",

@@ -9,6 +9,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from .. import environment
+from ..kernels.configs import float32_matmul
 
 
 @dataclass(frozen=True, slots=True)
@@ -23,6 +24,7 @@ class Options:
     bulk_infer:  the same for inference; 0 is the whole pass.
     capture:     on a GPU, record the launches of a pass once and replay them (TRITIUM_CAPTURE=0).
     layout:      put channels last around convolutions (TRITIUM_LAYOUT=0).
+    float32:     how GPUs multiply float32 matrices (mx.config.float32_matmul), as `float32_matmul.other` says it.
     checks:      called with (Program, MemoryPlan) for every plan that an executor makes.
     """
 
@@ -34,6 +36,7 @@ class Options:
     bulk_infer: int = 0
     capture: bool = True
     layout: bool = True
+    float32: str = ""
     checks: tuple[Callable[[Any, Any], None], ...] = ()
 
 
@@ -45,7 +48,7 @@ def current() -> Options:
     from_environment = Options(
         environment.FUSION.get(), environment.MEMORY_PLAN.get(), environment.RECOMPUTE.get(),
         environment.BACKWARD_DO_MIRROR.get(), environment.BULK_TRAIN.get(), capture=environment.CAPTURE.get(),
-        layout=environment.LAYOUT.get())
+        layout=environment.LAYOUT.get(), float32=float32_matmul.other())
     return replace(from_environment, **_changes.get() or {})
 
 

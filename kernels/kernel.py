@@ -9,6 +9,8 @@ from typing import Any, Protocol
 import numpy as np
 from numpy.typing import DTypeLike
 
+from .configs.float32_matmul import bind_under, made_under
+
 
 class DeviceArray(Protocol):
     """Dense, row-major memory of one device: a NumPy array on the CPU, a torch tensor on a GPU."""
@@ -170,6 +172,10 @@ class Kernel:
             return lambda run: bound(run, scalars)
 
         return Kernel(partial(self.run, scalars=scalars), bind, ahead=self.ahead)
+
+    def made_under(self, how: str) -> Kernel:
+        """Return the kernel, of a GPU, whose float32 matrices are multiplied as how says (configs/float32_matmul.py)."""
+        return Kernel(made_under(how, self.run), self._bind and bind_under(how, self._bind), ahead=self.ahead)
 
 
 class Reshaped(Kernel):

@@ -17,6 +17,7 @@ import numpy as np
 from ..cache import Cache
 from ..errors import DTypeError, OperatorError, ShapeError, nearest
 from .configs import active as active_configs
+from .configs import float32_matmul
 from .kernel import NOTHING, Kernel, KernelFunction
 from .params import Param, Params, parse_params
 from .show_op import operator_html
@@ -192,6 +193,7 @@ class Op:
     batched: tuple[int, ...] = (0,)  # the inputs with a sample per row, where epilogue_block is not 0
     linear = False  # True if it is linear in the inputs that have a derivative: then its derivative is its transpose
     capturable = False  # True if each run only computes or launches the same; user code may do anything
+    multiplies = True  # False if no kernel of it multiplies matrices: how a GPU multiplies float32 does not concern it
     is_users = False  # True for a user's operator: its name says nothing about what it computes
 
     @property
@@ -511,11 +513,13 @@ def compiled(op: Op, p: Params, ins: tuple[Spec, ...], outs: tuple[Spec, ...], r
 def compiled_static(op: Op, p: Params, ins: tuple[Spec, ...], outs: tuple[Spec, ...], reqs: tuple[Req, ...],
                     target: str, train: bool = False) -> Kernel:
     """Return the kernel of `compiled` without bound scalars: pass `scalars=p.scalars` at each call where p has any."""
-    key = (op, p.static, ins, outs, reqs, target, train)
+    how = float32_matmul.other() if target == "gpu" and op.multiplies else ""
+    key = (op, p.static, ins, outs, reqs, target, train, how)
     found = _compiled.get(key)
     if found is None:
         changes = op.auxiliaries(p) and op.changes_states(p, train)
         empty = outs and not any(o.size for o in outs) and not changes
         made = NOTHING if empty else op.kernel(p, ins, outs, reqs, target, train)
-        found = _compiled[key] = made if isinstance(made, Kernel) else Kernel(made)
+        kernel = made if isinstance(made, Kernel) else Kernel(made)
+        found = _compiled[key] = kernel.made_under(how) if how else kernel
     return found

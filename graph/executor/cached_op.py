@@ -10,6 +10,7 @@ from ...cache import Cache
 from ...context import Context, current_context
 from ...errors import ContextError, GraphError, describe
 from ...fork import lock_free_in_child
+from ...kernels.configs import float32_matmul
 from ...kernels.op import Req, Spec
 from ...ndarray import NDArray
 from ...ndarray.autograd.tape import GraphNode, Leaf, any_taped, detached, state
@@ -91,10 +92,10 @@ class CachedOp(Shown):
         """Return what a compiled graph depends on: mode, layouts, the fixed arrays, and where derivatives go."""
         arrays = [id(a) if fixed else a.layout for a, fixed in zip(args, self._fixed)]
         if not records:
-            return state.training, *arrays
+            return state.training, float32_matmul.other(), *arrays
         edges = [None if (e := a._grad_edge) is None else id(e[0]) if fixed and isinstance(e[0], Leaf) else True
                  for a, fixed in zip(args, self._fixed)]
-        return (state.training, True, *arrays, *edges)
+        return (state.training, float32_matmul.other(), True, *arrays, *edges)
 
     def _free_arena(self, ctx: Context) -> Arena:
         """Return an arena that no pending backward pass reads."""
@@ -193,7 +194,8 @@ class _Signature:
                 a = a.copy() if is_state else detached(a)
                 a._grad_edge = edge
                 inputs.append(a)
-            return op.replay(inputs, self.train)
+            with float32_matmul.restored(self.binding.options.float32):
+                return op.replay(inputs, self.train)
 
         op._busy.add(arena)
         node = GraphNode(op._name, [a._grad_edge for a in args], [o.layout for o in outputs], bound.backward, again,

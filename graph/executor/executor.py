@@ -12,6 +12,7 @@ import numpy as np
 from ...context import Context
 from ...engine.memory import storage
 from ...errors import GraphError, ShapeError, describe, nearest
+from ...kernels.configs import float32_matmul
 from ...kernels.op import Spec
 from ...ndarray import NDArray, zeros
 from ...ndarray.core.chunk import Chunk, layout_of
@@ -318,8 +319,9 @@ class Executor(Shown):
         chunks = [self.arena.take(c, n) for c, n in zip(self._contexts, plan.arenas)]
         arrays = self._arrays(program, plan, chunks, aside)
         bulk = 1 if monitored else options.bulk_train if train or aside else options.bulk_infer
-        forward, backward = cut(program, arrays, self._contexts, chunks, str(binding.symbol.name or "graph"), bulk,
-                                options.capture and not monitored)
+        with float32_matmul.restored(options.float32):
+            forward, backward = cut(program, arrays, self._contexts, chunks, str(binding.symbol.name or "graph"), bulk,
+                                    options.capture and not monitored)
         states = [(arrays[v], self.aux_dict[n]) for n, v in program.auxes.items()] if aside else ()
         compiled = CompiledProgram(program, plan, forward, backward, chunks, states)
         weakref.finalize(self, compiled.release).atexit = False

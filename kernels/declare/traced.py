@@ -54,6 +54,7 @@ class TracedOp(Op):
     """
 
     nonblocking = capturable = True
+    multiplies = False
     drops_hidden_at_inference = True  # what only backward reads: draws
     broadcast = False  # False: all inputs have one shape. True: they broadcast, NumPy's rule
     combine: str | Combine = "add"

@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Any
 
 from ...dtype import is_half
 from ...errors import MXNetError
+from ...kernels.configs import float32_matmul
 from ...kernels.declare.property_op import PropertyOp
 from ...kernels.declare.reduction import ReductionGradOp
 from ...kernels.op import Gradient, Shaped, builtin
@@ -54,7 +55,13 @@ def backward_node(node: OpNode, gradient: Gradient, inputs: Sequence[ArrayCore],
     if rule is None:
         raise MXNetError(f"grad: create_graph=True needs the derivative of {gradient.op.name}, which has none. "
                          f"{node.op.name} can be differentiated once.")
-    return CallNode(gradient.op.name, [a._grad_edge for a in inputs], [o.layout for o in outs], rule)
+    how = node.plan.float32
+
+    def ruled(ds: list[Any]) -> list[Any]:
+        with float32_matmul.restored(how):
+            return rule(ds)
+
+    return CallNode(gradient.op.name, [a._grad_edge for a in inputs], [o.layout for o in outs], ruled)
 
 
 def _rule(node: OpNode, gradient: Gradient, inputs: Sequence[Any]) -> Callable[[list[Any]], list[Any]] | None:

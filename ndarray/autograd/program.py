@@ -11,6 +11,7 @@ from collections.abc import Callable, Collection, Sequence
 from typing import Any
 
 from ...context import Context
+from ...kernels.configs import float32_matmul
 from ...kernels.declare.traced import TracedOp
 from ...kernels.gpu.prepared import PreparedCall
 from ...kernels.kernel import Kernel
@@ -401,7 +402,8 @@ class _Builder:
                     self.add(self.edge(edge), i, owned=False, at=at)
             return
         outs, reqs, later = self.targets(edges, layouts)
-        plan = backward_plan(gradient.op, node.p, [self.registers[r].layout for r in inputs], layouts, node.plan.train)
+        with float32_matmul.restored(node.plan.float32):
+            plan = backward_plan(gradient.op, node.p, [self.registers[r].layout for r in inputs], layouts, node.plan.train)
         self.append(Step(plan.name, plan.kernel_for(tuple(reqs)), inputs, outs, layouts[0], at, plan,
                          reqs, node))
         for output, contribution in later:

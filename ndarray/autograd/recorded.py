@@ -6,6 +6,7 @@ import heapq
 from collections.abc import Sequence
 from typing import Any
 
+from ...kernels.configs import float32_matmul
 from ...kernels.declare.composite import Composite
 from ...kernels.declare.traced import TracedOp
 from ...kernels.op import Gradient
@@ -38,7 +39,8 @@ def walk_recorded(heads: Sequence[Any], grads: Sequence[Any], retain: bool, want
         elif isinstance(node, CallNode):
             _through_call(node, dys, sums)
         elif isinstance(node, OpNode) and node.gradient is not None:
-            _through_op(node, node.gradient, dys, sums)
+            with float32_matmul.restored(node.plan.float32):
+                _through_op(node, node.gradient, dys, sums)
         if not retain:
             node.free()
     return [keep[edge] for edge in wanted]

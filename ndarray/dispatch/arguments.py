@@ -11,6 +11,7 @@ from ...cache import key_of
 from ...context import Context, current_context
 from ...engine import current
 from ...errors import DTypeError, MXNetError, OperatorError
+from ...kernels.configs import float32_matmul
 from ...kernels.cpu.errstate import prepared
 from ...kernels.declare.composite import TracedValue
 from ...kernels.op import Op, Req
@@ -167,7 +168,7 @@ def call_op(op: Op, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Any:
     CACHE[key] = plan, p, len(arrays)
     if plan.direct is not None and len(args) == 2 and out is None:
         CACHE[(op, *plan.ins, *kwargs.items())] = plan, p
-    elif len(args) == 1 and not kwargs and len(plan.outs) == 1:
+    elif len(args) == 1 and not kwargs and len(plan.outs) == 1 and not (plan.target == "gpu" and op.multiplies):
         CACHE[(op, plan.ins[0], state.training)] = plan, p
     return _result(run_plan(plan, arrays, p, out), out)
 
@@ -180,6 +181,8 @@ def _call_key(op: Op, args: Sequence[Any], kwargs: Mapping[str, Any]) -> tuple |
     """Return the key of a call with all arrays by position, `out` apart, and simple parameters. Return None for other calls."""
     array_class = ArrayCore.array_class
     key = [op, state.training]
+    if float32_matmul.Chosen.ever:
+        key.append(float32_matmul.other())
     for a in args:
         kind = a.__class__
         if kind is array_class:

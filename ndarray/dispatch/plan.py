@@ -14,6 +14,7 @@ from ...context import Context
 from ...dtype import to_integer
 from ...engine.gpu import cuda
 from ...errors import ContextError, DTypeError, OperatorError, ShapeError, describe
+from ...kernels.configs import float32_matmul
 from ...kernels.cpu.errstate import prepared
 from ...kernels.gpu.prepared import PreparedCall
 from ...kernels.kernel import Kernel
@@ -41,15 +42,17 @@ class DispatchPlan:
     enqueues:   True if the kernel only enqueues work on a real GPU.
     shortest:   nanoseconds of the shortest run, while that is not known to be short.
     small:      True if its arrays are so small that it may run in the calling thread while others are in flight, too.
+    float32:    how its GPU kernels multiply float32 matrices, as `float32_matmul.other` says it.
     direct:     a NumPy function of the one or two input arrays that computes the one output, if that is tiny; else None.
     """
 
-    __slots__ = ("_kernels", "ctx", "direct", "draws", "enqueues", "gradient", "inplace", "ins", "instant", "kernel", "mutated",
-                 "name", "op", "outs", "p", "prop", "run_context", "shortest", "small", "target", "train", "visible")
+    __slots__ = ("_kernels", "ctx", "direct", "draws", "enqueues", "float32", "gradient", "inplace", "ins", "instant", "kernel",
+                 "mutated", "name", "op", "outs", "p", "prop", "run_context", "shortest", "small", "target", "train", "visible")
 
     def __init__(self, op: Op, p: Params, ins: tuple[Layout, ...], outs: tuple[Layout, ...], ctx: Context, train: bool):
         self.op, self.name, self.p, self.ins, self.outs, self.ctx, self.train = op, op.name, p, ins, outs, ctx, train
         self.target = "gpu" if ctx.is_gpu else "cpu"
+        self.float32 = float32_matmul.other() if ctx.is_gpu and op.multiplies else ""
         self.mutated = tuple(range(len(op.arguments(p)), len(ins))) if op.changes_states(p, train) else ()
         self.visible = op.visible_outputs(p)
         self.draws = op.random_count(p, [i.spec for i in ins], [o.spec for o in outs])
@@ -86,7 +89,8 @@ class DispatchPlan:
         kernel = self._kernels.get(reqs)
         if kernel is None:
             ins, outs = tuple(i.spec for i in self.ins), tuple(o.spec for o in self.outs)
-            kernel = compiled_static(self.op, self.p, ins, outs, reqs, self.target, self.train)
+            with float32_matmul.restored(self.float32):
+                kernel = compiled_static(self.op, self.p, ins, outs, reqs, self.target, self.train)
             if self.target == "gpu" and self.op.nonblocking and kernel.at is None:
                 kernel.at = PreparedCall(kernel.run, ins, outs, reqs)
             self._kernels[reqs] = kernel
@@ -126,7 +130,8 @@ def plan_of(op: Op, p: Params, ins: Sequence[Layout], train: bool, ctx: Context 
 
     Raises: ShapeError, DTypeError, ContextError, OperatorError for inputs that op does not take.
     """
-    key = (op, p.static, train, *ins) if ins else (op, p.static, train, ctx)
+    how = float32_matmul.other()
+    key = (op, p.static, train, how, *ins) if ins else (op, p.static, train, how, ctx)
     plan = CACHE.get(key)
     if plan is None:
         plan = CACHE[key] = _plan(op, p, ins, train, ctx)
@@ -135,7 +140,7 @@ def plan_of(op: Op, p: Params, ins: Sequence[Layout], train: bool, ctx: Context 
 
 def backward_plan(op: Op, p: Params, ins: Sequence[Layout], outs: Sequence[Layout], train: bool) -> DispatchPlan:
     """Return the plan of op, a derivative, whose outputs have the layouts of the inputs that they are derivatives of."""
-    key = (op, p.static, train, *ins, None, *outs)
+    key = (op, p.static, train, float32_matmul.other(), *ins, None, *outs)
     plan = CACHE.get(key)
     if plan is None:
         plan = CACHE[key] = DispatchPlan(op, p, tuple(ins), tuple(outs), outs[0].ctx, train)

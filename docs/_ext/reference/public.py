@@ -34,7 +34,8 @@ CHAPTERS: dict[str, tuple[str, ...]] = {
     "Contrib": ("mx.contrib.amp", "mx.contrib.onnx", "mx.contrib.text.vocab", "mx.contrib.text.embedding",
                 "mx.contrib.text.utils", "mx.contrib.svrg_optimization", "mx.contrib.autograd", "mx.contrib.io",
                 "mx.contrib.tensorboard"),
-    "Further modules": ("mx.errors", "mx.error", "mx.base", "mx.util", "mx.test_utils", "mx.runtime", "mx.registry", "mx.log",
+    "Further modules": ("mx.config", "mx.errors", "mx.error", "mx.base", "mx.util", "mx.test_utils", "mx.runtime",
+                        "mx.registry", "mx.log",
                         "mx.misc", "mx.libinfo", "mx.rtc", "mx.library", "mx.np", "mx.npx", "mx.executor_manager", "mx"),
 }
 MODULES = tuple(name for names in CHAPTERS.values() for name in names)

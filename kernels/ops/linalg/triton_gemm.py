@@ -1,7 +1,7 @@
 """Matrix product on a GPU: choose a template and its blocks by shapes alone, and launch it.
 
-float32 is multiplied as float32 ("ieee") unless TRITIUM_FLOAT32_MATMUL says "tf32" or "tf32x3"; half types use the
-tensor cores, are added up in float32 and rounded once.
+float32 is multiplied as float32 ("ieee") unless `mx.config.float32_matmul` says "tf32" or "tf32x3"; half types use the tensor
+cores, are added up in float32 and rounded once.
 """
 
 from __future__ import annotations
@@ -13,10 +13,10 @@ from typing import Any
 
 import numpy as np
 
-from .... import environment
 from ....errors import DTypeError
 from ....integers import cdiv
 from ...configs import active as active_configs
+from ...configs import float32_matmul
 from ...configs.key import alignment, key
 from ...gpu.copy import PlannedCopy, plan
 from ...gpu.epilogue import Epilogue, with_epilogue
@@ -31,11 +31,6 @@ View = tuple[Shape, tuple[int, ...]]  # of an array: [batch, rows, columns], the
 POINTER, TMA, SPECIALISED, GEMV = range(4)  # templates; SPECIALISED is TMA whose warps divide the work
 COPIED = 256  # rows and columns of a product, from which copying an operand takes little beside the product itself
 NARROW = 1.4  # times as long as half a tile of 256 columns a tile of 128 takes: it reads operands more often
-
-
-def precision() -> str:
-    """Return the mode of float32 products. Raises ParameterError for an unknown one in TRITIUM_FLOAT32_MATMUL."""
-    return environment.FLOAT32_MATMUL.get()
 
 
 @dataclass(frozen=True)
@@ -110,7 +105,7 @@ def gemm(run: Run, a: DeviceArray, a_view: View, b: DeviceArray, b_view: View, c
     (ta, lda), (tb, ldb), (_, ldc) = _leading(a_view), _leading(b_view), _leading(c_view)
     steps = (a_view[1][0], b_view[1][0], c_view[1][0])
     itemsize = {"torch.float64": 8, "torch.float32": 4}.get(str(c.dtype), 2)
-    how = precision() if itemsize == 4 else "ieee"
+    how = float32_matmul.of_launch() if itemsize == 4 else "ieee"
     unit = 8 if not (m | n | k | lda | ldb | ldc | (steps[0] | steps[1] | steps[2] if batch > 1 else 0)) % 8 else 1
     if blocks is None:
         device = getattr(run.stream, "device_index", 0)

@@ -17,6 +17,7 @@ import numpy as np
 from ....errors import DTypeError
 from ....integers import cdiv, next_power_of_2
 from ...configs import active as active_configs
+from ...configs import float32_matmul
 from ...configs.key import alignment, key
 from ...gpu.epilogue import Epilogue, epilogue, with_epilogue
 from ...gpu.launch import launch, wide_float
@@ -24,7 +25,7 @@ from ...gpu.source import Name, tl, triton
 from ...gpu.target import block_for, compute_capability, interpreting, multiprocessors, tile_size
 from ...kernel import DeviceArray, Run
 from ..linalg import triton_gemm_kernels as products
-from ..linalg.triton_gemm import Blocks, gemm, precision
+from ..linalg.triton_gemm import Blocks, gemm
 from .conv_geometry import ConvolutionGeometry
 
 
@@ -357,7 +358,7 @@ def _blocks(run: Run, what: str, s: Sizes, array: DeviceArray, m: int, n: int, k
         return Blocks(0, tile_size(m, 0, 256), tile_size(run_k, 0), tile_size(k, 0, 512))
     if interpreting():
         return Blocks(0, tile_size(m, 0, 1024), tile_size(n, 0), tile_size(run_k, 0, 64))
-    cores = itemsize == 2 or (itemsize == 4 and precision() != "ieee")
+    cores = itemsize == 2 or (itemsize == 4 and float32_matmul.of_launch() != "ieee")
     device = getattr(run.stream, "device_index", 0)
     default = choose_weight(m, run_k, itemsize, cores, compute_capability(device)) if what == "weight" else choose(
         m, n, run_k, itemsize, cores, multiprocessors(device))
@@ -374,7 +375,7 @@ def numbers(array: DeviceArray) -> dict[str, Any]:
         raise DTypeError(f"Convolution: {str(array.dtype).removeprefix('torch.')} has no kernel on a GPU: integers are "
                          f"convolved on the CPU only. Convert data and weight with astype(\"float32\").")
     double = str(array.dtype) == "torch.float64"
-    how = precision() if str(array.dtype) == "torch.float32" else "ieee"
+    how = float32_matmul.of_launch() if str(array.dtype) == "torch.float32" else "ieee"
     return {"WIDE": wide_float(array), "CAST": double or interpreting(), "PRECISION": how}
 
 

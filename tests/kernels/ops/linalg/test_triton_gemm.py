@@ -5,13 +5,12 @@ import types
 import numpy as np
 import pytest
 from support.guard_pages import dies_of, guarded
-from tritium.errors import ParameterError
 from tritium.kernels.gpu.epilogue import Epilogue
 from tritium.kernels.gpu.load import INTERPRET
 from tritium.kernels.ir import lang as L
 from tritium.kernels.ir.expr import load
 from tritium.kernels.ops.linalg import triton_gemm
-from tritium.kernels.ops.linalg.triton_gemm import GEMV, POINTER, SPECIALISED, TMA, Blocks, choose, gemm, precision
+from tritium.kernels.ops.linalg.triton_gemm import GEMV, POINTER, SPECIALISED, TMA, Blocks, choose, gemm
 
 pytestmark = pytest.mark.skipif(not INTERPRET, reason="needs TRITIUM_GPU=interpret")
 torch = pytest.importorskip("torch")
@@ -100,16 +99,6 @@ def test_the_choice_is_by_shape():
     assert pick(256, 256, 8192).splits == 8 and pick(4096, 4096, 64).splits == 1
     assert pick(256, 256, 8192) == pick(256, 256, 8192)
     assert SPECIALISED not in {pick(m, m, m).template for m in (64, 1024, 8192)}  # never without a measurement
-
-
-def test_how_float32_is_multiplied_is_stated(monkeypatch):
-    monkeypatch.delenv("TRITIUM_FLOAT32_MATMUL", raising=False)
-    assert precision() == "ieee"
-    monkeypatch.setenv("TRITIUM_FLOAT32_MATMUL", "TF32")
-    assert precision() == "tf32"
-    monkeypatch.setenv("TRITIUM_FLOAT32_MATMUL", "fast")
-    with pytest.raises(ParameterError, match="TRITIUM_FLOAT32_MATMUL: 'fast' is not one of ieee, tf32, tf32x3"):
-        precision()
 
 
 @pytest.mark.parametrize("how", ["ieee", "tf32"])
