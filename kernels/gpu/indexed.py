@@ -16,7 +16,7 @@ from dataclasses import replace
 
 from ...dtype import is_float
 from ...integers import cdiv, next_power_of_2
-from ..ir.expr import BOOL, CAST, CONST, PARAM, Expr, const, node, topological, typed
+from ..ir.expr import BOOL, CAST, CONST, Expr, const, node, topological, typed
 from ..ir.indexed import (
     ACC,
     FOLD,
@@ -243,10 +243,12 @@ class _Printer:
         self.live: list[tuple[str, int]] = []
         for x in self.order:
             narrow = False
+            if id(x) in self.body.inner:
+                continue
             if x.op == CONST:
                 name, kind = literal(x.value, INT64) if x.dtype == INT64 else self.body.leaves[id(x)], 0
                 narrow = x.dtype == INT64 and x.value in _INT32
-            elif x.op == PARAM:
+            elif id(x) in self.body.leaves:  # of run-time scalars alone
                 name, kind = self.body.leaves[id(x)], 0
             elif x.op == SIZE:
                 source, axis, value = x.value
@@ -313,7 +315,7 @@ class _Printer:
             if isinstance(x, Loop):
                 self._loop(x, lines)
                 continue
-            if x.op == PUT:
+            if x.op == PUT or id(x) in self.body.inner or id(x) in self.body.leaves:
                 continue
             text = self._gather(x) if x.op == GATHER else self._apply(x)
             self.names[id(x)] = f"t{self.number[id(x)]}"

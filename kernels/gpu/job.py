@@ -30,6 +30,7 @@ class CompileJob:
     target:        compute capability times ten: 80, 90, 100.
     align16:       parameters whose value divides by 16 (bytes for a pointer); None: every pointer.
     num_stages:    the number of loop iterations that may be loading at once.
+    contracts:     whether a multiplication and an addition may become one instruction, which rounds once.
     """
 
     source: str
@@ -40,6 +41,7 @@ class CompileJob:
     align16: tuple[str, ...] | None = None
     num_warps: int = 4
     num_stages: int = 3
+    contracts: bool = True
 
     def to_json(self) -> dict[str, Any]:
         """Return the job as JSON values."""
@@ -50,7 +52,7 @@ class CompileJob:
         return {"source": source, "name": self.name, "signature": list(self.signature.items()),
                 "constexprs": sorted((k, _plain(v)) for k, v in self.constexprs.items()), "target": self.target,
                 "align16": sorted(align), "num_warps": self.num_warps, "num_stages": self.num_stages,
-                "fusion": True}
+                "fusion": self.contracts}
 
     def digest(self) -> str:
         """Return the name of the job's machine code: a hash of the text, its specialisation, the target and the compilers."""

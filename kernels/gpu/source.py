@@ -62,6 +62,7 @@ class KernelSource:
         self.arg_names = list(parameters)
         self.fn: Any = None  # the Python function, of a kernel that was written as one
         self.arrays = -1  # the number of leading parameters that take arrays; set by the first launch
+        self.contracts = True  # as of CompileJob
         self.ready: dict[tuple, Any] = {}  # the loaded specialisations (launch.py)
         self.annotations = {p: a.strip("'\" ").removeprefix("tl.") for p, a in parameters.items()}
 
@@ -115,7 +116,12 @@ _from_text: dict[tuple[str, str], KernelSource] = {}
 
 
 def kernel_of(source: str, name: str) -> KernelSource:
-    """Return the kernel called name in a generated text. The same text gives the same kernel."""
+    """Return the kernel called name in a generated text. The same text gives the same kernel.
+
+    It rounds each operation of its formula. Contracted, the compiler chooses which multiplication of a sum of two is not rounded,
+    and may choose otherwise for the next element: then the bits of a result would depend on its place and on the kernel it is
+    computed in.
+    """
     kernel = _from_text.get((source, name))
     if kernel is None:
         inside = re.search(rf"def {re.escape(name)}\((.*?)\):", source, re.DOTALL)
@@ -126,6 +132,7 @@ def kernel_of(source: str, name: str) -> KernelSource:
             parameters[p.strip()] = annotation
         text = source if source.startswith("import triton") else HEADER + source
         kernel = _from_text[source, name] = KernelSource(name, lambda: text, parameters)
+        kernel.contracts = False
     return kernel
 
 

@@ -398,6 +398,54 @@ def scalars(roots: Iterable[Expr]) -> list[str]:
     return list(dict.fromkeys(x.value for x in topological(roots) if x.op == PARAM))
 
 
+def of_scalars(order: Iterable[Expr]) -> list[Expr]:
+    """Return the nodes that depend on run-time scalars alone and are computed in floats, the scalars included.
+
+    order: as of `topological`.
+    """
+    found: dict[int, Expr] = {}
+    for x in order:
+        if x.op == PARAM or (x.op in PRIMITIVES and x.dtype is not None and x.dtype in (float32, float64)
+                             and all(a.op == CONST or (id(a) in found and a.dtype is x.dtype) for a in x.args)):
+            found[id(x)] = x
+    return list(found.values())
+
+
+class ScalarValue:
+    """The value of a node of `of_scalars`, computed on the host in float64, as C and NumPy do on the CPU.
+
+    names: of the run-time scalars, in the order in which calls give them.
+    """
+
+    __slots__ = ("_key", "_known", "_order", "_places")
+
+    def __init__(self, x: Expr, names: Sequence[str]):
+        self._order = topological([x])
+        self._places = [names.index(n) for n in scalars([x])]
+        self._known: tuple[tuple[float, ...], float] = (), 0.0
+        self._key = id(x), tuple(names)  # equal expressions are one node
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, ScalarValue) and other._key == self._key
+
+    def __hash__(self) -> int:
+        return hash(self._key)
+
+    def __call__(self, given: Sequence[float]) -> float:
+        """Return the value for these values of the run-time scalars. Most of them stay the same for many calls."""
+        values = tuple([given[i] for i in self._places])
+        known, result = self._known
+        if known != values:
+            found: dict[int, Any] = {}
+            named = dict(zip(scalars(self._order[-1:]), values))
+            for x in self._order:
+                found[id(x)] = (x.value if x.op == CONST else named[x.value] if x.op == PARAM
+                                else _evaluate(x.op, [float(found[id(a)]) for a in x.args]))
+            result = found[id(self._order[-1])]
+            self._known = values, result
+        return result
+
+
 def cost(roots: Iterable[Expr]) -> int:
     """Rough cost of one element, in additions."""
     return sum(PRIMITIVES[x.op].cost if x.op in PRIMITIVES else 0 for x in topological(roots))

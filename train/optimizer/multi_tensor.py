@@ -32,14 +32,14 @@ class DeviceTables:
         self.update = update
         table, lengths, chunks = tables(addresses, sizes, update.block)
         self._tables = _on_device(table, ctx), _on_device(lengths, ctx), _on_device(chunks, ctx)
-        self._scalars = storage.array((len(sizes), max(1, update.columns)), np.float64, ctx)
+        self._scalars = storage.array((len(sizes), max(1, len(update.columns))), np.float64, ctx)
         self._last: Any = None
 
     def set_scalars(self, scalars: Sequence[Sequence[float]]) -> None:
         """Copy the run-time scalars of each array to the device, if they changed."""
         if scalars != self._last:
             self._last = scalars
-            cuda.from_host(self._scalars, np.array(scalars, np.float64).reshape(self._scalars.shape))
+            cuda.from_host(self._scalars, self.update.numbers(scalars).reshape(self._scalars.shape))
 
     def launch(self, stream: Any) -> None:
         """Update all arrays in one launch. A replay of a captured launch uses the scalars set last."""

@@ -20,7 +20,7 @@ from ...gpu.elementwise import MANY_NODES
 from ...gpu.launch import launch
 from ...gpu.source import KernelSource, kernel_of
 from ...gpu.target import codegen_target, interpreting
-from ...ir.expr import topological
+from ...ir.expr import ScalarValue, topological
 from ...op import Expression, Req, Spec
 
 ALIGN = 16  # bytes; every address must be a multiple, so that accesses are 128 bits wide
@@ -32,15 +32,19 @@ class ManyUpdate:
     """A kernel that updates any number of arrays of given dtypes.
 
     rows:     rows of the table: the inputs in order, then the output unless it is the first input.
-    columns:  columns of the numbers: the run-time scalars in order.
+    columns:  columns of the numbers: what the kernel reads of the run-time scalars, or of what depends on them alone.
     block:    elements per program. align: every address must be a multiple of this many bytes.
     """
 
     kernel: KernelSource
     rows: int
-    columns: int
+    columns: tuple[ScalarValue, ...]
     block: int
     align: int = ALIGN
+
+    def numbers(self, scalars: Sequence[Sequence[float]]) -> np.ndarray:
+        """Return the numbers [count, columns], float64, for the run-time scalars of each array."""
+        return np.array([[value(own) for value in self.columns] for own in scalars], np.float64)
 
     def launch(self, stream: Any, table: Any, sizes: Any, chunks: Any, numbers: Any) -> None:
         """Update every array once. table, sizes, chunks: `tables` in device memory; numbers [count, columns], float64."""
@@ -55,9 +59,9 @@ def many_update(name: str, e: Expression, ins: Sequence[np.dtype], out: np.dtype
     body = KernelBody(roots, topological(roots), list(ins), e.scalars)
     lines = [*body.prologue, "t = tl.load(chunks + 2 * tl.program_id(0))",
              "base = tl.load(chunks + 2 * tl.program_id(0) + 1) * BLOCK", "n = tl.load(sizes + t)", "lane = tl.arange(0, BLOCK)"]
-    for (scalar, kind), parameter in body.used_scalars.items():
-        column = e.scalars.index(scalar)
-        lines.append(f"{parameter} = tl.load(numbers + t * {len(e.scalars)} + {column}).to({_NUMBER[kind]})")
+    values = body.used_scalars
+    for column, (parameter, (_, kind)) in enumerate(values.items()):
+        lines.append(f"{parameter} = tl.load(numbers + t * {len(values)} + {column}).to({_NUMBER[kind]})")
     for i, dtype in enumerate(rows):
         address = f"tl.load(table + {i} * count + t).to(tl.pointer_type({tl_type(dtype)}))"
         lines.append(f"x{i} = tl.multiple_of({address}, {ALIGN}) + base")
@@ -76,7 +80,7 @@ def many_update(name: str, e: Expression, ins: Sequence[np.dtype], out: np.dtype
     parameters = ["table", "sizes", "chunks", "numbers", "count", "BLOCK: tl.constexpr"]
     text = kernel_text(name, parameters, lines, ["count"], codegen_target())
     block = 1 << 14 if interpreting() else 128 if len(body.order) > MANY_NODES else 1024
-    return ManyUpdate(kernel_of(text, name), len(rows), len(e.scalars), block)
+    return ManyUpdate(kernel_of(text, name), len(rows), tuple(value for value, _ in values.values()), block)
 
 
 def tables(addresses: Sequence[Sequence[int]], sizes: Sequence[int], block: int) -> tuple[np.ndarray, np.ndarray, np.ndarray]:

@@ -71,3 +71,34 @@ def test_a_new_rate_or_step_needs_no_new_kernel():
         op = ops.get(name)
         later = {k: v + 1 for k, v in moving.items()}
         assert op.parse(moving).static == op.parse(later).static
+
+
+# ---- numbers that depend on run-time scalars alone: computed on the host in float64, on every device --------------------
+NEAR = 1 - 2.0**-26  # in float32 it is 1
+
+
+@pytest.mark.parametrize("rule", ["lamb_update_phase1", "mp_lamb_update_phase1"])
+def test_the_bias_correction_of_lamb_is_of_float64(rule, ctx, rng):
+    (_, g), (W, G) = given(ctx, rng, 2)
+    M, V = mx.nd.zeros((3, 5), ctx=ctx), mx.nd.zeros((3, 5), ctx=ctx)
+    more = [W] if rule.startswith("mp") else []
+    got = getattr(mx.nd, rule)(W, G, M, V, *more, beta1=NEAR, beta2=NEAR, t=1, wd=0.0, epsilon=0.0)
+    close(got, np.sign(g))  # m / √v with m = g and v = g²
+    close(M * 2.0**26, g), close(V * 2.0**26, g * g)
+
+
+def test_the_bias_correction_of_ftml_is_of_float64(ctx, rng):
+    (w, g), (W, G) = given(ctx, rng, 2)
+    d, v, z = (mx.nd.zeros((3, 5), ctx=ctx) for _ in range(3))
+    got = mx.nd.ftml_update(W, G, d, v, z, lr=0.5, beta1=0.0, beta2=NEAR, epsilon=0.0, t=1)
+    close(got, w - 0.5 * np.sign(g))
+
+
+@pytest.mark.parametrize("rule, states, more", [("adam_update", 2, {}), ("_nadam_update", 2, {}), ("_lamb_update", 2, {}),
+                                                ("_adamax_update", 2, {}), ("rmsprop_update", 1, {"gamma1": NEAR})])
+def test_the_share_of_the_new_gradient_is_of_float64(rule, states, more, ctx, rng):
+    (_, g), (W, G) = given(ctx, rng, 2)
+    W, G = W.reshape((1, 15)), G.reshape((1, 15))
+    made = [mx.nd.zeros((1, 15), ctx=ctx) for _ in range(states)]
+    getattr(mx.nd._internal, rule)(W, G, *made, lr=0.1, **(more or {"beta1": NEAR, "beta2": NEAR}), out=W)
+    close(made[0] * 2.0**26, (g if states == 2 else g * g).reshape(1, 15))

@@ -56,11 +56,11 @@ def step(rule, rng, half=False):
     rows, rounded = [weights, grads, *states], [guarded(np.zeros(s, "float16")) for s in SHAPES]
     if half:
         rows = [grads, *states, weights, rounded]
-    numbers = rng.uniform(0.1, 0.9, size=(len(SHAPES), many.columns))
-    want = [by_hand(rule, weights[t], grads[t], [s[t] for s in states], dict(zip(NUMBERS[rule], numbers[t])))
+    scalars = rng.uniform(0.1, 0.9, size=(len(SHAPES), len(NUMBERS[rule])))
+    want = [by_hand(rule, weights[t], grads[t], [s[t] for s in states], dict(zip(NUMBERS[rule], scalars[t])))
             for t in range(len(SHAPES))]
     where = tables([[a.ctypes.data for a in row] for row in rows], [int(np.prod(s)) for s in SHAPES], many.block)
-    many.launch(None, *map(guarded, (*where, numbers)))
+    many.launch(None, *map(guarded, (*where, many.numbers(scalars))))
     for t, (weight, kept) in enumerate(want):
         np.testing.assert_allclose(weights[t], weight, rtol=2e-6, atol=1e-6)  # another order of operations
         for found, state in zip(states, kept):
