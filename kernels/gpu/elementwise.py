@@ -22,6 +22,7 @@ from ..ir.expr import LOAD, Expr, loads, topological
 from ..ir.primitives import PRIMITIVES
 from ..op import Expression, Shape, Specs
 from .body import (
+    BLOCK_OFFSET,
     NO_DRAWS,
     ArrayRef,
     KernelBody,
@@ -37,7 +38,6 @@ from .special import HELPERS
 from .target import CodegenTarget
 
 MANY_NODES = 150  # of a body whose arithmetic, not memory, takes the time: one element a thread, or registers spill
-DRAWING = 512  # the most elements of a program that draws: the arithmetic of Philox takes longer than the stores
 INT32_ELEMENTS = 2**31 - 2**21  # offsets up to here, and one block beyond, fit int32
 
 
@@ -72,8 +72,7 @@ def elementwise_launch(e: Expression, ins: Specs, targets: Sequence[StoreTarget]
     lines += ["if base + BLOCK <= n:", *indent(branch("")), "else:",
               *indent(["mask = lane < (n - base).to(tl.int32)", *branch(", mask=mask")])]
     widest = max((s.dtype for s in (*(ins[i] for i in used), *(t.spec for t in targets))), key=lambda d: d.itemsize)
-    width = lanes(body.order, widest)
-    blocks = {"BLOCK": codegen.block(n, min(width, DRAWING) if body.draws else width), "num_warps": 4}
+    blocks = {"BLOCK": codegen.block(n, lanes(body.order, widest)), "num_warps": 4}
     if not codegen.interpreted and active_configs.active():
         blocks = active_configs.choice(flat_key(widest.name, n, len(used) + len(targets), not sizes), blocks)
     sizes = {"n": n, **sizes}
@@ -115,7 +114,7 @@ def flat_key(dtype: str, elements: int, arrays: int, dense: bool) -> Key:
 def _offsets(layout: BroadcastLayout, wide: bool) -> tuple[list[str], dict[str, int], list[str]]:
     """Return (the offset of each operand; the sizes and the lines that compute them).
 
-    An offset is "" for a single element, "base + lane" for a dense operand, else the name of a variable.
+    An offset is "" for a single element, BLOCK_OFFSET for a dense operand, else the name of a variable.
     """
     last = len(layout.dims) - 1
     offsets, named = [], {}
@@ -123,7 +122,7 @@ def _offsets(layout: BroadcastLayout, wide: bool) -> tuple[list[str], dict[str, 
         if not any(present) or set(layout.shape(operand)) == {1}:
             offsets.append("")
         elif all(present):
-            offsets.append("base + lane")
+            offsets.append(BLOCK_OFFSET)
         else:
             offsets.append(f"o{''.join('1' if p else '0' for p in present)}")
             named[offsets[-1]] = offset_text(present)

@@ -397,30 +397,68 @@ def _block_sum(x, axis: tl.constexpr, rows: tl.constexpr, columns: tl.constexpr)
     return tl.sum(x, axis, keep_dims=True)
 
 
-def _random_word(seed, number):
-    # word number % 4 of philox(counter = number // 4, key = seed); number: int64
-    counter = number // 4
+def _random_four(seed, counter):
+    # the four words of philox(counter, key = seed); counter: int64
     c0 = (counter & 0xFFFFFFFF).to(tl.uint32)
     c1 = (counter >> 32).to(tl.uint32)
     zero = c0 * 0
     key = counter * 0 + seed
     k0 = (key & 0xFFFFFFFF).to(tl.uint32)
     k1 = ((key >> 32) & 0xFFFFFFFF).to(tl.uint32)
-    w0, w1, w2, w3 = tl.philox_impl(c0, c1, zero, zero, k0, k1)
-    lane = number % 4
-    return tl.where(lane == 0, w0, tl.where(lane == 1, w1, tl.where(lane == 2, w2, w3)))
+    return tl.philox_impl(c0, c1, zero, zero, k0, k1)
+
+
+def _chosen_of_four(at, w0, w1, w2, w3):
+    return tl.where(at == 0, w0, tl.where(at == 1, w1, tl.where(at == 2, w2, w3)))
+
+
+def _random_word(seed, number):
+    # word number % 4 of philox(counter = number // 4, key = seed); number: int64
+    w0, w1, w2, w3 = _random_four(seed, number // 4)
+    return _chosen_of_four(number % 4, w0, w1, w2, w3)
+
+
+def _random_words(seed, start, size: tl.constexpr):
+    # words start … start + size: each counter gives four of them; where start is within four, they end in those of the next one
+    counter = start // 4 + tl.arange(0, size // 4)
+    w0, w1, w2, w3 = _random_four(seed, counter)
+    v0 = w0
+    v1 = w1
+    v2 = w2
+    at = start % 4
+    if at != 0:
+        v0, v1, v2, v3 = _random_four(seed, counter + 1)
+    even = tl.join(_chosen_of_four(at, w0, w1, w2, w3), _chosen_of_four(at, w2, w3, v0, v1))
+    odd = tl.join(_chosen_of_four(at, w1, w2, w3, v0), _chosen_of_four(at, w3, v0, v1, v2))
+    return tl.reshape(tl.join(even, odd), (size,))
 
 
 def _random_uniform(seed, number, bits: tl.constexpr, unit: tl.constexpr, wide: tl.constexpr):
     return (_random_word(seed, number) >> (32 - bits)).to(wide) * unit
 
 
+def _random_uniforms(seed, start, size: tl.constexpr, bits: tl.constexpr, unit: tl.constexpr, wide: tl.constexpr):
+    # those of numbers start … start + size
+    return (_random_words(seed, start, size) >> (32 - bits)).to(wide) * unit
+
+
 def _random_normal(seed, start, i, wide: tl.constexpr):
     # by Box and Muller: elements 2 j and 2 j + 1 share a pair of numbers
     pair = start + i // 2 * 2
-    radius = tl.sqrt(-2 * tl.log(((_random_word(seed, pair) >> 8).to(wide) + 1) * 5.9604644775390625e-08))
-    angle = (_random_word(seed, pair + 1) >> 8).to(wide) * 3.7450702829239286e-07
+    radius, angle = _radius_and_angle(_random_word(seed, pair), _random_word(seed, pair + 1), wide)
     return radius * tl.where(i % 2 == 0, tl.cos(angle), tl.sin(angle))
+
+
+def _radius_and_angle(u, v, wide: tl.constexpr):
+    radius = tl.sqrt(-2 * tl.log(((u >> 8).to(wide) + 1) * 5.9604644775390625e-08))
+    return radius, (v >> 8).to(wide) * 3.7450702829239286e-07
+
+
+def _random_normals(seed, start, size: tl.constexpr, wide: tl.constexpr):
+    # those of elements 0 … size, of which pairs have the words from start on
+    u, v = tl.split(tl.reshape(_random_words(seed, start, size), (size // 2, 2)))
+    radius, angle = _radius_and_angle(u, v, wide)
+    return tl.reshape(tl.join(radius * tl.cos(angle), radius * tl.sin(angle)), (size,))
 
 
 def _row_product(x, lane, size: tl.constexpr, axis: tl.constexpr):

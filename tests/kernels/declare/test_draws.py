@@ -313,7 +313,7 @@ def test_errors():
 
 
 def test_the_source_says_what_is_drawn():
-    assert "x1" in drop.cpu_source((4, 5)) and "_random_word(seed, offset + first1" in drop.triton_source((4, 5))
+    assert "x1" in drop.cpu_source((4, 5)) and "_random_words(seed, offset + first1 + base, BLOCK)" in drop.triton_source((4, 5))
     with pytest.raises(MXNetError, match=r"_test_drop: has no C kernel: it draws random numbers. It is computed with NumPy"):
         drop.cpu_source((4, 5), code="c")
 

@@ -13,7 +13,7 @@ import pytest
 from support.operator_jobs import DTYPES, FLOATS, INTEGERS, TARGETS, Integers, jobs_of, operators, uses
 from tritium.errors import MXNetError
 from tritium.kernels import ops
-from tritium.kernels.gpu import codegen_checks, elementwise, triton_copy
+from tritium.kernels.gpu import codegen_checks, triton_copy
 from tritium.kernels.gpu.codegen_checks import excuse, gate, hardly_spills, wrong_with
 from tritium.kernels.gpu.compile import Access, CompiledKernel, CompileJob, build, compile_all
 from tritium.kernels.gpu.source import KernelSource
@@ -183,10 +183,10 @@ def wide_jobs(rows, dtype, target):
 
 
 def width(job):
-    """The bits that a thread must read or write at once: 128; fewer where random numbers take the time, of which it draws few."""
-    if "_random_word(" not in job.source:
+    """The bits that a thread must read or write at once: 128; fewer where it draws too few random bytes for that."""
+    if "_random_four(" not in job.source:
         return 128
-    return min(128, elementwise.DRAWING // (32 * job.num_warps) * codegen_checks.BITS[job.signature["y0"][1:]])
+    return min(128, job.constexprs["BLOCK"] // (32 * job.num_warps) * codegen_checks.BITS[job.signature["y0"][1:]])
 
 
 def check_wide(rows, dtype, target):
