@@ -13,6 +13,7 @@ from typing import Any
 import numpy as np
 
 from ..context import Context
+from ..errors import OperatorError
 from .gpu import cuda
 from .memory import storage
 
@@ -71,6 +72,11 @@ class RunContext:
             np.copyto(array, values, casting="no")
         else:
             cuda.from_host(array, values)
+
+    def refuse(self, failed: Any, message: str) -> None:
+        """Raise OperatorError if an element of a device array is not 0. Waits for the stream's earlier work."""
+        if self.to_host(failed).any():
+            raise OperatorError(message)
 
     def constant(self, values: np.ndarray) -> Any:
         """Return a device array of these values: made once for each context, and kept as long as values.

@@ -9,6 +9,7 @@ from typing import Any, Protocol
 import numpy as np
 from numpy.typing import DTypeLike
 
+from ..errors import OperatorError
 from .configs.float32_matmul import bind_under, made_under
 
 
@@ -48,6 +49,7 @@ class Run(Protocol):
     def to_host(self, array: Any) -> np.ndarray: ...
     def from_host(self, array: Any, values: np.ndarray) -> None: ...
     def constant(self, values: np.ndarray) -> DeviceArray: ...
+    def refuse(self, failed: DeviceArray, message: str) -> None: ...
 
 
 class HostRun:
@@ -73,6 +75,10 @@ class HostRun:
 
     def constant(self, values: np.ndarray) -> np.ndarray:
         return values
+
+    def refuse(self, failed: Any, message: str) -> None:
+        if failed.any():
+            raise OperatorError(message)
 
 
 #: function(run, inputs, outputs) computes the outputs. It takes `scalars=` if its operator has run-time scalars, and

@@ -277,6 +277,10 @@ class Op:
         """Return `num_random`, where it depends on the inputs' shapes too."""
         return self.num_random(p, outs)
 
+    def can_be_captured(self, p: Params, ins: Specs) -> bool:
+        """Return `capturable`, where it depends on the use: of what calls operators, as theirs."""
+        return self.capturable
+
     # ---- rewriting ----------------------------------------------------------------------------------------------
     def prefers_channels_last(self, p: Params, ins: Specs, target: str) -> bool:
         """Return whether its first input is worth transposing to channels last."""

@@ -13,7 +13,7 @@ import numpy as np
 
 from ...engine import RunContext
 from ...errors import GraphError
-from ...kernels.declare import host_op
+from ...kernels.declare import random_fill
 from ...kernels.kernel import DeviceArray, KernelFunction, Run
 from ...kernels.op import Dtypes, Gradient, Op, Req, Reqs, Shape, Specs, merge_shapes
 from ...kernels.ops.tensor.data_movement import copy_into, fill
@@ -155,15 +155,15 @@ def save_random(run: Run, keep: Mapping[str, DeviceArray | None], random: tuple[
     """Save seed and offset for backward."""
     kept = keep.get("random")
     if random is not None and kept is not None:
-        host_op.save_random(run, kept, random)
+        random_fill.save_random(run, kept, random)
 
 
-def load_random(run: Run, array: DeviceArray | None) -> tuple[int, int] | None:
+def load_random(array: DeviceArray | None) -> tuple[Any, int] | None:
     """Return the seed and offset that save_random saved."""
-    return None if array is None else host_op.load_random(run, array)
+    return None if array is None else random_fill.load_random(array)
 
 
-def advance(random: tuple[int, int] | None, n: int) -> tuple[int, int] | None:
+def advance(random: tuple[Any, int] | None, n: int) -> tuple[Any, int] | None:
     """Skip n random numbers."""
     return None if random is None else (random[0], random[1] + n)
 

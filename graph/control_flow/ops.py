@@ -211,7 +211,7 @@ def _backward_loop(op: ControlFlow, p: Params, x: Specs, reqs: Reqs, back: Backw
         dys, keep = inputs[:shown], dict(zip(names, inputs[shown + len(x):]))
         wanted, grads = wanted_gradients(run, reqs, outputs, (*back.rows, *back.carried))
         bound = BoundBackward(back, run, inputs[shown:shown + len(x)], grads)
-        random, d_states = load_random(run, keep.get("random")), dys[n:]
+        random, d_states = load_random(keep.get("random")), dys[n:]
         for t in reversed(range(n_rounds(run, keep))):
             states = [row(keep[f"history{k}"], t, x[c].shape) for k, c in enumerate(back.carried)]
             d_states = bound.round(t, states, [*(row(dy, t, s.shape) for dy, s in zip(dys[:n], heads)), *d_states],
@@ -286,7 +286,7 @@ class Cond(ControlFlow):
             _, grads = wanted_gradients(run, reqs, outputs)
             back = then if is_true(run, keep["count"]) else other
             bound = BoundBackward(back, run, inputs[shown:shown + total], grads)
-            bound.round(0, (), inputs[:shown], advance(load_random(run, keep.get("random")), test.draws))
+            bound.round(0, (), inputs[:shown], advance(load_random(keep.get("random")), test.draws))
 
         return kernel
 

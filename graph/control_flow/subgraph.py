@@ -144,9 +144,9 @@ class BoundSubgraph:
             else:
                 assert value.kind in (ARG, AUX, GRAD, HEAD, OUTPUT, INNER), value
 
-    def forward(self, inputs: Sequence[DeviceArray], outputs: Sequence[DeviceArray], random: tuple[int, int] | None = None
+    def forward(self, inputs: Sequence[DeviceArray], outputs: Sequence[DeviceArray], random: tuple[Any, int] | None = None
                 ) -> None:
-        """Compute the heads. inputs, outputs: device arrays, in the subgraph's order. random: (seed, offset)."""
+        """Compute the heads. inputs, outputs: device arrays, in the subgraph's order. random: as kernels take it."""
         for name, v in self.compiled.ins.items():
             self.arrays[v] = inputs[int(name)]
         for v, array in zip(self.compiled.program.heads, outputs):
@@ -161,7 +161,7 @@ class BoundSubgraph:
             self.arrays[v] = grads[i]
         self._call(self.compiled.backward_calls, None)
 
-    def _call(self, calls: Sequence[Call], random: tuple[int, int] | None) -> None:
+    def _call(self, calls: Sequence[Call], random: tuple[Any, int] | None) -> None:
         arrays, run = self.arrays, self.run
         seed, offset = random or (0, 0)
         for kernel, ins, outs, draws, seen in calls:

@@ -36,7 +36,7 @@ def cut(program: Program, arrays: Mapping[int, NDArray], contexts: Sequence[Cont
     def kind(step: Step) -> tuple[int, type[Segment]]:
         if isinstance(step.op, CrossDeviceCopyOp):
             return step.ctx, CrossDeviceCopy
-        captured = capture and contexts[step.ctx].is_gpu and step.op.capturable
+        captured = capture and contexts[step.ctx].is_gpu and step.op.can_be_captured(step.params, program.input_specs(step))
         return step.ctx, CapturedSegment if captured else Segment
 
     def cut_pass(steps: Sequence[Step], part: str) -> list[Segment]:

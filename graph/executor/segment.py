@@ -86,7 +86,7 @@ class Segment:
         self.read: list[tuple[str, NDArray]] = []
         self.name, self.ctx, self.failed, self.shared = name, ctx, False, shared
         self.shares: list[bool] = []
-        self.computes_only = not ctx.is_gpu and all(s.op.capturable for s in steps)
+        self.computes_only = not ctx.is_gpu and all(s.op.can_be_captured(s.params, program.input_specs(s)) for s in steps)
         self.shortest: float = math.inf
         self.kept: list[Var] = []
         self.versions: list[int] = []

@@ -100,7 +100,7 @@ def _code(program: Program, step: Step) -> tuple[str, str]:
     if program.targets[step.ctx] == "gpu":
         return "Triton", ""
     use = step.params, program.input_specs(step), program.output_specs(step), step.reqs
-    if not step.op.capturable or step.op.random_count(*use[:3]):  # user code; what draws is not bound
+    if not step.op.can_be_captured(*use[:2]) or step.op.random_count(*use[:3]):  # user code; what draws is not bound
         return "NumPy", ""
     kernel = compiled(step.op, *use, "cpu", program.train)
     ins, outs = ([np.empty(s.shape, s.dtype) for s in specs] for specs in use[1:3])

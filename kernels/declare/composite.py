@@ -30,8 +30,8 @@ from .. import op as registry
 from ..kernel import Kernel, KernelFunction
 from ..op import Dtypes, Gradient, Op, Req, Reqs, Shape, Shapes, Spec, Specs, compiled, is_known, merge_shapes, register
 from ..params import Param, Params
-from .host_op import load_random, save_random
 from .property_op import BackwardOp
+from .random_fill import load_random, save_random
 from .simple_op import signature as signature_of
 
 
@@ -335,6 +335,10 @@ class Composite(Op):
         """Return the inputs that have a derivative."""
         return tuple(range(len(self.arguments(p))))
 
+    def can_be_captured(self, p: Params, ins: Specs) -> bool:
+        trace, _ = self.traced(p, ins)
+        return all(s.op.can_be_captured(s.p, [trace.specs[n] for n in s.ins]) for s in trace.steps)
+
     def kernel(self, p: Params, ins: Specs, outs: Specs, reqs: Reqs, target: str, train: bool = False) -> KernelFunction:
         trace, results = self.traced(p, ins)
         n = len(results)
@@ -402,7 +406,7 @@ class CompositeGradient(Composite):
         return [ops.zeros_like(w) if d is None else d for w, d in zip(wanted, backprop(xs[0].trace, ys, dys, wanted))]
 
     def with_record(self, run_steps: KernelFunction) -> KernelFunction:
-        return lambda run, inputs, outputs: run_steps(run, inputs, outputs, load_random(run, inputs[-1]))
+        return lambda run, inputs, outputs: run_steps(run, inputs, outputs, load_random(inputs[-1]))
 
 
 # ---- declaring --------------------------------------------------------------------------------------------------------

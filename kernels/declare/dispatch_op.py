@@ -25,5 +25,6 @@ def _delegated(method: str) -> Callable[..., Any]:
 
 
 for _method in ("arguments", "auxiliaries", "outputs", "visible_outputs", "infer_shape", "infer_dtype", "gradient_of", "inplace",
-                "num_random", "random_count", "expression", "fusible_body", "kernel", "products", "tuning_keys"):
+                "num_random", "random_count", "can_be_captured", "expression", "fusible_body", "kernel", "products",
+                "tuning_keys"):
     setattr(DispatchOp, _method, _delegated(_method))

@@ -9,23 +9,10 @@ from collections.abc import Sequence
 from functools import partial
 from typing import Any, ClassVar
 
-import numpy as np
-
-from ..kernel import DeviceArray, KernelFunction, Run
+from ..kernel import KernelFunction
 from ..op import Reqs, Specs
 from .numpy_op import NumpyOp, by_kind, store_all
-from .operator_property import RandomNumbers, Shapes, store, upcast
-
-
-def save_random(run: Run, array: DeviceArray, random: tuple[int, int]) -> None:
-    """Save the place (seed, offset) of random numbers in an int64 array [2], for the derivative to draw them again."""
-    run.from_host(array, np.array(random, np.uint64).view(np.int64))
-
-
-def load_random(run: Run, array: DeviceArray) -> tuple[int, int]:
-    """Return the place that save_random saved. Waits for earlier work of the stream."""
-    seed, offset = run.to_host(array).view(np.uint64).tolist()
-    return seed, offset
+from .operator_property import Shapes, store, upcast
 
 
 class HostOp(NumpyOp):
@@ -34,10 +21,8 @@ class HostOp(NumpyOp):
     on_host: ClassVar[bool] = True
 
     def gpu_forward(self, ins: Specs, outs: Specs, reqs: Reqs) -> KernelFunction:
-        def kernel(run: Any, inputs: Sequence[Any], outputs: Sequence[Any], random: tuple[int, int] | None = None) -> None:
-            given = [upcast(run.to_host(a)) for a in inputs]
-            made = self.compute(*given) if random is None else self.compute_random(RandomNumbers(*random), *given)
-            store_all(outputs, reqs, made, partial(store, run))
+        def kernel(run: Any, inputs: Sequence[Any], outputs: Sequence[Any]) -> None:
+            store_all(outputs, reqs, self.compute(*[upcast(run.to_host(a)) for a in inputs]), partial(store, run))
 
         return kernel
 

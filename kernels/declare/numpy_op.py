@@ -9,7 +9,7 @@ import numpy as np
 
 from ..kernel import KernelFunction
 from ..op import Req, Reqs, Specs
-from .operator_property import OperatorProperty, RandomNumbers, assign, backward_needs, upcast
+from .operator_property import OperatorProperty, assign, backward_needs, upcast
 
 Results = np.ndarray | tuple[np.ndarray, ...]
 
@@ -25,10 +25,6 @@ class NumpyOp(OperatorProperty):
         """Return the derivatives by list_gradients(), one or a tuple. Arrays that backward_reads does not name are empty."""
         raise NotImplementedError(self.name)
 
-    def compute_random(self, random: RandomNumbers, *arrays: np.ndarray) -> Results:
-        """As compute, for layers that draw numbers."""
-        raise NotImplementedError(self.name)
-
     def gpu_forward(self, ins: Specs, outs: Specs, reqs: Reqs) -> KernelFunction:
         """As forward_kernel, for arrays on a GPU."""
         raise NotImplementedError(self.name)
@@ -41,10 +37,8 @@ class NumpyOp(OperatorProperty):
         if target == "gpu":
             return self.gpu_forward(ins, outs, reqs)
 
-        def kernel(run: Any, inputs: Sequence[Any], outputs: Sequence[Any], random: tuple[int, int] | None = None) -> None:
-            given = [upcast(a) for a in inputs]
-            store_all(outputs, reqs, self.compute(*given) if random is None else
-                      self.compute_random(RandomNumbers(*random), *given))
+        def kernel(run: Any, inputs: Sequence[Any], outputs: Sequence[Any]) -> None:
+            store_all(outputs, reqs, self.compute(*[upcast(a) for a in inputs]))
 
         return kernel
 

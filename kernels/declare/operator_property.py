@@ -264,7 +264,7 @@ class OperatorProperty:
     backward_needs_aux: ClassVar[bool] = True  # backward reads or changes the auxiliary states
     resources: ClassVar[tuple[str, ...]] = ()  # of forward: RANDOM, TEMP_SPACE
     on_host: ClassVar[bool] = False  # NumPy computes it, wherever its arrays are
-    waits: ClassVar[bool] = False  # on a GPU it reads a result back, so that no CUDA graph can hold it
+    waits: ClassVar[bool] = False  # on a GPU the host computes a part of it, so that no CUDA graph can hold it
     linear: ClassVar[bool] = False  # in the inputs that get a derivative
     #: "bilinear": the output is linear in the first and in the second input, so that every mixed second derivative is a
     #: forward or a backward. "diagonal": backward is its own transpose. "": neither is known.

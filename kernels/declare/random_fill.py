@@ -1,11 +1,15 @@
-"""Fill an array with random numbers, for layers that draw into memory: by the kernel printed of one draw."""
+"""Fill an array with random numbers, for layers that draw into memory: by the kernel printed of one draw. Save a draw's place."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import Any
+
+import numpy as np
 
 from ...cache import Cache
 from ...dtype import as_dtype
+from ..gpu import copy
 from ..ir import lang
 from ..ir.draws import recording
 from ..ir.expr import Expr, param
@@ -31,6 +35,31 @@ def fill(run: Run, target: str, out: DeviceArray, random: tuple[int, int], kind:
     shape = tuple(out.shape)
     key = kind, shape, name, target
     _kernels.get_or_make(key, lambda: _kernel(kind, shape, name, target)).run(run, [], [out], scalars=(a, b), random=random)
+
+
+def save_random(run: Run, array: DeviceArray, random: tuple[Any, int]) -> None:
+    """Save the place (seed, offset) of random numbers in an int64 array [2], for the derivative to draw them again."""
+    if isinstance(array, np.ndarray):
+        array[:] = np.array(random, np.uint64).view(np.int64)
+    else:
+        copy.save_place(run, array, random)
+
+
+def load_random(array: DeviceArray) -> tuple[Any, int]:
+    """Return the place that save_random saved, for kernels that draw: those of a GPU read it where it is."""
+    if not isinstance(array, np.ndarray):
+        return array, 0
+    seed, offset = array.view(np.uint64).tolist()
+    return seed, offset
+
+
+def on_host(run: Run, random: tuple[Any, int]) -> tuple[int, int]:
+    """Return the seed and the offset of random numbers as ints. Waits for earlier work of the stream if they are on a device."""
+    held, more = random
+    if not hasattr(held, "data_ptr"):
+        return held, more
+    seed, offset = run.to_host(held).view(np.uint64).tolist()
+    return seed, offset + more
 
 
 def _kernel(kind: str, shape: Shape, name: str, target: str) -> Kernel:

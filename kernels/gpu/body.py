@@ -16,11 +16,26 @@ import numpy as np
 
 from ...dtype import bfloat16, float32, is_float, is_half, to_integer
 from ..ir.draws import PlacedDraw
-from ..ir.expr import BOOL, CAST, CONST, LOAD, PARAM, REDUCE, ROW_INDEX, Expr, loads, resolve_weak_dtype, typed
+from ..ir.expr import (
+    BOOL,
+    CAST,
+    CONST,
+    LOAD,
+    PARAM,
+    REDUCE,
+    ROW_INDEX,
+    Expr,
+    ScalarValue,
+    loads,
+    of_scalars,
+    resolve_weak_dtype,
+    scalars,
+    typed,
+)
 from ..ir.primitives import PRIMITIVES
 from ..kernel import DeviceArray, Run, Stream
 from ..op import Req, Spec
-from .launch import launch
+from .launch import launch, placed
 from .load import HEADER
 from .source import KernelSource, kernel_of
 from .special import helpers_for
@@ -44,6 +59,8 @@ def literal(value: float, dtype: np.dtype) -> str:
     return repr(value)
 
 
+#: The offset of a program's elements where they are BLOCK consecutive ones; base is a multiple of BLOCK.
+BLOCK_OFFSET = "base + lane"
 #: An array of a launch: ("in", i), ("out", i) or ("workspace", i).
 ArrayRef = tuple[str, int]
 
@@ -69,7 +86,7 @@ class KernelLaunch:
 
     arrays:   the array of each pointer parameter.
     sizes:    the integer parameters, which follow, and their values.
-    scalars:  the run-time scalars, which come next: position in the kernel's `scalars`, and kind: "f32", "f64", "bool",
+    scalars:  the run-time scalars, and what depends on them alone, which come next: the value, and kind: "f32", "f64", "bool",
               or the dtype of an integer, which is passed as int64.
     draws:    whether it draws random numbers: then the seed and the offset come last, and another pointer after the others,
               to both in memory, for a captured launch.
@@ -78,7 +95,7 @@ class KernelLaunch:
     kernel: KernelSource
     arrays: list[ArrayRef]
     sizes: dict[str, int]
-    scalars: list[tuple[int, str]]
+    scalars: list[tuple[ScalarValue, str]]
     grid: tuple[int, ...]
     constexprs: dict[str, Any]
     num_warps: int
@@ -86,16 +103,15 @@ class KernelLaunch:
 
     def run(self, stream: Stream | None, arrays: Mapping[ArrayRef, DeviceArray], scalars: Sequence[float],
             random: tuple[Any, int] | None = None) -> None:
-        values: list[Any] = [argument(scalars[i], kind) for i, kind in self.scalars]
+        values: list[Any] = [argument(value, [scalars[i] for i in value.places], kind) for value, kind in self.scalars]
         pointers = [arrays[ref] for ref in self.arrays]
         more = self.constexprs
         if self.draws:
             assert random is not None, "this kernel draws random numbers"
-            seed, offset = random
-            held = hasattr(seed, "data_ptr")
-            pointers.append(seed if held else pointers[0])
-            values += [0 if held else _signed(seed), offset]
-            more = {**more, "HELD": held}
+            held, seed, offset = placed(random, pointers[0])
+            pointers.append(held)
+            values += [seed, offset]
+            more = {**more, "HELD": held is random[0]}
         launch(self.kernel, self.grid, *pointers, *self.sizes.values(), *values, num_warps=self.num_warps, stream=stream, **more)
 
 
@@ -124,25 +140,29 @@ class LaunchPlan:
 class KernelBody:
     """Names and text of an expression's nodes in one kernel.
 
-    inputs:  the dtype of each input array; scalars: the names of the run-time scalars, in order.
+    inputs:  the dtype of each input array; names: of the run-time scalars, in order.
     draws:   the inputs that are random numbers instead of arrays.
     """
 
-    def __init__(self, roots: Sequence[Expr], order: Sequence[Expr], inputs: Sequence[np.dtype], scalars: Sequence[str],
+    def __init__(self, roots: Sequence[Expr], order: Sequence[Expr], inputs: Sequence[np.dtype], names: Sequence[str],
                  draws: Mapping[int, PlacedDraw] = NO_DRAWS):
         self.draws = {i: d for i, d in draws.items() if any(x.op == LOAD and x.value == i for x in order)}
-        self.roots, self.order, self.inputs, self.scalar_names = roots, order, inputs, scalars
+        self.roots, self.order, self.inputs, self.scalar_names = roots, order, inputs, names
         self.number = {id(x): i for i, x in enumerate(order)}
-        self.used_scalars: dict[tuple[str, str], str] = {}  # (name, kind) -> parameter
+        self.used_scalars: dict[str, tuple[ScalarValue, str]] = {}  # parameter -> value and kind
         self.leaves: dict[int, str] = {}
         self.functions = ""  # the text of device functions that the kernel calls, beside the helpers
         self.prologue: list[str] = []
-        for x in order:
-            if x.op == PARAM:
+        alone = {id(x): x for x in of_scalars(order)}
+        read = {id(a) for x in order if id(x) not in alone for a in x.args} | {id(r) for r in roots}
+        # the host computes these, as parts of what the kernel gets
+        self.inner = {id(x) for x in order if x.op == CONST or id(x) in alone} - read
+        for x in alone.values():
+            if id(x) in read:
                 self.leaves[id(x)] = self._scalar(x)
         inline = self._inline_constants()
         for x in order:
-            if x.op == CONST:
+            if x.op == CONST and id(x) not in self.inner:
                 text = literal(x.value, typed(x))
                 if id(x) not in inline:
                     self.prologue.append(f"c{self.number[id(x)]} = tl.full([], {text}, {tl_type(typed(x))})")
@@ -162,7 +182,8 @@ class KernelBody:
     def _scalar(self, x: Expr) -> str:
         dtype = typed(x)
         kind = "f64" if dtype == np.float64 else "f32" if is_float(dtype) else dtype.name
-        name = self.used_scalars.setdefault((x.value, kind), f"s{len(self.used_scalars)}_{_identifier(x.value)}")
+        name = f"s{len(self.used_scalars)}_{_identifier(x.value if x.op == PARAM else '_'.join(scalars([x])))}"
+        self.used_scalars[name] = ScalarValue(x, self.scalar_names), kind
         if is_float(dtype) and not is_half(dtype):
             return name
         return f"({name} != 0)" if dtype == BOOL else f"{name}.to({tl_type(dtype)})"
@@ -183,14 +204,14 @@ class KernelBody:
         seeds = ["seed: tl.int64", "offset: tl.int64"] if self.draws else []
         parameters = [*arrays, *(["held"] if self.draws else []),
                       *(f"{s}: tl.int64" if s in wide or s in bases else s for s in sizes),
-                      *(s + annotation.get(kind, ": tl.int64") for (_, kind), s in self.used_scalars.items()), *seeds,
+                      *(s + annotation.get(kind, ": tl.int64") for s, (_, kind) in self.used_scalars.items()), *seeds,
                       *(f"{b}: tl.constexpr" for b in blocks), *(["HELD: tl.constexpr"] if self.draws else [])]
         if self.draws:
             lines = ["if HELD:  # a captured launch: its arguments are fixed, but device memory may change",
                      "    seed = tl.load(held)", "    offset += tl.load(held + 1)", *lines]
         kernel = kernel_of(kernel_text(name, parameters, [*self.prologue, *lines], list(sizes), codegen, self.functions), name)
-        scalars = [(self.scalar_names.index(scalar), kind) for scalar, kind in self.used_scalars]
-        return KernelLaunch(kernel, list(arrays.values()), sizes, scalars, grid, blocks, num_warps, bool(self.draws))
+        return KernelLaunch(kernel, list(arrays.values()), sizes, list(self.used_scalars.values()), grid, blocks, num_warps,
+                            bool(self.draws))
 
     def read(self, i: int, offset: str, mask: str = "") -> str:
         """Return the text of the element of input i at offset, or of its random number. mask: "" or ", mask=…"."""
@@ -198,6 +219,13 @@ class KernelBody:
         if placed is None:
             return f"tl.load(x{i}{' + ' + offset if offset else ''}{mask})"
         d, start = placed.draw, f"offset + first{i}"
+        if offset == BLOCK_OFFSET:
+            start = f"{start} + base, BLOCK"
+            if d.kind == "word":
+                return f"_random_words(seed, {start})"
+            if d.kind == "uniform":
+                return f"_random_uniforms(seed, {start}, {d.bits}, {2.0**-d.bits!r}, {tl_type(d.dtype)})"
+            return f"_random_normals(seed, {start}, {tl_type(d.dtype)})"
         at = f"({offset}).to(tl.int64)" if offset else "lane.to(tl.int64) * 0"
         if d.kind == "word":
             return f"_random_word(seed, {start} + {at})"
@@ -219,7 +247,7 @@ class KernelBody:
             x = waiting.pop()
             if id(x) not in needed and id(x) not in names:
                 needed.add(id(x))
-                waiting += x.args
+                waiting += () if id(x) in self.leaves else x.args
         for x in self.order:
             if id(x) not in needed:
                 continue
@@ -252,12 +280,6 @@ class KernelBody:
         return PRIMITIVES[x.op].triton.format(*args)
 
 
-def _signed(seed: int) -> int:
-    """The 64 bits of a seed as a signed integer."""
-    seed &= 2**64 - 1
-    return seed - 2**64 if seed >= 2**63 else seed
-
-
 class RunTimeScalar:
     """A run-time scalar whose value is not known yet, while launches are recorded. Nothing can be computed from it."""
 
@@ -275,16 +297,23 @@ class RunTimeScalar:
 
 
 class LateScalar(NamedTuple):
-    """The argument of a recorded launch that is a run-time scalar: its number, and its kind as in KernelLaunch."""
+    """The argument of a recorded launch that depends on run-time scalars: its value, their numbers, and its kind as in
+    KernelLaunch."""
 
-    number: int
+    value: ScalarValue
+    numbers: tuple[int, ...]
     kind: str
 
 
-def argument(value: Any, kind: str) -> float | int | LateScalar:
-    """A run-time scalar as the kernel's argument."""
-    if isinstance(value, RunTimeScalar):
-        return LateScalar(value.number, kind)
+def argument(value: ScalarValue, given: Sequence[Any], kind: str) -> float | int | LateScalar:
+    """What depends on run-time scalars, which are given, as the kernel's argument."""
+    if given and isinstance(given[0], RunTimeScalar):
+        return LateScalar(value, tuple(g.number for g in given), kind)
+    return passed(value.of(tuple(given)), kind)
+
+
+def passed(value: float, kind: str) -> float | int:
+    """Return a number as the argument of a kernel that takes this kind."""
     if kind in ("f32", "f64"):
         return float(value)
     return int(value != 0) if kind == "bool" else to_integer(to_integer(value, np.dtype(kind)), np.dtype("int64"))

@@ -5,6 +5,7 @@ from __future__ import annotations
 import itertools
 import math
 from collections.abc import Callable
+from typing import Any
 
 import numpy as np
 
@@ -13,10 +14,10 @@ from ...integers import cdiv
 from ..ir.strided import Strided, layout, merge
 from ..kernel import DeviceArray, Run
 from . import copy_tiles as tiles
-from .launch import dtype_of, launch
+from .launch import dtype_of, launch, placed
 from .source import tl
 from .target import block_for, interpreting
-from .triton_copy import copy_strided, fill_block
+from .triton_copy import copy_strided, fill_block, write_place
 
 _AXES = 6  # of one launch
 
@@ -42,6 +43,12 @@ def fill(run: Run, array: DeviceArray, value: float | np.generic, part: Strided 
     block = block_for(n, 2048)
     launch(fill_block, (cdiv(n, block),), array, part.offset // unit, n, bits, stream=run.stream, UNIT=unit,
            INTEGER=_INTEGERS[dtype.itemsize], BLOCK=block)
+
+
+def save_place(run: Run, array: DeviceArray, random: tuple[Any, int]) -> None:
+    """Write the place of random numbers to an int64 array [2]. random: as a kernel that draws takes it (`LaunchPlan.run`)."""
+    held, seed, offset = placed(random, array)
+    launch(write_place, (1,), array, held, seed, offset, stream=run.stream, HELD=held is random[0])
 
 
 def plan(src: Strided, dst: Strided, add: bool = False, *, by_tiles: bool | None = None) -> PlannedCopy:

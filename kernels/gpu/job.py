@@ -78,7 +78,8 @@ def job_of(fn: KernelSource, args: Sequence[Any], constexprs: dict[str, Any], nu
         else:
             usual = "fp32" if isinstance(a, float) else "i32"
             signature[name] = _WIDE_TYPES.get(fn.annotations[name], usual)
-    return CompileJob(fn.source, fn.name, signature, dict(constexprs), target, tuple(aligned), num_warps, num_stages)
+    return CompileJob(fn.source, fn.name, signature, dict(constexprs), target, tuple(aligned), num_warps, num_stages,
+                      fn.contracts)
 
 
 def _plain(value: Any) -> Any:

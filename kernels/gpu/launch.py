@@ -64,6 +64,19 @@ def accumulator(array: Shaped) -> Name:
     return wide_float(array) if array.dtype.is_floating_point else tl.int64
 
 
+def placed(random: tuple[Any, int], other: DeviceArray) -> tuple[DeviceArray, int, int]:
+    """Return an array with seed and offset, a seed and an offset, for a kernel that draws random numbers.
+
+    random:  seed and offset; or a device array int64 [2] of both, and a number added to the offset.
+    Returns: that array, 0 and the number; or `other`, which is not read, the seed as a signed integer and the offset.
+    """
+    seed, offset = random
+    if hasattr(seed, "data_ptr"):
+        return seed, 0, offset
+    seed &= 2**64 - 1
+    return other, seed - 2**64 if seed >= 2**63 else seed, offset
+
+
 # ---- compiled --------------------------------------------------------------------------------------------------------
 _launched: set[KernelSource] = set()  # by this process
 

@@ -18,7 +18,7 @@ from ...errors import OperatorError
 from ..kernel import KernelFunction, Run
 from ..op import Req, Specs
 from . import launch
-from .body import LateScalar, RunTimeScalar, argument
+from .body import LateScalar, RunTimeScalar, passed
 from .load import INTERPRET
 from .record import FakeArray
 from .source import KernelSource
@@ -180,7 +180,7 @@ class _Step:
         if self.late:
             numbers = numbers.copy()
             for i, late in self.late:
-                numbers[i] = argument(scalars[late.number], late.kind)
+                numbers[i] = passed(late.value.of(tuple([scalars[n] for n in late.numbers])), late.kind)
         if INTERPRET:
             arrays = [FakeArray((), dtype, places[i] + offset) for dtype, (i, offset) in zip(self.dtypes, self.where)]
             launch.run_again(self.fn, self.grid, (*arrays, *numbers), *self.options, stream)

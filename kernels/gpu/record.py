@@ -100,5 +100,8 @@ class FakeRun:
     def from_host(self, array: FakeArray, values: np.ndarray) -> None:
         """Do nothing: a recorded array has no values."""
 
+    def refuse(self, failed: FakeArray, message: str) -> None:
+        """Do nothing: a recorded array has no values."""
+
     def constant(self, values: np.ndarray) -> FakeArray:
         return FakeArray(values.shape, values.dtype)

@@ -120,3 +120,14 @@ def fill_block(dst, begin: tl.int64, n: tl.int64, bits: tl.int64, UNIT: tl.const
         tl.store(dst + i, v)
     else:
         tl.store(dst + i, v, mask=i < n)
+
+
+@triton.jit
+def write_place(dst, held, seed: tl.int64, offset: tl.int64, HELD: tl.constexpr):
+    # dst [2] becomes seed and offset, or those in held with offset added to the second
+    # narrow: two numbers
+    if HELD:
+        seed = tl.load(held)
+        offset += tl.load(held + 1)
+    tl.store(dst, seed)
+    tl.store(dst + 1, offset)

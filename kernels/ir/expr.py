@@ -415,13 +415,14 @@ class ScalarValue:
     """The value of a node of `of_scalars`, computed on the host in float64, as C and NumPy do on the CPU.
 
     names: of the run-time scalars, in the order in which calls give them.
+    places: the numbers of those that it depends on.
     """
 
-    __slots__ = ("_key", "_known", "_order", "_places")
+    __slots__ = ("_key", "_known", "_order", "places")
 
     def __init__(self, x: Expr, names: Sequence[str]):
         self._order = topological([x])
-        self._places = [names.index(n) for n in scalars([x])]
+        self.places = [names.index(n) for n in scalars([x])]
         self._known: tuple[tuple[float, ...], float] = (), 0.0
         self._key = id(x), tuple(names)  # equal expressions are one node
 
@@ -432,8 +433,13 @@ class ScalarValue:
         return hash(self._key)
 
     def __call__(self, given: Sequence[float]) -> float:
-        """Return the value for these values of the run-time scalars. Most of them stay the same for many calls."""
-        values = tuple([given[i] for i in self._places])
+        """Return the value for these values of all run-time scalars."""
+        return self.of(tuple([given[i] for i in self.places]))
+
+    def of(self, values: tuple[float, ...]) -> float:
+        """Return the value for these values of those in `places`. Most of them stay the same for many calls."""
+        if len(self._order) == 1:
+            return values[0]
         known, result = self._known
         if known != values:
             found: dict[int, Any] = {}

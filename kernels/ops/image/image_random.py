@@ -1,7 +1,7 @@
 """mx.nd.image.random_*: images [h, w, c] flipped at random, or with randomly changed colours.
 
-uint8 results are clipped to 0 … 255. No derivative. The few random numbers of a call are drawn on the host; they become run-time
-scalars of index formulas, which compute the pixels where the image is.
+uint8 results are clipped to 0 … 255. No derivative. Index formulas compute the pixels; they read the few random numbers of a call
+from memory, so that a replayed CUDA graph has new ones.
 """
 
 from __future__ import annotations
@@ -12,17 +12,18 @@ from functools import cache
 from typing import Any, ClassVar
 
 import numpy as np
-from numpy.typing import ArrayLike
 
 from ....dtype import float32, float64
 from ....errors import ParameterError
 from ...declare.indexed import IndexedOp
 from ...declare.operator_property import RANDOM, OperatorProperty, RandomNumbers, Shapes
 from ...declare.property_op import register_operator
+from ...declare.random_fill import fill, on_host
 from ...declare.simple_op import Scalar
-from ...ir.lang import maximum, minimum, mod, where
+from ...ir.expr import const
+from ...ir.lang import cos, log1p, maximum, minimum, mod, sqrt, where
 from ...kernel import KernelFunction
-from ...op import Req, Reqs, Spec, Specs, builtin, compiled_static
+from ...op import Req, Reqs, Spec, Specs, builtin, compiled
 from ..vision.boxes import one_of
 from .image import picture_axes
 
@@ -33,10 +34,10 @@ LIGHT = np.array([[55.46 * -0.5675, 4.794 * 0.7192, 1.148 * 0.4009],
                   [55.46 * -0.5836, 4.794 * -0.6948, 1.148 * 0.4203]], np.float32)
 
 
-# ---- formulas: an element of the changed image, clipped to 0 … 255 and of dtype `kind` ---------------------------------
+# ---- formulas: an element of the changed image, clipped to 0 … 255 and of dtype `kind`. by: float64, the change's numbers ----
 def _changed_image(body: Callable[..., Any]) -> IndexedOp:
-    return IndexedOp(body, name=f"_image{body.__name__}", dtype=lambda data, *_, kind, **p: kind, free=("mean",)[:"contrast" in
-                     body.__name__], shape=lambda data, *_, **p: data, differentiable=False)
+    return IndexedOp(body, name=f"_image{body.__name__}", dtype=lambda data, *_, kind, **p: kind, free=("by", "mean")[:1 + (
+                     "contrast" in body.__name__)], shape=lambda data, *_, **p: data, differentiable=False)
 
 
 def _settled(value: Any, clip: bool) -> Any:
@@ -56,9 +57,9 @@ def _gray_of(colours: Sequence[Any]) -> Any:
 
 
 @_changed_image
-def _brightness(at: Any, data: Any, *, by: Scalar, kind: str, clip: bool) -> Any:
+def _brightness(at: Any, data: Any, by: Any, *, kind: str, clip: bool) -> Any:
     """x · by."""
-    return _settled(data[at].astype("float32") * by, clip)
+    return _settled(data[at].astype("float32") * by[0].astype("float32"), clip)
 
 
 def _gray(at: Any, data: Any) -> Any:
@@ -70,21 +71,21 @@ GRAY_IMAGE = IndexedOp(_gray, name="_image_gray", shape=lambda data: data[:-1], 
 
 
 @_changed_image
-def _contrast(at: Any, data: Any, mean: Any, *, by: Scalar, rest: Scalar, kind: str, clip: bool) -> Any:
-    """x · by + mean · rest. mean: [1], of the grays of all pixels."""
-    return _settled(data[at].astype("float32") * by + (mean[0] * rest).astype("float32"), clip)
+def _contrast(at: Any, data: Any, by: Any, mean: Any, *, kind: str, clip: bool) -> Any:
+    """x · by + mean · (1 - by). mean: [1], of the grays of all pixels."""
+    return _settled(data[at].astype("float32") * by[0].astype("float32") + (mean[0] * (1 - by[0])).astype("float32"), clip)
 
 
 @_changed_image
-def _saturation(at: Any, data: Any, *, by: Scalar, rest: Scalar, kind: str, clip: bool) -> Any:
-    """x · by + the pixel's own gray · rest."""
-    colours = _colours(data, at)
-    gray = _gray_of(colours) * rest
-    return one_of(at[-1], [_settled(c * by + gray, clip) for c in colours])
+def _saturation(at: Any, data: Any, by: Any, *, kind: str, clip: bool) -> Any:
+    """x · by + the pixel's own gray · (1 - by)."""
+    colours, share = _colours(data, at), by[0].astype("float32")
+    gray = _gray_of(colours) * (1 - by[0]).astype("float32")
+    return one_of(at[-1], [_settled(c * share + gray, clip) for c in colours])
 
 
 @_changed_image
-def _hue(at: Any, data: Any, *, by: Scalar, kind: str, clip: bool) -> Any:
+def _hue(at: Any, data: Any, by: Any, *, kind: str, clip: bool) -> Any:
     """The hue rotated by the fraction `by` of the colour circle, at the same lightness and saturation."""
     r, g, b = (c / 255 for c in _colours(data, at))
     high, low = maximum(maximum(r, g), b), minimum(minimum(r, g), b)
@@ -97,7 +98,7 @@ def _hue(at: Any, data: Any, *, by: Scalar, kind: str, clip: bool) -> Any:
     bottom = 2 * light - top
     made = []
     for shift in (2, 0, -2):
-        place = mod((sixth / 6 + by) * 6 + shift, 6)
+        place = mod((sixth / 6 + by[0].astype("float32")) * 6 + shift, 6)
         turned = where(place < 1, bottom + (top - bottom) * place, where(place < 3, top, where(
             place < 4, bottom + (top - bottom) * (4 - place), bottom)))
         made.append(_settled(where(some, turned, light) * 255, clip))
@@ -105,49 +106,45 @@ def _hue(at: Any, data: Any, *, by: Scalar, kind: str, clip: bool) -> Any:
 
 
 @_changed_image
-def _light(at: Any, data: Any, *, red: Scalar, green: Scalar, blue: Scalar, kind: str, clip: bool) -> Any:
+def _light(at: Any, data: Any, by: Any, *, kind: str, clip: bool) -> Any:
     """A number is added to each channel."""
-    return one_of(at[-1], [_settled(c + more, clip) for c, more in zip(_colours(data, at), (red, green, blue))])
+    return one_of(at[-1], [_settled(c + by[i].astype("float32"), clip) for i, c in enumerate(_colours(data, at))])
 
 
-# ---- changes: an IndexedOp, and the values of its scalars ---------------------------------------------------------------
-Change = tuple[IndexedOp, tuple[float, ...]]
-SAME: Change = _brightness, (1.0,)
+# ---- the numbers of a change, from uniform numbers ----------------------------------------------------------------------
+def _factor(at: Any, draw: Any, *, low: Scalar, high: Scalar) -> Any:
+    """A number from low to high. draw: [1]."""
+    return low + (high - low) * draw[0].astype("float64")
 
 
-def brightened(by: float, gray: bool) -> Change:
-    """Multiply by `by`."""
-    return _brightness, (by,)
+def _lights(at: Any, draw: Any, *, spread: Scalar) -> Any:
+    """The light of each colour: normal amounts, with this standard deviation, of each component. draw: [6]."""
+    made: Any = 0.0
+    for i, shares in enumerate(LIGHT.T.tolist()):
+        radius, angle = (draw[k].astype("float64") for k in (i, 3 + i))
+        amount = spread * sqrt(-2 * log1p(-radius)) * cos(2 * math.pi * angle)
+        made = made + one_of(at[0], [const(share, float32) for share in shares]) * amount.astype("float32")
+    return made
 
 
-def contrasted(by: float, gray: bool) -> Change:
-    """Scale the distance from the image's mean gray by `by`."""
-    return _contrast, (by, 1 - by)
+FACTOR = IndexedOp(_factor, name="_image_factor", shape=lambda draw: draw, dtype=float64, differentiable=False)
+LIGHTS = IndexedOp(_lights, name="_image_lights", shape=lambda draw: (3,), dtype=float64, differentiable=False)
 
-
-def saturated(by: float, gray: bool) -> Change:
-    """Scale the distance of each pixel from its own gray by `by`."""
-    return SAME if gray else (_saturation, (by, 1 - by))
-
-
-def hue_turned(by: float, gray: bool) -> Change:
-    """Rotate the hue by the fraction `by` of the colour circle."""
-    return SAME if gray else (_hue, (by,))
-
-
-def lit(amounts: ArrayLike, gray: bool) -> Change:
-    """Add light along the principal components of the colours."""
-    return SAME if gray else (_light, tuple(map(float, LIGHT @ np.asarray(amounts, np.float32))))
+# ---- changes: an IndexedOp, and its numbers -----------------------------------------------------------------------------
+Change = tuple[IndexedOp, Any]
+ONE = np.ones(1)
 
 
 class Changed(OperatorProperty):
-    """Base class: an image of the same shape and dtype as data."""
+    """Base class: an image of the same shape and dtype as data.
 
-    numbers: ClassVar[int] = 1  # random numbers drawn per call
-    colours: ClassVar[bool] = True
+    numbers:  random numbers drawn per call. needs_colours: an image of one channel stays as it is.
+    """
+
+    numbers: ClassVar[int] = 1
+    needs_colours: ClassVar[bool] = True
     resources = (RANDOM,)
     gradient_arguments = ()
-    waits: ClassVar[bool] = True  # it draws on the host, so that no CUDA graph can hold it
 
     def num_random(self, outs: Specs) -> int:
         return self.numbers
@@ -156,12 +153,12 @@ class Changed(OperatorProperty):
         x = in_shape[0]
         if x is not None:
             picture_axes(self.name, len(x))
-            if self.colours and x[-1] not in (-1, 1, 3):
+            if x[-1] not in (-1, 1, 3):
                 raise ParameterError(f"{self.name}: data {x} must have 1 or 3 channels, last.")
         return [x], [x], []
 
-    def changes(self, draw: np.ndarray, gray: bool) -> list[Change]:
-        """Return the changes in their order. draw: `numbers` uniform numbers in [0, 1); gray: the image has one channel."""
+    def changes(self, target: str, gray: bool) -> Callable[[Any, tuple[Any, int]], list[Change]]:
+        """Return a function (run, random) that returns the changes in their order. gray: the image has one channel."""
         raise NotImplementedError(self.name)
 
     def forward_kernel(self, ins: Specs, outs: Specs, reqs: Reqs, target: str, train: bool) -> KernelFunction:
@@ -169,54 +166,60 @@ class Changed(OperatorProperty):
         between, gray, mean = Spec(image.shape, float32), Spec(image.shape[:-1], float64), Spec((1,), float64)
 
         @cache
-        def kernels(op: IndexedOp, first: bool, last: bool) -> tuple[Any, ...]:
+        def kernels(op: IndexedOp, numbers: int, first: bool, last: bool) -> tuple[Any, ...]:
             """Return the kernel of one change, after those of the mean gray that it reads, if it does."""
             source, (result, request) = image if first else between, (out, req) if last else (between, Req.WRITE)
-            params = {d.name: 0.0 for d in op.params if d.kind == "scalar"}
-            params |= {"kind": result.dtype.name, "clip": last and out.dtype == np.uint8}
+            given = [source, Spec((numbers,), float64)]
+            params = {"kind": result.dtype.name, "clip": last and out.dtype == np.uint8}
             if op is not _contrast:
-                return (_kernel(op, params, [source], result, request, target),)
-            return (_kernel(op, params, [source, mean], result, request, target),
+                return (_kernel(op, params, given, result, request, target),)
+            return (_kernel(op, params, [*given, mean], result, request, target),
                     _kernel(GRAY_IMAGE, {}, [source], gray, Req.WRITE, target),
                     _kernel(builtin("mean"), {}, [gray], mean, Req.WRITE, target))
 
-        def chosen(draw: np.ndarray) -> list[Change]:
-            return self.changes(draw, image.shape[-1] == 1) or [SAME]
+        channels = image.shape[-1]
+        changes = self.changes(target, channels == 1) if channels > 1 or not self.needs_colours else None
 
-        fixed = None if self.numbers else chosen(np.empty(0))
-
-        def kernel(run: Any, inputs: Sequence[Any], outputs: Sequence[Any], random: tuple[int, int] = (0, 0)) -> None:
-            if req == Req.NULL:
-                return
-            x, changes = inputs[0], fixed or chosen(RandomNumbers(*random).uniform((self.numbers,)))
-            for i, (op, scalars) in enumerate(changes):
-                last = i == len(changes) - 1
-                apply, *averages = kernels(op, i == 0, last)
-                arrays = [x]
+        def kernel(run: Any, inputs: Sequence[Any], outputs: Sequence[Any], random: tuple[Any, int] = (0, 0)) -> None:
+            x, chosen = inputs[0], changes and changes(run, random)
+            for i, (op, by) in enumerate(chosen := chosen or [(_brightness, run.constant(ONE))]):
+                last = i == len(chosen) - 1
+                apply, *averages = kernels(op, by.shape[0], i == 0, last)
+                arrays = [x, by]
                 if averages:
                     grays, average = run.workspace(gray.shape, float64), run.workspace((1,), float64)
                     averages[0](run, [x], [grays])
                     averages[1](run, [grays], [average])
                     arrays.append(average)
                 y = outputs[0] if last else run.workspace(image.shape, float32)
-                apply(run, arrays, [y], scalars=scalars)
+                apply(run, arrays, [y])
                 x = y
 
         return kernel
 
 
 def _kernel(op: Any, params: dict[str, Any], ins: Sequence[Spec], out: Spec, req: Req, target: str) -> Any:
-    return compiled_static(op, op.parse(params), tuple(ins), (out,), (req,), target)
+    return compiled(op, op.parse(params), tuple(ins), (out,), (req,), target)
 
 
-def _between(low: float, high: float, share: Any) -> float:
-    return low + (high - low) * float(share)
+def _drawn(op: IndexedOp, params: dict[str, float], draws: int, numbers: int, target: str
+           ) -> Callable[[Any, tuple[Any, int]], Any]:
+    """Return a function (run, random) that returns the numbers which op computes from uniform ones."""
+    compute = _kernel(op, params, [Spec((draws,), float32)], Spec((numbers,), float64), Req.WRITE, target)
+
+    def drawn(run: Any, random: tuple[Any, int]) -> Any:
+        draw, made = run.workspace((draws,), float32), run.workspace((numbers,), float64)
+        fill(run, target, draw, random)
+        compute(run, [draw], [made])
+        return made
+
+    return drawn
 
 
 class Scaled(Changed):
     """Base class: a change by a factor between min_factor and max_factor."""
 
-    change: ClassVar[Callable[[float, bool], Change]]
+    change: ClassVar[IndexedOp]
 
     min_factor: float
     max_factor: float
@@ -226,22 +229,25 @@ class Scaled(Changed):
             raise ParameterError(f"{self.name}: min_factor={self.min_factor} must be at least 0 and at most max_factor="
                                  f"{self.max_factor}.")
 
-    def changes(self, draw: np.ndarray, gray: bool) -> list[Change]:
-        return [type(self).change(_between(self.min_factor, self.max_factor, draw[0]), gray)]
+    def changes(self, target: str, gray: bool) -> Callable[[Any, tuple[Any, int]], list[Change]]:
+        factor = _drawn(FACTOR, {"low": self.min_factor, "high": self.max_factor}, 1, 1, target)
+        return lambda run, random: [(self.change, factor(run, random))]
 
 
 @register_operator("_image_random_brightness")
 class RandomBrightness(Scaled):
     """data times a factor from min_factor to max_factor. data: [h, w, c]."""
 
-    change = staticmethod(brightened)
+    change = _brightness
+    needs_colours: ClassVar[bool] = False
 
 
 @register_operator("_image_random_contrast")
 class RandomContrast(Scaled):
     """data's distance from its mean gray, times a factor from min_factor to max_factor. data: [h, w, c]."""
 
-    change = staticmethod(contrasted)
+    change = _contrast
+    needs_colours: ClassVar[bool] = False
 
 
 @register_operator("_image_random_saturation")
@@ -251,14 +257,14 @@ class RandomSaturation(Scaled):
     MXNet 1.9.1 uses black instead of gray, which changes the brightness. This operator keeps the brightness.
     """
 
-    change = staticmethod(saturated)
+    change = _saturation
 
 
 @register_operator("_image_random_hue")
 class RandomHue(Scaled):
     """Hue rotated by a fraction of the colour circle, from min_factor to max_factor. data: [h, w, c]."""
 
-    change = staticmethod(hue_turned)
+    change = _hue
 
 
 @register_operator("_image_random_color_jitter")
@@ -269,6 +275,8 @@ class RandomColorJitter(Changed):
     """
 
     numbers: ClassVar[int] = 8
+    needs_colours: ClassVar[bool] = False
+    waits: ClassVar[bool] = True  # the numbers say which kernels run
 
     brightness: float
     contrast: float
@@ -280,11 +288,23 @@ class RandomColorJitter(Changed):
             raise ParameterError(f"{self.name}: brightness={self.brightness}, contrast={self.contrast}, saturation="
                                  f"{self.saturation}, hue={self.hue} must be at least 0.")
 
-    def changes(self, draw: np.ndarray, gray: bool) -> list[Change]:
-        steps = ((brightened, self.brightness, 1.0), (contrasted, self.contrast, 1.0), (saturated, self.saturation, 1.0),
-                 (hue_turned, self.hue, 0.0))
-        return [change(_between(max(about - most, 0.0) if about else -most, about + most, draw[i]), gray)
-                for i in np.argsort(draw[4:], kind="stable") for change, most, about in (steps[i],) if most > 0]
+    def changes(self, target: str, gray: bool) -> Callable[[Any, tuple[Any, int]], list[Change]]:
+        steps = ((_brightness, self.brightness, 1.0), (_contrast, self.contrast, 1.0), (_saturation, self.saturation, 1.0),
+                 (_hue, self.hue, 0.0))
+        steps = steps[:2] if gray else steps
+
+        def chosen(run: Any, random: tuple[Any, int]) -> list[Change]:
+            draw, made = RandomNumbers(*on_host(run, random)).uniform((self.numbers,)), []
+            for i in np.argsort(draw[4:], kind="stable"):
+                if i < len(steps) and (most := steps[i][1]) > 0:
+                    op, _, about = steps[i]
+                    low = max(about - most, 0.0) if about else -most
+                    by = run.workspace((1,), float64)
+                    run.from_host(by, np.array([low + (about + most - low) * float(draw[i])]))
+                    made.append((op, by))
+            return made
+
+        return chosen
 
 
 @register_operator("_image_adjust_lighting")
@@ -295,14 +315,14 @@ class AdjustLighting(Changed):
 
     alpha: tuple[float, ...]
     resources = ()
-    waits: ClassVar[bool] = False
 
     def validate(self) -> None:
         if len(self.alpha) != 3:
             raise ParameterError(f"{self.name}: alpha={self.alpha} must be three numbers.")
 
-    def changes(self, draw: np.ndarray, gray: bool) -> list[Change]:
-        return [lit(self.alpha, gray)]
+    def changes(self, target: str, gray: bool) -> Callable[[Any, tuple[Any, int]], list[Change]]:
+        lights = (LIGHT @ np.asarray(self.alpha, np.float32)).astype(np.float64)
+        return lambda run, random: [(_light, run.constant(lights))]
 
 
 @register_operator("_image_random_lighting")
@@ -313,25 +333,42 @@ class RandomLighting(Changed):
 
     alpha_std: float = 0.05
 
-    def changes(self, draw: np.ndarray, gray: bool) -> list[Change]:
-        radius = np.sqrt(-2 * np.log1p(-draw[:3].astype(np.float64)))
-        return [lit(self.alpha_std * radius * np.cos(2 * math.pi * draw[3:]), gray)]
+    def changes(self, target: str, gray: bool) -> Callable[[Any, tuple[Any, int]], list[Change]]:
+        lights = _drawn(LIGHTS, {"spread": self.alpha_std}, self.numbers, 3, target)
+        return lambda run, random: [(_light, lights(run, random))]
+
+
+def _maybe_flipped(at: Any, data: Any, draw: Any, *, axis: int, p: Scalar) -> Any:
+    """data, reversed along an axis if draw is below p. draw: [1]."""
+    there = data.shape[axis] - 1 - at[axis]
+    return data[(*at[:axis], where(draw[0] < p, there, at[axis]), *at[axis + 1:])]
+
+
+FLIP = IndexedOp(_maybe_flipped, name="_image_maybe_flipped", free=("draw",), shape=lambda data, draw, **_: data,
+                 differentiable=False)
 
 
 class RandomFlip(Changed):
     """Base class: a flip with probability p."""
 
     axis: ClassVar[int]
-    colours: ClassVar[bool] = False
 
     p: float = 0.5
 
-    def forward_kernel(self, ins: Specs, outs: Specs, reqs: Reqs, target: str, train: bool) -> KernelFunction:
-        whole = _kernel(builtin("_copy"), {}, ins, outs[0], reqs[0], target)
-        flipped = _kernel(builtin("reverse"), {"axis": (len(ins[0].shape) + self.axis,)}, ins, outs[0], reqs[0], target)
+    def infer_shape(self, in_shape: Shapes, out_shape: Shapes) -> tuple[Shapes, Shapes, Shapes]:
+        x = in_shape[0]
+        if x is not None:
+            picture_axes(self.name, len(x))
+        return [x], [x], []
 
-        def kernel(run: Any, inputs: Sequence[Any], outputs: Sequence[Any], random: tuple[int, int] = (0, 0)) -> None:
-            (flipped if RandomNumbers(*random).uniform((1,))[0] < self.p else whole)(run, inputs, outputs)
+    def forward_kernel(self, ins: Specs, outs: Specs, reqs: Reqs, target: str, train: bool) -> KernelFunction:
+        params = {"axis": len(ins[0].shape) + self.axis, "p": self.p}
+        flip = _kernel(FLIP, params, [*ins, Spec((1,), float32)], outs[0], reqs[0], target)
+
+        def kernel(run: Any, inputs: Sequence[Any], outputs: Sequence[Any], random: tuple[Any, int] = (0, 0)) -> None:
+            draw = run.workspace((1,), float32)
+            fill(run, target, draw, random)
+            flip(run, [*inputs, draw], outputs)
 
         return kernel
 

@@ -120,8 +120,8 @@ class Solved(Factor):
 
         def kernel(run: Any, inputs: Sequence[Any], outputs: Sequence[Any]) -> None:
             failed = self.launch(run, _batch(shape), inputs, outputs, reqs)
-            if failed is not None and run.to_host(failed).any():
-                raise OperatorError(f"{self.name}: {self.refuses}: A {shape}.")
+            if failed is not None:
+                run.refuse(failed, f"{self.name}: {self.refuses}: A {shape}.")
 
         return kernel
 
@@ -155,7 +155,6 @@ class Potrf(Triangular):
     """
 
     refuses: ClassVar[str] = "matrix is not positive definite"
-    waits: ClassVar[bool] = True
 
     def compute(self, *arrays: np.ndarray) -> np.ndarray:
         return self.turned(self.lapack(np.linalg.cholesky, self.turned(arrays[0])))
@@ -301,7 +300,6 @@ class Inverse(Solved):
     """The inverse of each matrix. A: [..., n, n]."""
 
     refuses: ClassVar[str] = "singular matrix"
-    waits: ClassVar[bool] = True
 
     def compute(self, *arrays: np.ndarray) -> np.ndarray:
         return self.lapack(np.linalg.inv, arrays[0])
@@ -317,7 +315,6 @@ class Determined(Solved):
     """Base class of operators that return one number for each matrix."""
 
     numbers: ClassVar[tuple[str, ...]] = ()
-    waits: ClassVar[bool] = True  # for the inverse in its derivative
 
     def output_shapes(self, in_shape: KnownShapes) -> Shapes:
         self.square(in_shape[0])

@@ -31,7 +31,7 @@ class MultiUpdate(Op):
     flat:    `one` reads arrays as [1, n].
     """
 
-    nonblocking = True
+    nonblocking = capturable = True
     rates: ClassVar[tuple[str, ...]] = ("lrs", "wds")
     each: ClassVar[tuple[str, ...]] = ("lr", "wd")
     shared: ClassVar[Mapping[str, bool]] = {}

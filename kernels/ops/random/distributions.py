@@ -174,6 +174,8 @@ class SampleOp(Op):
     """Samples of one distribution. form: "random" (parameters are numbers), "like" (numbers, and an array gives the shape) or
     "sample" (parameters are arrays, and each element of them gives an array of samples)."""
 
+    nonblocking = capturable = True
+
     def __init__(self, d: Distribution, form: str, names: Sequence[str] | None = None):
         self.d, self.form = d, form
         names = tuple(names or d.names)
