@@ -24,6 +24,7 @@ from .context import current_context as current_context
 from .context import gpu as gpu
 from .engine import num_gpus as num_gpus
 from .errors import MXNetError as MXNetError
+from .errors import NoSuchNameError
 from .graph import fuse_tape
 from .graph.executor.cached_op import CachedOp as _CachedOp
 from .graph.symbol import from_tape
@@ -49,6 +50,7 @@ from .ndarray.autograd import program
 from .ndarray.core.array_core import ArrayCore
 from .ndarray.dispatch import invoke
 from .ndarray.functions import namespace
+from .train.compat import absent
 from .train.compat.install import add_aliases as _add_aliases
 from .train.compat.install import install_as_mxnet as install_as_mxnet
 from .train.compat.util import is_np_array as is_np_array
@@ -95,7 +97,8 @@ def __getattr__(name: str) -> Any:
         return importlib.import_module(f".{name}", __name__)
     if name == "onnx":
         return importlib.import_module(".contrib.onnx", __name__)
-    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    why = absent.reason(name)
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}") if why is None else NoSuchNameError(why)
 
 
 def load_ipython_extension(ipython: Any) -> None:
@@ -146,11 +149,13 @@ _ALIASES = {
     "util": "train.compat.util", "runtime": "train.compat.runtime", "executor_manager": "train.compat.executor_manager",
     "misc": "train.compat.misc", "log": "train.compat.log", "registry": "train.compat.registry",
     "libinfo": "train.compat.libinfo", "error": "train.compat.error", "rtc": "train.compat.rtc",
-    "library": "train.compat.library",
+    "library": "train.compat.library", "symbol_doc": "train.compat.operator_docs", "ndarray_doc": "train.compat.operator_docs",
+    "kvstore.kvstore_server": "train.compat.kvstore_server",
     "np": "train.compat.numpy_interface", "numpy": "train.compat.numpy_interface",
     "npx": "train.compat.numpy_extension", "numpy_extension": "train.compat.numpy_extension",
     "storage": "engine.memory.storage", "profiler": "engine.profiler",
 }
 _add_aliases(_ALIASES)
+absent.explain_absent_modules()
 for _name, _value in (("num_gpus", num_gpus), ("gpu_memory_info", globals()["util"].gpu_memory_info)):
     setattr(context, _name, _value)  # what MXNet's mx.context also has, and lives on higher floors here

@@ -98,6 +98,10 @@ class NoSuchNameError(NotAvailableError, AttributeError):
     """A name of a module that does not exist here. Also an AttributeError, so that hasattr is False for it."""
 
 
+class NoSuchModuleError(NotAvailableError, ModuleNotFoundError):
+    """A module of MXNet that does not exist here. Also an ImportError, so that programs can do without it."""
+
+
 class GraphError(MXNetError, ValueError):
     """A malformed symbol or graph."""
 

@@ -7,7 +7,6 @@ import sys
 from typing import Any
 
 from .. import ndarray as _ndarray
-from ..errors import NoSuchNameError
 from ..graph.symbol import namespace as _symbol
 
 nd = ndarray = _ndarray.contrib
@@ -15,15 +14,14 @@ sym = symbol = _symbol.contrib
 for _name, _module in (("nd", nd), ("ndarray", nd), ("sym", sym), ("symbol", sym)):
     sys.modules[f"{__name__}.{_name}"] = _module  # so that `from tritium.contrib.ndarray import box_nms` works, too
 
-_MODULES = ("amp", "autograd", "io", "onnx", "svrg_optimization", "tensorboard", "text")
+_MODULES = ("amp", "autograd", "io", "onnx", "quantization", "svrg_optimization", "tensorboard", "text")
 
 
 def __getattr__(name: str) -> Any:
     if name in _MODULES:
         return importlib.import_module(f".{name}", __name__)
-    if name in ("quantization", "quant"):
-        raise NoSuchNameError(f"mx.contrib.{name}: int8 networks are not available. Use mx.contrib.amp, which computes in "
-                                f"float16 or bfloat16; the operators nd.contrib.quantize and dequantize exist.")
+    if name == "quant":
+        return importlib.import_module(".quantization", __name__)
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
 
 

@@ -15,7 +15,7 @@ class Registry:
 
     def __init__(self, kind: str):
         self.kind = kind
-        self._classes: dict[str, type] = {}
+        self.classes: dict[str, type] = {}
 
     def register(self, klass: type[_Kind], *names: str) -> type[_Kind]:
         """Register klass under its own name and `names`, all in lower case. Returns klass, so that this is a decorator."""
@@ -25,7 +25,7 @@ class Registry:
 
     def add(self, name: str, cls: type) -> None:
         """Register cls under this name alone."""
-        self._classes[name.lower()] = cls
+        self.classes[name.lower()] = cls
 
     def alias(self, *names: str) -> Callable[[type[_Kind]], type[_Kind]]:
         """Return a decorator that registers a class under its own name and these."""
@@ -33,10 +33,10 @@ class Registry:
 
     def find(self, name: str) -> type:
         """Return the class called name, in any case. Raises ParameterError that proposes similar names."""
-        cls = self._classes.get(name.lower())
+        cls = self.classes.get(name.lower())
         if cls is None:
             raise ParameterError(f"{self.kind}.create: no {self.kind} is called {name!r}."
-                                 f"{nearest(name.lower(), self._classes)} Known: {', '.join(sorted(self._classes))}.")
+                                 f"{nearest(name.lower(), self.classes)} Known: {', '.join(sorted(self.classes))}.")
         return cls
 
     def create(self, name: str, /, *args: Any, **kwargs: Any) -> Any:
@@ -44,4 +44,4 @@ class Registry:
         return self.find(name)(*args, **kwargs)
 
     def names(self) -> list[str]:
-        return sorted(self._classes)
+        return sorted(self.classes)

@@ -10,14 +10,14 @@ from typing import Any
 from ...errors import ParameterError
 from ...ndarray import NDArray
 from ...ndarray.functions.random import normal
-from .adaptive import FTML, AdaDelta, AdaGrad, Adam, Adamax, Ftrl, Nadam, RMSProp
+from .adaptive import FTML, AdaDelta, AdaGrad, Adam, Adamax, Ftrl, GroupAdaGrad, Nadam, RMSProp
 from .base import Index, MomentumOptimizer, Optimizer, Updater, create, get_updater, register
 from .layerwise import LAMB, LARS, LBSGD
 from .update import ParamUpdate
 
 __all__ = [
     "DCASGD", "FTML", "LAMB", "LARS", "LBSGD", "NAG", "SGD", "SGLD", "AdaDelta", "AdaGrad", "Adam", "Adamax", "Ftrl",
-    "Nadam", "Optimizer", "RMSProp", "Signum", "Test", "Updater", "ccSGD", "create", "get_updater", "register",
+    "GroupAdaGrad", "Nadam", "Optimizer", "RMSProp", "Signum", "Test", "Updater", "ccSGD", "create", "get_updater", "register",
 ]
 
 

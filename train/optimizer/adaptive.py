@@ -5,7 +5,8 @@ from __future__ import annotations
 import math
 from typing import Any
 
-from ...ndarray import NDArray, zeros_like
+from ...errors import ParameterError
+from ...ndarray import NDArray, zeros, zeros_like
 from .base import Index, Optimizer, register
 from .update import ParamUpdate
 
@@ -47,6 +48,33 @@ class AdaGrad(Optimizer):
 
     def step(self, index: Index, weight: NDArray, grad: NDArray, state: Any) -> ParamUpdate:
         return ParamUpdate("_adagrad_update", weight, grad, (state,), epsilon=self.float_stable_eps, **self._common(index))
+
+
+@register
+class GroupAdaGrad(Optimizer):
+    """AdaGrad with one sum of squared gradients for each row of a matrix: the mean over the row. No weight decay.
+
+    Raises ParameterError for a parameter that is not a matrix, or that has weight decay.
+    """
+
+    def __init__(self, eps: float = 1e-5, **kwargs: Any):
+        super().__init__(**kwargs)
+        self.float_stable_eps = eps
+
+    def create_state(self, index: Index, weight: NDArray) -> NDArray:
+        if weight.ndim != 2:
+            raise ParameterError(f"GroupAdaGrad: parameter {index!r} {weight.shape} is not a matrix. Use AdaGrad for it.")
+        return zeros((weight.shape[0], 1), weight.context, weight.dtype)
+
+    def update(self, index: Index, weight: NDArray, grad: NDArray, state: Any) -> None:
+        self._update_count(index)
+        if self._get_wd(index):
+            raise ParameterError(f"GroupAdaGrad: parameter {index!r} has weight decay, which is not available. Use wd=0.")
+        slope = grad * self.rescale_grad
+        if self.clip_gradient is not None:
+            slope = slope.clip(-self.clip_gradient, self.clip_gradient)
+        state += slope.square().mean(axis=1, keepdims=True)
+        weight -= self._get_lr(index) * slope / (state + self.float_stable_eps).sqrt()
 
 
 @register

@@ -46,7 +46,7 @@ class Optimizer(Shown):
     param_dict:         {index: Parameter}, for multipliers that are attributes of the parameters.
     """
 
-    opt_registry = registry
+    opt_registry = registry.classes
     aggregate_num = environment.OPTIMIZER_AGGREGATION_SIZE.get()  # parameters per update; 0: all
     elementwise = True  # the update of an element does not depend on other elements (such as a norm of the weight)
     lazy_update = False  # a row-sparse gradient only changes its rows of weight and states

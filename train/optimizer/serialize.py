@@ -29,7 +29,7 @@ _SCHEDULERS = {n: c for n, c in vars(lr_scheduler).items()
 def to_spec(optimizer: Any) -> dict[str, Any]:
     """Return an optimizer as JSON values. Raises MXNetError if it is not registered, or has settings of other types."""
     name = type(optimizer).__name__.lower()
-    if not isinstance(optimizer, Optimizer) or registry._classes.get(name) is not type(optimizer):
+    if not isinstance(optimizer, Optimizer) or registry.classes.get(name) is not type(optimizer):
         raise MXNetError(f"set_optimizer: {type(optimizer).__name__} is not a registered optimizer, so servers cannot create it. "
                          f"Register it with mx.optimizer.register, in a module that TRITIUM_KV_OPTIMIZERS names where servers "
                          f"start.")

@@ -84,7 +84,6 @@ def test_errors_by_name():
     (lambda: mx.np.array([1]), "mx.np.array: the NumPy interface of MXNet 1.6 and later is not available. Use mx.nd"),
     (lambda: mx.np.ndarray((2,)), "mx.np.ndarray: the NumPy interface"),
     (lambda: mx.npx.softmax(1), "mx.npx.softmax: .* Use mx.nd, .* such as mx.nd.softmax"),
-    (lambda: mx.contrib.quantization, "mx.contrib.quantization: int8 networks are not available. Use mx.contrib.amp"),
 ])
 def test_what_is_not_available_says_what_to_use(use, text):
     with pytest.raises(NotAvailableError, match=text):

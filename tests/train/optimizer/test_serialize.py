@@ -27,7 +27,8 @@ def updated(optimizer):
 def test_every_optimizer_comes_back_from_its_spec(name):
     if registry.find(name).__module__.split(".")[0] != "tritium":
         pytest.skip("registered by another test")
-    optimizer = mx.optimizer.create(name, learning_rate=0.03, wd=0.01, rescale_grad=0.5, param_idx2name={0: "w_weight"})
+    wd = 0.0 if name == "groupadagrad" else 0.01  # which it refuses
+    optimizer = mx.optimizer.create(name, learning_rate=0.03, wd=wd, rescale_grad=0.5, param_idx2name={0: "w_weight"})
     optimizer.set_lr_mult({"w_weight": 0.7})
     again = from_spec(json.loads(json.dumps(to_spec(optimizer))))
     assert type(again) is type(optimizer)
