@@ -48,6 +48,9 @@ PREAMBLE = """\
 static inline uint32_t bits(float x) { uint32_t u; memcpy(&u, &x, 4); return u; }
 static inline float real(uint32_t u) { float x; memcpy(&x, &u, 4); return x; }
 
+/* x, or an end of [-most, most]; one comparison: of two in turn compilers make five, of masks */
+static inline float within(float x, float most) { return fabsf(x) > most ? copysignf(most, x) : x; }
+
 /* one comparison, and the conversion outside of the choice: so compilers vectorize it */
 static inline int32_t cut32(double x) { return (int32_t)(__builtin_fabs(x) < 0x1p31 ? x : -0x1p31); }
 static inline int32_t cut32f(float x) { return (int32_t)(__builtin_fabsf(x) < 0x1p31f ? x : -0x1p31f); }
@@ -111,8 +114,7 @@ _COS = (0.04166664617554195, -0.0013887338403895323, 2.4435488471195966e-05)
 
 # x = n ln 2 + r, and 2ⁿ in two factors, so that results below the normal range are rounded once
 _EXP_TEXT = f"""\
-    float v = x > 89.0f ? 89.0f : x;
-    v = v < -104.0f ? -104.0f : v;
+    const float v = within(x, 104.0f);
     const float shifted = v * {float(np.float32(1.4426950408889634)).hex()}f + 0x1.8p+23f;
     const float n = shifted - 0x1.8p+23f;
     const float r = FMA(n, {float(np.float32(-1.42860677e-06)).hex()}f, FMA(n, -0x1.62e400p-1f, v));
@@ -136,16 +138,12 @@ _LOG_TEXT = f"""\
     return x >= 0.0f ? y : NAN;"""
 
 _TANH_TEXT = f"""\
-    float v = x > 9.01f ? 9.01f : x;
-    v = v < -9.01f ? -9.01f : v;
+    const float v = within(x, 9.01f);
     const float t = v * v;
-    const float y = v * {_horner("t", _TANH_P)} / {_horner("t", _TANH_Q)};
-    const float below = y > 1.0f ? 1.0f : y;
-    return below < -1.0f ? -1.0f : below;"""
+    return within(v * {_horner("t", _TANH_P)} / {_horner("t", _TANH_Q)}, 1.0f);"""
 
 _ERF_TEXT = f"""\
-    float v = x > 4.0f ? 4.0f : x;
-    v = v < -4.0f ? -4.0f : v;
+    const float v = within(x, 4.0f);
     const float t = v * v;
     return v * {_horner("t", ERF_P)} / {_horner("t", ERF_Q)};"""
 
