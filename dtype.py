@@ -26,6 +26,7 @@ DTYPE_TO_FLAG: dict[np.dtype, int] = {v: k for k, v in FLAG_TO_DTYPE.items()}
 #: Every dtype an array may have: MXNet's, and the unsigned ones it lacks.
 DTYPES = {d.name: d for d in (*FLAG_TO_DTYPE.values(), *map(np.dtype, ("int16", "uint16", "uint32", "uint64")))}
 _NATIVE = {d: d for d in DTYPES.values()}
+_BY_CLASS = {d.type: d for d in DTYPES.values()}
 
 
 def as_dtype(spelling: Any) -> np.dtype:
@@ -40,6 +41,8 @@ def as_dtype(spelling: Any) -> np.dtype:
         dtype = DTYPES.get(spelling.name) if dtype is None else dtype
     elif isinstance(spelling, str) and spelling in DTYPES:
         dtype = DTYPES[spelling]
+    elif isinstance(spelling, type) and spelling in _BY_CLASS:
+        dtype = _BY_CLASS[spelling]
     elif isinstance(spelling, str) and "(" in spelling:  # "(2)f4", arrays as elements: NumPy warns that it is going to change
         dtype = None
     else:

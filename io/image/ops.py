@@ -58,12 +58,15 @@ def imresize(src: NDArray, w: int, h: int, interp: int = 1, out: NDArray | None 
 
     out: the array to write to and to return, instead of a new one.
     """
-    pixels = _pixels(src, "imresize")
+    return _placed(_resized(_pixels(src, "imresize"), w, h, interp), src, out)
+
+
+def _resized(pixels: np.ndarray, w: int, h: int, interp: int) -> np.ndarray:
     if w < 1 or h < 1:
         raise ParameterError(f"imresize: w={w}, h={h} must be at least 1 each.")
     method = interpolation(interp, (*pixels.shape[:2], h, w))
     resized = opencv("imresize").resize(pixels, (int(w), int(h)), interpolation=method)
-    return _placed(resized.reshape(h, w, pixels.shape[2]), src, out)
+    return resized.reshape(h, w, pixels.shape[2])
 
 
 def interpolation(interp: int, sizes: Sequence[int] = ()) -> int:
@@ -135,8 +138,9 @@ def fixed_crop(src: NDArray, x0: int, y0: int, w: int, h: int, size: Size | None
     if x0 < 0 or y0 < 0 or w < 1 or h < 1 or x0 + w > src.shape[1] or y0 + h > src.shape[0]:
         raise ParameterError(f"fixed_crop: {w} x {h} pixels at ({x0}, {y0}) are not inside an image of {src.shape[1]} x "
                              f"{src.shape[0]}.")
-    out = src[y0:y0 + h, x0:x0 + w]
-    return imresize(out, size[0], size[1], interp) if size is not None and (w, h) != tuple(size) else out
+    if size is None or (w, h) == tuple(size):
+        return src[y0:y0 + h, x0:x0 + w]
+    return _placed(_resized(_pixels(src, "imresize")[y0:y0 + h, x0:x0 + w], size[0], size[1], interp), src, None)
 
 
 def random_crop(src: NDArray, size: Size, interp: int = 2) -> tuple[NDArray, tuple[int, int, int, int]]:
@@ -190,11 +194,15 @@ def color_normalize(src: NDArray, mean: NDArray | None, std: NDArray | None = No
 
 
 def _pixels(src: NDArray, name: str) -> np.ndarray:
+    """Return the pixels of an image, to be read only: on the host without a copy."""
     if src.ndim != 3 or not src.size:
         raise ShapeError(f"{name}: src is {describe(src)}. Give [height, width, channels].")
-    if as_dtype(src.dtype) not in (np.uint8, np.float32, np.float64, np.int16, np.uint16):
+    if src.dtype not in (np.uint8, np.float32, np.float64, np.int16, np.uint16):
         raise ParameterError(f"{name}: images of dtype {as_dtype(src.dtype)} are not supported. Convert with astype('float32').")
-    return src.asnumpy()
+    if src.context.is_gpu:
+        return src.asnumpy()
+    src.wait_to_read()
+    return src.device_array()
 
 
 def imrotate(src: NDArray, rotation_degrees: float | NDArray, zoom_in: bool = False, zoom_out: bool = False) -> NDArray:
