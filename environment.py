@@ -279,7 +279,7 @@ KV_LAUNCHED = _flag(
     "`tritium launch` runs this worker, and reports how it ended. Set by it.",
     _JOBS)
 KV_INTERFACE = _text(
-    "TRITIUM_KV_INTERFACE", "an address", "127.0.0.1, or on a cluster the machine's address in it",
+    "TRITIUM_KV_INTERFACE", "an address", "none: this machine only; on a cluster the machine's address in it",
     "The address on which coordinator and servers listen.",
     _JOBS)
 KV_TIMEOUT = _seconds(
@@ -288,7 +288,7 @@ KV_TIMEOUT = _seconds(
     _JOBS)
 KV_LOST_AFTER = _seconds(
     "TRITIUM_KV_LOST_AFTER", 0.1, 10,
-    "Seconds of silence after which a process is declared dead.",
+    "Seconds without a response of a machine or a network after which its processes are declared dead.",
     _JOBS)
 KV_BACK_WITHIN = _seconds(
     "TRITIUM_KV_BACK_WITHIN", 0, 10,

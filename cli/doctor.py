@@ -69,7 +69,6 @@ TESTED = (
     Tested("triton", "GPU kernels", "3.6", "3.9", "gpu"),
     Tested("torch", "GPU memory", "2.10", "2.15", "gpu"),
     Tested("ray", "several machines", "2.50", "3", "dist"),
-    Tested("pyzmq", "several machines", "27", "28", "dist"),
     Tested("cryptography", "several machines", "47", "51", "dist"),
     Tested("simplejpeg", "images", "1.8", "2", "image"),
     Tested("opencv-python-headless", "images", "4.10", "5.1", "image"),

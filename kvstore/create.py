@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from .. import environment
-from ..errors import MXNetError, ParameterError, nearest
+from ..errors import ParameterError, nearest
 from .base import REGISTERED, KVStore
 from .local import LocalKVStore
 
@@ -22,7 +22,7 @@ def create(name: str = "local") -> KVStore:
     share values between the processes of the job that `tritium launch` started (TRITIUM_KV_JOB). Without one, they start a job of
     this process and one server. Classes registered with `KVStoreBase.register` are found by their names.
 
-    Raises ParameterError for an unknown name, MXNetError if a package that the store needs is not installed.
+    Raises ParameterError for an unknown name.
     """
     if not isinstance(name, str):
         raise ParameterError(f"kv.create: the type must be a string, not {name!r}. Try 'local' or 'device'.")
@@ -37,11 +37,6 @@ def create(name: str = "local") -> KVStore:
         close = nearest(kind, (*LOCAL, *DEVICE, *DIST, *REGISTERED))
         raise ParameterError(f"kv.create: unknown store type {name!r}.{close} "
                              f"Known: {', '.join(('local', 'device', *DIST, *REGISTERED))}.")
-    try:
-        from .worker.dist import DistKVStore
-    except ModuleNotFoundError as e:
-        if (e.name or "").partition(".")[0] != "zmq":
-            raise
-        raise MXNetError(f'kv.create: {name!r} shares values between processes, and pyzmq is not installed. '
-                         f'pip install "tritium[dist]".') from e
+    from .worker.dist import DistKVStore  # it imports much that a store of one process does not need
+
     return DistKVStore(DIST[kind], environment.KV_JOB.get() or None, rank=environment.KV_RANK.get())

@@ -27,7 +27,7 @@ import common
 import numpy as np
 
 SCALARS = dict.fromkeys(("mp_lamb_update_phase2", "_adamw_update", "_mp_adamw_update"), 1)  # one of their arrays has one element
-OPTIONAL = ("torch", "triton", "cv2", "PIL", "ray", "zmq", "pyarrow", "pandas", "sklearn", "scipy", "matplotlib")
+OPTIONAL = ("torch", "triton", "cv2", "PIL", "ray", "pyarrow", "pandas", "sklearn", "scipy", "matplotlib")
 IMPORT = ("import json, sys, time; start = time.perf_counter(); import tritium; took = time.perf_counter() - start; "
           "print(json.dumps([took, sorted(m for m in {} if m in sys.modules)]))")
 

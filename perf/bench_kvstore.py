@@ -16,6 +16,7 @@ import socket
 import statistics
 import subprocess
 import sys
+import threading
 import time
 
 import common
@@ -117,58 +118,46 @@ def command(python, *arguments):
     return [python, os.path.abspath(__file__), *arguments]
 
 
-def run_ours(mode, loads, workers, snapshot_rounds=0, shared=True, warm=3):
-    """A cluster of ours: one server, so many workers."""
+def run_ours(mode, loads, workers, snapshot_rounds=0, shared=True, warm=3, interface=None):
+    """A cluster of ours: one server, so many workers. interface: of TLS; None: Unix domain sockets."""
     from tritium.kvstore.job.local_job import LocalJob
 
-    with LocalJob(workers, 1, snapshot_rounds=snapshot_rounds) as job:
+    with LocalJob(workers, 1, snapshot_rounds=snapshot_rounds, interface=interface) as job:
         extra = {"TRITIUM_KV_JOB": str(job.file), "TRITIUM_KV_SHARED": "1" if shared else "0"}
         arguments = command(sys.executable, "--worker", "tritium", mode, loads, str(warm))
         return finish([subprocess.Popen(arguments, stdout=subprocess.PIPE, text=True,
                                         env=environment({**extra, "TRITIUM_KV_RANK": str(r)})) for r in range(workers)])
 
 
-def run_echo(loads, curve):
-    """The bytes of loads to another process and back, in messages of 256 KB: the upper bound for a store on ZeroMQ."""
-    import zmq  # the peer's Python has none
-
-    port = 20000 + os.getpid() % 10000
-    keys = [key.decode() for pair in (zmq.curve_keypair(), zmq.curve_keypair()) for key in pair] if curve else []
-    other = subprocess.Popen(command(sys.executable, "--echo", str(port), *keys), env=environment({}))
-    context = zmq.Context()
-    s = context.socket(zmq.DEALER)
-    if curve:
-        s.curve_serverkey, s.curve_publickey, s.curve_secretkey = (keys[i].encode() for i in (0, 2, 3))
-    s.connect(f"tcp://127.0.0.1:{port}")
-    found, message = {}, bytes(_MESSAGE)
+def run_echo(loads):
+    """The bytes of loads to another process and back over TCP, neither encrypted nor checked."""
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        other = subprocess.Popen(command(sys.executable, "--echo", str(server.getsockname()[1])), env=environment({}))
+        s, _ = server.accept()
+    found, message, received = {}, bytes(_MESSAGE), memoryview(bytearray(_MESSAGE))
     for load in loads.split(","):
         count, n, calls = LOADS[load]
         messages, seconds = count * n * 4 // _MESSAGE, []
         for _ in range(calls + 1):
-            start, sent = time.perf_counter(), 0
-            for received in range(messages):
-                while sent < min(messages, received + 64):
-                    s.send(message, copy=False)
-                    sent += 1
-                s.recv(copy=False)
+            start, left = time.perf_counter(), messages * _MESSAGE
+            sender = threading.Thread(target=lambda k=messages: [s.sendall(message) for _ in range(k)])
+            sender.start()
+            while left:
+                left -= s.recv_into(received)
+            sender.join()
             seconds.append(time.perf_counter() - start)
         found[load] = seconds[1:]
-    context.destroy(linger=0)
-    other.kill()
+    s.close()
     other.wait()
     return found
 
 
-def echo(port, *keys):
-    """Echo every message."""
-    import zmq
-
-    s = zmq.Context().socket(zmq.ROUTER)
-    if keys:
-        s.curve_server, s.curve_publickey, s.curve_secretkey = True, keys[0].encode(), keys[1].encode()
-    s.bind(f"tcp://127.0.0.1:{port}")
-    while True:
-        s.send_multipart(s.recv_multipart(copy=False), copy=False)
+def echo(port):
+    """Echo every byte."""
+    data = memoryview(bytearray(_MESSAGE))
+    with socket.create_connection(("127.0.0.1", int(port))) as s:
+        while count := s.recv_into(data):
+            s.sendall(data[:count])
 
 
 def run_peer(python, mode, loads, workers):
@@ -216,8 +205,6 @@ def compare(bench, systems, rounds, limits):
 
 def recovery(rounds):
     """Seconds from kill -9 of the server to the next finished round, and from kill -9 of a worker to the survivor's error."""
-    import threading
-
     import tritium as mx
     from tritium.kvstore.job.local_job import LocalJob
     from tritium.kvstore.worker.dist import DistKVStore
@@ -289,11 +276,10 @@ def main():
                             "never": lambda: run_ours("sync", "20x1MB", 2, warm=25)}, args.rounds, {"20x1MB": 1.25})
     if "wire" in only:
         loads = ",".join(load for load in ("20x1MB", "4x64MB") if load in args.loads)
-        systems = {"tritium": lambda: run_ours("sync", loads, 1, shared=False)}
+        systems = {"tritium": lambda: run_ours("sync", loads, 1, shared=False, interface="127.0.0.1")}
         if args.peer:
             systems["mxnet"] = lambda: run_peer(args.peer, "sync", loads, 1)
-        systems["curve_alone"] = lambda: run_echo(loads, True)
-        systems["zeromq_alone"] = lambda: run_echo(loads, False)
+        systems["tcp_alone"] = lambda: run_echo(loads)
         compare("wire", systems, args.rounds, {load: v for (m, load), v in LIMITS.items() if m == "wire"})
     if "local" in only:
         for kind in ("local", "device"):

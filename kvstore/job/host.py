@@ -18,102 +18,16 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-import zmq
-
-from ... import environment
 from ...atomic_file import write_atomic
-from ...errors import FrameError, KVStoreError
-from ..protocol.coordinator import Coordinator
+from ...errors import KVStoreError
 from ..server import main as server_main
-from ..wire import sockets
-from ..wire.frame import pack, unpack
+from ..wire.credentials import read_secret, write_secret
 from ..wire.shared_memory import remove_segments
+from .coordinator_process import CoordinatorServer
 
-_LARGEST = 64 << 20  # bytes of a control message
 _MOST_RESTARTS, _RESTART_PERIOD = 10, 10.0  # restarts of one process within so many seconds before the job fails
 
 _Run = Callable[[Callable[[], None]], object]  # the body of a child process, which calls its argument when it is ready
-
-
-class CoordinatorServer:
-    """The coordinator with its socket. `poll` handles what has arrived.
-
-    file:  for the keys and the state. If it exists, the coordinator resumes from it, at the same address.
-    """
-
-    def __init__(self, job: dict[str, Any], file: Path):
-        self.file = file
-        self.context = zmq.Context(io_threads=1)
-        self.authenticator = sockets.Authenticator(self.context)
-        self.coordinator = Coordinator(job["workers"], job["servers"], job["policy"], job["max_staleness"])
-        self._grace_ends = 0.0
-        former = sockets.read_secret(file) if file.exists() else {}
-        if former:
-            self.keys = {role: sockets.CurveKeys(*pair) for role, pair in former["keys"].items()}
-            self.coordinator.resume(former["state"])
-            self._grace_ends = time.monotonic() + environment.KV_BACK_WITHIN.get()
-        else:
-            self.keys = {role: sockets.CurveKeys.new() for role in ("coordinator", "worker", "server")}
-        self.authenticator.allowed["coordinator"] = {self.keys[r].public: r for r in ("worker", "server")}
-        self.router, self.address = sockets.listen(self.context, self.keys["coordinator"], "coordinator", job["interface"],
-                                                   _LARGEST, former.get("port", job.get("port", 0)))
-        self.monitor = sockets.ConnectionMonitor(self.router)
-        self._peers: dict[int, bytes] = {}  # file descriptor of a connection -> its peer
-        self.poller = zmq.Poller()
-        for s in (self.authenticator.socket, self.router, self.monitor.socket):
-            self.poller.register(s, zmq.POLLIN)
-        self._write_state()
-
-    def _write_state(self) -> None:
-        state, port = self.coordinator.state(), int(self.address.rpartition(":")[2])
-        sockets.write_secret(self.file, {"keys": self.keys, "port": port, "state": state})
-
-    def credentials(self, job: dict[str, Any], role: str) -> dict[str, Any]:
-        """Return the content of the job file with which a process of that role joins."""
-        return {"job": job["job"], "interface": job["interface"], "address": self.address,
-                "coordinator_key": self.keys["coordinator"].public, "public": self.keys[role].public,
-                "secret": self.keys[role].secret, "workers": job["workers"], "servers": job["servers"],
-                "snapshot_rounds": job["snapshot_rounds"]}
-
-    def poll(self, timeout: float) -> None:
-        """Wait for up to timeout seconds, then handle everything that has arrived."""
-        ready = dict(self.poller.poll(int(timeout * 1000)))
-        if self.authenticator.socket in ready:
-            self.authenticator.answer()
-        if self.router in ready:
-            for parts in sockets.receive(self.router):
-                if len(parts) == 2:
-                    self._receive(parts[0].bytes, parts[1])
-        if self.monitor.socket in ready:
-            self._report_lost()
-        if self._grace_ends and time.monotonic() > self._grace_ends and not ready:  # messages of returning peers come first
-            self._grace_ends = 0.0
-            self._send(self.coordinator.end_grace_period())
-
-    def _report_lost(self) -> None:
-        """Tell the coordinator which connections have ended."""
-        for fd in self.monitor.lost():
-            peer = self._peers.pop(fd, None)
-            if peer is not None:
-                self._send(self.coordinator.lost(peer))
-
-    def _receive(self, peer: bytes, frame: Any) -> None:
-        role, fd = frame.get("User-Id"), frame.get(zmq.SRCFD)
-        if self._peers.get(fd) != peer:
-            self._report_lost()  # the descriptor may have been reused: the end of its earlier connection is reported already
-            self._peers[fd] = peer
-        try:
-            message = unpack(frame.buffer)
-        except FrameError:
-            return
-        self._send(self.coordinator.receive(peer, role, message))
-
-    def _send(self, sends: list[tuple[Any, dict[str, Any]]]) -> None:
-        if self.coordinator.changed:
-            self._write_state()  # before any peer can act on it
-        for peer, message in sends:
-            if peer is not None:
-                self.router.send_multipart([peer, pack(message)])
 
 
 class Children:
@@ -165,10 +79,12 @@ class Children:
 
 
 def _reserve_port(interface: str) -> socket.socket | None:
-    """Reserve a port of interface for the coordinator, so that it has the same one after a restart."""
-    s = socket.socket()
+    """Reserve a port of interface for the coordinator, so that it has the same one after a restart. "": none is needed."""
+    if not interface:
+        return None
+    s = socket.socket(socket.AF_INET6 if ":" in interface else socket.AF_INET)
     try:
-        s.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)  # as libzmq does: both may bind the port, and one listens
+        s.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)  # both may bind the port, and one listens
         s.bind((interface, 0))
     except OSError:
         s.close()
@@ -205,10 +121,11 @@ def _coordinate(folder: Path, job: dict[str, Any], ready: Callable[[], None]) ->
     """Run the coordinator until the owner's pipe ends. It is ready when it listens."""
     server = CoordinatorServer(job, folder / "coordinator.json")
     for role in ("server", "worker"):
-        sockets.write_secret(folder / f"{role}.json", server.credentials(job, role))
+        write_secret(folder / f"{role}.json", server.credentials(role))
     ready()
-    server.poller.register(0, zmq.POLLIN)
-    while not dict(server.poller.poll(0)).get(0):
+    ended: list[int] = []
+    server.poller.register(0, ended.append)
+    while not ended:
         server.poll(1.0)
 
 
@@ -216,7 +133,7 @@ def main() -> None:
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(0))
     folder = Path(sys.argv[1])
-    job = sockets.read_secret(folder / "job.json")
+    job = read_secret(folder / "job.json")
     reserved = _reserve_port(job["interface"])
     children = Children(folder, {**job, "port": 0 if reserved is None else reserved.getsockname()[1]})
     owner = select.poll()

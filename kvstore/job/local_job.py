@@ -23,13 +23,13 @@ from typing import Any
 
 from ... import environment
 from ...errors import KVStoreError, ParameterError
-from ..wire.frame import pack
+from ..wire import sockets
+from ..wire.credentials import read_secret, write_secret
 from ..wire.shared_memory import remove_segments
 
 POLICIES = ("fail", "wait", "shrink")
 _START_TIMEOUT = 60.0  # seconds
-_TRIES, _ANSWER_TIMEOUT = 5, 2000  # ms: the coordinator may be restarting
-_LARGEST = 1 << 20  # bytes of a message
+_ANSWER_TIMEOUT, _RETRY = 10.0, 0.2  # seconds: the coordinator may be restarting
 _log = logging.getLogger(__name__)
 
 
@@ -41,7 +41,7 @@ class Job(AbstractContextManager["Job"]):
     snapshot_rounds:  rounds of a key between two snapshots; 0: no snapshots, and the death of a server ends the job.
     max_staleness:    dist_async: a worker's pull of a key waits while the worker has pushed it more than so many times more often
                       than the slowest; None: no limit.
-    interface:        the address to listen on.
+    interface:        the address to listen on, with TLS; "": this host's processes connect by Unix domain sockets.
     file:             the job file, which workers on this machine read.
     settings:         the parameters, as the coordinator needs them.
     """
@@ -103,20 +103,12 @@ class Job(AbstractContextManager["Job"]):
 
     def report_ended(self, rank: int) -> None:
         """Tell the coordinator that the process of a worker has ended with success."""
-        import zmq
-
-        from ..wire import sockets
-
-        context, job = zmq.Context(io_threads=1), sockets.read_secret(self.file)
-        try:
-            for _ in range(_TRIES):
-                s = sockets.connect_to_coordinator(context, job, _LARGEST)
-                s.send(pack({"op": "ended", "id": 0, "rank": rank}))
-                if s.poll(_ANSWER_TIMEOUT):
-                    return
-            _log.warning("kvstore: the coordinator did not answer the report that worker %d has ended.", rank)
-        finally:
-            context.destroy(linger=0)
+        job, end = read_secret(self.file), time.monotonic() + _ANSWER_TIMEOUT
+        while time.monotonic() < end:
+            if sockets.ask_coordinator(job, {"op": "ended", "id": 0, "rank": rank}, end - time.monotonic()) is not None:
+                return
+            time.sleep(_RETRY)
+        _log.warning("kvstore: the coordinator did not answer the report that worker %d has ended.", rank)
 
     def __exit__(self, *exc: object) -> None:
         self.close()
@@ -127,11 +119,9 @@ class LocalJob(Job):
 
     def __init__(self, workers: int = 1, servers: int = 1, *, policy: str = "fail", snapshot_rounds: int | None = None,
                  max_staleness: int | None = None, interface: str | None = None):
-        from ..wire import sockets
-
         super().__init__(workers, servers, policy, snapshot_rounds, max_staleness,
-                         interface or environment.KV_INTERFACE.get() or "127.0.0.1")
-        sockets.write_secret(self.folder / "job.json", self.settings)
+                         interface or environment.KV_INTERFACE.get() or "")
+        write_secret(self.folder / "job.json", self.settings)
         reading, self._alive = os.pipe()
         try:
             self.host = subprocess.Popen([sys.executable, "-m", f"{__package__}.host", str(self.folder)], stdin=reading,

@@ -33,7 +33,7 @@ class CoordinatorActor:
     """The coordinator and its socket, in a thread. When its process dies, Ray restarts it, and it resumes from file."""
 
     def __init__(self, job: dict[str, Any], file: str):
-        from .host import CoordinatorServer
+        from .coordinator_process import CoordinatorServer
 
         self.job = {**job, "interface": _interface(job)}
         self.server = CoordinatorServer(self.job, Path(file))
@@ -48,7 +48,7 @@ class CoordinatorActor:
 
     def credentials(self, role: str) -> dict[str, Any]:
         """Return the content of the job file for that role."""
-        return self.server.credentials(self.job, role)
+        return self.server.credentials(role)
 
 
 class ServerActor:
@@ -72,10 +72,10 @@ class WorkerActor:
     """A worker: a command that runs on the machine that Ray selects."""
 
     def __init__(self, credentials: dict[str, Any]):
-        from ..wire import sockets
+        from ..wire.credentials import write_secret
 
         self.folder = Path(tempfile.mkdtemp(prefix="tritium-worker-"))
-        sockets.write_secret(self.folder / "worker.json", credentials)
+        write_secret(self.folder / "worker.json", credentials)
 
     def run(self, command: Sequence[str], environment: dict[str, str]) -> int:
         """Run the command, and return its exit status."""
@@ -103,7 +103,7 @@ class RayJob(Job):
         import ray
         from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 
-        from ..wire import sockets
+        from ..wire.credentials import write_secret
 
         require_token()
         super().__init__(workers, servers, policy, snapshot_rounds, max_staleness,
@@ -125,7 +125,7 @@ class RayJob(Job):
         credentials = {**credentials, "interface": self.settings["interface"]}
         self.servers = [server.remote(credentials, i, str(self._snapshots / f"server-{i}")) for i in range(servers)]
         self._get([s.pid.remote() for s in self.servers])
-        sockets.write_secret(self.file, self._credentials)
+        write_secret(self.file, self._credentials)
 
     def coordinator_pid(self) -> int:
         return self._get([self.coordinator.pid.remote()])[0]

@@ -64,10 +64,6 @@ class _ServerEntry:
     attempt: int = 0
 
 
-class _UnknownPeerError(FrameError):
-    """No worker has identified itself on this connection."""
-
-
 _NAMED = 5  # keys that an error message lists
 
 
@@ -122,8 +118,7 @@ class Coordinator:
         try:
             return handler(peer, message)
         except (MXNetError, KeyError, TypeError, ValueError, IndexError, AttributeError, OverflowError) as e:
-            unknown = {"unknown": True} if isinstance(e, _UnknownPeerError) else {}
-            return [(peer, {"id": message.get("id"), "error": f"{op}: {type(e).__name__}: {e}", **unknown})]
+            return [(peer, {"id": message.get("id"), "error": f"{op}: {type(e).__name__}: {e}"})]
 
     def lost(self, peer: Any) -> Sends:
         """Handle the end of a peer's connection."""
@@ -366,7 +361,7 @@ class Coordinator:
     def _own_rank(self, peer: Any) -> int:
         rank = self._rank_of(peer)
         if rank is None:
-            raise _UnknownPeerError("this worker has not joined, or was declared dead")
+            raise FrameError("this worker has not joined, or was declared dead")
         return rank
 
     # ---- keys -----------------------------------------------------------------------------------------------------------

@@ -21,7 +21,6 @@ from ...errors import FrameError, KVStoreError, MXNetError
 from ..protocol.rounds import MOST_AHEAD, Acknowledge, Apply, Reject, Rounds
 from ..protocol.row_sparse import Rows, row_size, slice_shape
 from ..wire.compression import TwoBit
-from ..wire.encrypted_channel import ChannelOffer
 from ..wire.frame import (
     CHUNK,
     CODES,
@@ -62,14 +61,12 @@ class Server:
     folder:           for snapshots; None keeps none.
     snapshot_rounds:  rounds of a key between two snapshots.
     max_staleness:    async: a pull waits while its worker is more contributions than that ahead of the slowest; None: no limit.
-    offer:            returns an offer of an encrypted channel for a rank that has connected, if the rank wants one.
     error:            why the coordinator's last message could not be carried out, or "".
     """
 
     def __init__(self, job: str, policy: str, kind: str, folder: Path | None = None, snapshot_rounds: int = 0,
-                 max_staleness: int | None = None, offer: Callable[[int, bool], ChannelOffer | None] = lambda rank, wanted: None):
+                 max_staleness: int | None = None):
         self.job, self.snapshot_rounds, self.max_staleness = job, snapshot_rounds if folder is not None else 0, max_staleness
-        self._offer = offer
         self.values = StoredValues(folder if snapshot_rounds else None)
         self.rounds = Rounds(kind != "async", policy)
         self.members: dict[int, int] = {}
@@ -236,13 +233,7 @@ class Server:
         with contextlib.suppress(FrameError):
             if bytes(views.bytes(0, 0, 16)).hex() == m.get("probe"):
                 self._views[rank] = views
-        try:
-            offer = self._offer(rank, m.get("lane") is True)
-        except OSError as e:
-            _log.warning("kvstore: no encrypted channel can be offered to worker %d: %s", rank, e)
-            offer = None
-        self._answer_handshake(rank, frame.seq,
-                               {"shared": rank in self._views, "durable": bool(self.snapshot_rounds), "lane": offer})
+        self._answer_handshake(rank, frame.seq, {"shared": rank in self._views, "durable": bool(self.snapshot_rounds)})
 
     def _answer_handshake(self, rank: int, seq: int, text: dict[str, Any]) -> None:
         records = [Record(*name, v.code, len(v.flat), self.rounds.last_applied(name, rank), at=self._last_durable(name, rank))

@@ -1,175 +1,294 @@
-"""ZeroMQ sockets of a job: encrypted with CURVE, bound to one interface, closed to unknown keys.
+"""Connecting and listening: Unix domain sockets on one host, TLS 1.3 over TCP between machines. Both ends prove who they are.
 
-Every message that arrives carries the user id that `Authenticator` gave to the sender's key. `ConnectionMonitor` reports lost
-connections.
+An address is "unix:PATH" or "tls:HOST:PORT". Both ends are known before a message is read. On one host, both processes belong to
+this user, as the kernel says; the socket is in a folder that only this user can enter; and the connecting process shows its
+secret. Between machines, both show certificates of the job, with fingerprints that the other end expects. Connections that have
+not proven this yet are limited in number and time.
 """
 
 from __future__ import annotations
 
-import json
+import contextlib
+import math
 import os
-from collections.abc import Iterator
+import socket
+import ssl
+import stat
+import struct
+import time
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
-from typing import Any, NamedTuple
-
-import zmq
-from zmq.utils import z85
-from zmq.utils.monitor import recv_monitor_message
+from typing import Any
 
 from ... import environment
-from ...atomic_file import write_atomic
 from ...errors import KVStoreError
+from .certificates import fingerprint
+from .credentials import SECRET_BYTES, Credentials, public_of
+from .frame import pack, unpack
+from .stream import READABLE, WRITABLE, Opening, Poller, Stream
 
-# The death of a process closes its connections, so it is detected at once. Heartbeats, which libzmq sends from its own thread,
-# detect machines and networks that stop responding. Their timeout is long, because on a busy machine a process may not run for
-# seconds.
-_HEARTBEATS = 5  # sent within the time after which a silent connection is lost
-_HANDSHAKE_TIMEOUT = 30_000  # ms: the thread that runs `Authenticator` may be busy
-COPIED = 65536  # bytes: shorter messages are copied, which costs less than tracking their buffers
-_READABLE = int(zmq.POLLIN)
-
-
-class CurveKeys(NamedTuple):
-    """A CURVE key pair, Z85 text."""
-
-    public: str
-    secret: str
-
-    @staticmethod
-    def new() -> CurveKeys:
-        return CurveKeys(*(k.decode() for k in zmq.curve_keypair()))
+LARGEST_CONTROL = 64 << 20  # bytes of a message to or from the coordinator: its table of keys
+_BACKLOG = 1024  # processes that connect at the same moment
+_MOST_OPENING = 256  # connections that have not proven who they are; beyond, the oldest is closed
+_OPENING_TIMEOUT = 10.0  # seconds
+_CREDENTIALS = struct.Struct("3i")  # of the peer of a Unix socket: process, user, group
 
 
-class Authenticator:
-    """Decides which connections of a context are accepted, and gives each a user id.
+# ---- addresses ----------------------------------------------------------------------------------------------------------
+def _host_and_port(address: str) -> tuple[str, int]:
+    host, _, port = address.removeprefix("tls:").rpartition(":")
+    return host, int(port)
 
-    allowed:  domain (one per listening socket) -> public key -> user id.
-    A connection with an unknown key, or without a key, fails in the handshake: nothing that it sends reaches a socket. Source:
-    ZeroMQ RFC 27, ZAP.
+
+def _family(host: str) -> int:
+    return socket.AF_INET6 if ":" in host else socket.AF_INET
+
+
+@contextlib.contextmanager
+def _short_path(path: Path) -> Iterator[str]:
+    """Yield a short name of a socket's path, which may not have more than 107 bytes, if only this user can enter its folder.
+
+    Raises ConnectionError otherwise.
     """
-
-    def __init__(self, context: zmq.Context):
-        self.allowed: dict[str, dict[str, str]] = {}
-        self.socket = context.socket(zmq.REP)
-        self.socket.linger = 0
-        self.socket.bind("inproc://zeromq.zap.01")
-
-    def answer(self) -> None:
-        """Answer the waiting requests of libzmq, one for each new connection."""
-        while self.socket.poll(0):
-            version, request, domain, _, _, mechanism, *credentials = self.socket.recv_multipart()
-            user = None
-            if mechanism == b"CURVE" and len(credentials) == 1 and len(credentials[0]) == 32:
-                user = self.allowed.get(domain.decode(), {}).get(z85.encode(credentials[0]).decode())
-            status = (b"200", b"OK") if user is not None else (b"400", b"unknown key")
-            self.socket.send_multipart([version, request, *status, (user or "").encode(), b""])
-
-
-def listen(context: zmq.Context, keys: CurveKeys, domain: str, interface: str, largest: int, port: int = 0
-           ) -> tuple[zmq.Socket, str]:
-    """Return a ROUTER that listens on a port of interface (0: any free port), and its address. largest: bytes of one message."""
-    s = _socket(context, zmq.ROUTER, keys, largest)
-    s.curve_server, s.zap_domain = True, domain.encode()
-    s.rcvhwm = 64  # messages: a peer that sends faster than this process works must wait
-    s.setsockopt(zmq.HANDSHAKE_IVL, _HANDSHAKE_TIMEOUT)
-    s.setsockopt(zmq.ROUTER_HANDOVER, 0)
+    folder = os.open(path.parent, os.O_PATH | os.O_DIRECTORY | os.O_CLOEXEC)
     try:
-        s.bind(f"tcp://{interface}:{port or '*'}")
-    except zmq.ZMQError as e:
-        s.close(0)
-        raise KVStoreError(f"KVStore: cannot listen on interface {interface!r}: {e}. Give the address of an interface of this "
-                           f"machine (TRITIUM_KV_INTERFACE).") from e
-    return s, s.getsockopt_string(zmq.LAST_ENDPOINT)
+        status = os.fstat(folder)
+        if status.st_uid != os.getuid() or stat.S_IMODE(status.st_mode) & 0o077:
+            raise ConnectionError(f"{path.parent}: others can enter the folder of a job's sockets: mode "
+                                  f"{stat.S_IMODE(status.st_mode):o}")
+        yield f"/proc/self/fd/{folder}/{path.name}"
+    finally:
+        os.close(folder)
 
 
-def connect(context: zmq.Context, keys: CurveKeys, server_key: str, address: str, largest: int, most: int = 0) -> zmq.Socket:
-    """Return a DEALER connected to address, where a socket with the public key server_key listens.
+def _require_own_user(s: socket.socket) -> None:
+    """Raise ConnectionError unless the process at the other end of a Unix socket belongs to this user."""
+    _, user, _ = _CREDENTIALS.unpack(s.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, _CREDENTIALS.size))
+    if user != os.getuid():
+        raise ConnectionError(f"the process at the other end belongs to user {user}")
 
-    largest:  bytes of one message.
-    most:     messages that may wait in the socket; 0: any number.
+
+def _set_options(s: socket.socket) -> None:
+    """Send at once, and have the kernel end a connection whose machine or network does not respond.
+
+    A process that does not run is not affected: its kernel answers.
     """
-    s = _socket(context, zmq.DEALER, keys, largest)
-    s.curve_serverkey, s.sndhwm = server_key.encode(), most
-    s.setsockopt(zmq.RECONNECT_IVL, 50)
-    s.setsockopt(zmq.RECONNECT_IVL_MAX, 500)
-    s.connect(address)
-    return s
+    lost_after = environment.KV_LOST_AFTER.get()
+    probe = max(math.ceil(lost_after / 3), 1)
+    for level, name, value in ((socket.IPPROTO_TCP, socket.TCP_NODELAY, 1), (socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1),
+                               (socket.IPPROTO_TCP, socket.TCP_KEEPIDLE, probe),
+                               (socket.IPPROTO_TCP, socket.TCP_KEEPINTVL, probe),
+                               (socket.IPPROTO_TCP, socket.TCP_USER_TIMEOUT, int(1000 * lost_after))):
+        s.setsockopt(level, name, value)
 
 
-def connect_to_coordinator(context: zmq.Context, job: dict[str, Any], largest: int) -> zmq.Socket:
-    """Return a DEALER connected to the coordinator that a job file names."""
-    return connect(context, CurveKeys(job["public"], job["secret"]), job["coordinator_key"], job["address"], largest)
-
-
-def _socket(context: zmq.Context, type: int, keys: CurveKeys, largest: int) -> zmq.Socket:
-    s = context.socket(type)
-    s.curve_publickey, s.curve_secretkey = keys.public.encode(), keys.secret.encode()
-    s.linger = s.sndhwm = s.rcvhwm = 0
-    s.setsockopt(zmq.MAXMSGSIZE, largest)
-    timeout = int(1000 * environment.KV_LOST_AFTER.get())
-    s.setsockopt(zmq.HEARTBEAT_IVL, timeout // _HEARTBEATS)
-    s.setsockopt(zmq.HEARTBEAT_TIMEOUT, timeout)
-    return s
-
-
-class ConnectionMonitor:
-    """Reports the connections of a socket that have ended. `socket` is readable when there is an event.
-
-    A connection that ended before anything could be sent on it is not reported: libzmq makes another one.
-
-    refused:  a connection was rejected because of its key. libzmq does not try again then.
-    """
-
-    def __init__(self, monitored: zmq.Socket):
-        self._monitored, self.refused, self._unused = monitored, False, False
-        self.socket = monitored.get_monitor_socket(
-            zmq.EVENT_DISCONNECTED | zmq.EVENT_HANDSHAKE_FAILED_AUTH | zmq.EVENT_HANDSHAKE_FAILED_NO_DETAIL)
-
-    def lost(self) -> Iterator[int]:
-        """Yield the file descriptors of connections that have ended since the last call."""
-        while readable(self.socket):
-            event = recv_monitor_message(self.socket)
-            if event["event"] == zmq.EVENT_HANDSHAKE_FAILED_AUTH:
-                self.refused = True
-            elif event["event"] == zmq.EVENT_HANDSHAKE_FAILED_NO_DETAIL:
-                self._unused = True  # the next event reports the end of that connection
-            elif event["event"] == zmq.EVENT_DISCONNECTED:
-                unused, self._unused = self._unused, False
-                if not unused:
-                    yield int(event["value"])
-
-    def close(self) -> None:
-        self._monitored.disable_monitor()
-        self.socket.close(0)
-
-
-def readable(s: zmq.Socket) -> bool:
-    """Return whether a message waits. The call also re-arms the socket's file descriptor."""
-    return bool(int(s.get(zmq.EVENTS)) & _READABLE)
-
-
-def receive(s: zmq.Socket) -> Iterator[list[zmq.Frame]]:
-    """Yield the messages that wait at a socket, each a list of frames."""
-    while readable(s):  # cheaper than an exception
-        yield s.recv_multipart(zmq.NOBLOCK, copy=False)
-
-
-def write_secret(path: Path, content: dict[str, Any]) -> None:
-    """Write JSON that only this user can read. A reader never sees a partly written file."""
-    write_atomic(path, json.dumps(content), mode=0o600, sync=False)
-
-
-def read_secret(path: Path) -> dict[str, Any]:
-    """Return the content of a file from `write_secret`. Raises KVStoreError if others can read it, or it is missing or
-    invalid."""
+# ---- proofs -------------------------------------------------------------------------------------------------------------
+def _shake_hands(s: socket.socket, context: ssl.SSLContext, server: bool) -> Opening:
+    """Complete a handshake of TLS. Returns the fingerprint of the other end as its name."""
+    tls = context.wrap_socket(s, server_side=server, do_handshake_on_connect=False)
     try:
-        status = path.stat()
-        if status.st_mode & 0o077 or status.st_uid != os.getuid():
-            raise KVStoreError(f"{path}: the keys of a job must be readable by this user alone: mode {status.st_mode & 0o777:o}. "
-                               f"Run chmod 600 on it.")
-        content = json.loads(path.read_text())
-    except (OSError, ValueError) as e:
-        raise KVStoreError(f"{path}: the keys of the job cannot be read: {e}. Start workers with `tritium launch`.") from e
-    if not isinstance(content, dict):
-        raise KVStoreError(f"{path}: not a job file: JSON of a {type(content).__name__}, not an object.")
-    return content
+        if server:
+            yield READABLE  # a stream opens at an event, and not while it is made
+        while True:
+            try:
+                tls.do_handshake()
+                return tls, fingerprint(tls.getpeercert(True) or b"")
+            except ssl.SSLWantReadError:
+                yield READABLE
+            except ssl.SSLWantWriteError:
+                yield WRITABLE
+    except BaseException:
+        tls.close()
+        raise
+
+
+def _connect_securely(s: socket.socket, context: ssl.SSLContext, server: str) -> Opening:
+    """Wait for a connection over TCP, and require the fingerprint of the server."""
+    yield WRITABLE
+    error = s.getsockopt(socket.SOL_SOCKET, socket.SO_ERROR)
+    if error:
+        raise OSError(error, os.strerror(error))
+    tls, peer = yield from _shake_hands(s, context, server=False)
+    if peer != server:
+        tls.close()
+        raise ssl.SSLCertVerificationError("the server has another certificate than the expected one")
+    return tls, peer
+
+
+def _show_secret(s: socket.socket, secret: bytes, server: str) -> Opening:
+    s.send(secret)  # a new socket has room for it
+    return s, server
+    yield READABLE
+
+
+def _read_secret(s: socket.socket) -> Opening:
+    received = b""
+    while len(received) < SECRET_BYTES:
+        yield READABLE
+        with contextlib.suppress(BlockingIOError):
+            more = s.recv(SECRET_BYTES - len(received))
+            if not more:
+                raise ConnectionError("the other end has shown no secret")
+            received += more
+    return s, public_of(received)
+
+
+# ---- connecting ---------------------------------------------------------------------------------------------------------
+def connect(poller: Poller, address: str, credentials: Credentials, server: str, authority: str, largest: int, *,
+            on_message: Callable[[bytes, memoryview], object], on_end: Callable[[OSError], object]) -> Stream:
+    """Return a stream to the listener at address. Messages that are put into it are sent when the connection is made.
+
+    server:     public name that the listener must prove between machines.
+    authority:  certificate of the job's authority, or "" on one host.
+    largest:    bytes of a payload.
+    Raises OSError if the connection cannot be made, as far as that is known at once; otherwise on_end is called with it.
+    """
+    path, host = address.removeprefix("unix:"), "" if address.startswith("unix:") else _host_and_port(address)[0]
+    s = socket.socket(_family(host) if host else socket.AF_UNIX)
+    try:
+        s.setblocking(False)
+        if host:
+            _set_options(s)
+            with contextlib.suppress(BlockingIOError):
+                s.connect(_host_and_port(address))
+            opening = _connect_securely(s, credentials.tls(authority, server=False), server)
+        else:
+            with _short_path(Path(path)) as name:
+                s.connect(name)
+            _require_own_user(s)
+            opening = _show_secret(s, bytes.fromhex(credentials.secret), server)
+        return Stream(poller, opening, s, largest, on_message=on_message, on_end=on_end)
+    except BaseException:
+        s.close()
+        raise
+
+
+def connect_to_coordinator(poller: Poller, job: dict[str, Any], *, on_message: Callable[[bytes, memoryview], object],
+                           on_end: Callable[[OSError], object]) -> Stream:
+    """Return a stream to the coordinator that a job file names. The rest is as in `connect`."""
+    return connect(poller, job["address"], Credentials(*job["credentials"]), job["coordinator"], authority_of(job),
+                   LARGEST_CONTROL, on_message=on_message, on_end=on_end)
+
+
+def address_of(job: dict[str, Any], name: str, port: int = 0) -> str:
+    """Return the address at which a process of a job listens. name: of its socket, if the job is on one host."""
+    return f"tls:{job['interface']}:{port}" if job["authority"] else f"unix:{job['folder']}/{name}.socket"
+
+
+def port_of(address: str) -> int:
+    """Return the port of an address, or 0 if it has none."""
+    return _host_and_port(address)[1] if address.startswith("tls:") else 0
+
+
+def authority_of(job: dict[str, Any]) -> str:
+    """Return the certificate of the authority that a job file contains, or "" for a job on one host."""
+    return job["authority"][0] if job["authority"] else ""
+
+
+def ask_coordinator(job: dict[str, Any], message: dict[str, Any], timeout: float) -> dict[str, Any] | None:
+    """Send a request and return the answer, or None if there is none within timeout seconds."""
+    poller, end, answers = Poller(), time.monotonic() + timeout, list[Any]()
+    try:
+        s = connect_to_coordinator(poller, job, on_message=lambda _, payload: answers.append(unpack(payload)),
+                                   on_end=lambda _: answers.append(None))
+    except OSError:
+        return None
+    s.put(b"", pack(message))
+    while not answers and time.monotonic() < end:
+        poller.handle(poller.wait(max(end - time.monotonic(), 0)))
+    s.close()
+    poller.close()
+    return answers[0] if answers else None
+
+
+# ---- listening ----------------------------------------------------------------------------------------------------------
+class Listener:
+    """Accepts connections of known processes.
+
+    address:     "unix:PATH" or "tls:HOST:PORT". For port 0, any free one replaces it.
+    authority:   certificate of the job's authority, or "" on one host.
+    users:       public name -> user. The owner may change it. A connection of any other name ends.
+    largest:     bytes of a payload.
+    on_message:  called with (stream, head, payload) of each message; `stream.user` is its sender. The payload is valid during the
+                 call only.
+    on_end:      called with the stream of a known process when it has ended, but not after its `close`.
+    """
+
+    def __init__(self, poller: Poller, address: str, credentials: Credentials, authority: str, users: Mapping[str, Any],
+                 largest: int, *, on_message: Callable[[Stream, bytes, memoryview], object],
+                 on_end: Callable[[Stream], object] = lambda stream: None):
+        self._poller, self._users, self._largest = poller, users, largest
+        self._on_message, self._on_end = on_message, on_end
+        self._context = credentials.tls(authority, server=True) if authority else None
+        self._opening: dict[Stream, float] = {}  # connections that have not proven who they are -> since when
+        try:
+            self._socket, self.address = _listen_securely(address) if authority else _listen_here(address)
+        except OSError as e:
+            raise KVStoreError(f"KVStore: cannot listen at {address.partition(':')[2]}: {e}. Give the address of an interface of "
+                               f"this machine (TRITIUM_KV_INTERFACE).") from e
+        self._socket.setblocking(False)
+        poller.register(self._socket.fileno(), self._accept)
+
+    def _accept(self, _events: int) -> None:
+        now = time.monotonic()
+        for stream, since in list(self._opening.items()):
+            if now - since < _OPENING_TIMEOUT and len(self._opening) < _MOST_OPENING:
+                break  # the others are younger
+            self._forget(stream)
+        try:
+            s, _ = self._socket.accept()
+        except BlockingIOError:
+            return
+        except OSError:  # too many open files
+            for stream in list(self._opening):
+                self._forget(stream)
+            return
+        with contextlib.suppress(OSError):
+            self._open(s, now)
+
+    def _open(self, s: socket.socket, now: float) -> None:
+        try:
+            _require_own_user(s) if self._context is None else _set_options(s)
+            opening = _read_secret(s) if self._context is None else _shake_hands(s, self._context, server=True)
+            stream = Stream(self._poller, opening, s, self._largest, on_message=lambda head, payload: None,
+                            on_end=lambda _: self._opening.pop(stream))
+        except OSError:
+            s.close()
+            raise
+        stream.on_open = lambda: self._admit(stream)
+        self._opening[stream] = now
+
+    def _admit(self, stream: Stream) -> None:
+        """Accept messages of a known process."""
+        stream.user = self._users.get(stream.peer)
+        if stream.user is None:
+            raise ConnectionError("the other end is not known here")
+        del self._opening[stream]
+        stream.on_message = lambda head, payload: self._on_message(stream, head, payload)
+        stream.on_end = lambda _: self._on_end(stream)
+
+    def _forget(self, stream: Stream) -> None:
+        del self._opening[stream]
+        stream.close()
+
+
+def _listen_securely(address: str) -> tuple[socket.socket, str]:
+    host, port = _host_and_port(address)
+    s = socket.create_server((host, port), family=_family(host), backlog=_BACKLOG)
+    return s, f"tls:{host}:{s.getsockname()[1]}"
+
+
+def _listen_here(address: str) -> tuple[socket.socket, str]:
+    """Listen in the folder of a path, whose former socket is removed."""
+    path = Path(address.removeprefix("unix:"))
+    path.unlink(missing_ok=True)
+    s = socket.socket(socket.AF_UNIX)
+    try:
+        with _short_path(path) as name:
+            s.bind(name)
+            os.chmod(name, 0o600)
+            s.listen(_BACKLOG)
+    except OSError:
+        s.close()
+        raise
+    return s, address

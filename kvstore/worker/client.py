@@ -7,7 +7,6 @@ server's restart everything that it may have lost is sent again (protocol/sessio
 
 from __future__ import annotations
 
-import os
 import secrets
 import time
 from collections.abc import Mapping, Sequence
@@ -18,6 +17,7 @@ from typing import Any
 from ... import environment
 from ...errors import KVStoreError
 from ..wire import sockets
+from ..wire.credentials import Credentials, read_secret
 from ..wire.frame import FrameType
 from ..wire.shared_memory import SegmentPool
 from .coordinator_connection import CoordinatorConnection, Timeouts
@@ -36,19 +36,20 @@ class Client:
     file:     the job file (local_job.py).
     kind:     "sync" or "async".
     timeout:  seconds after which a request fails.
+    credentials:  with which it connects to the servers; the coordinator tells them its public name.
     pool:     shared memory; None before the worker has joined.
     probe:    content of the shared memory, from which a server sees that it runs on the same host; None: no shared memory.
     shared:   all servers read this worker's shared memory.
     """
 
     def __init__(self, file: Path, kind: str, *, rank: int | str | None = None, timeout: float | None = None):
-        job = sockets.read_secret(file)
+        job = read_secret(file)
         self.job: str = job["job"]
+        self.credentials, self.authority = Credentials.new(job["authority"]), sockets.authority_of(job)
         self.timeouts = Timeouts(environment.KV_TIMEOUT.get() if timeout is None else timeout)
         self.kind = kind
         self.servers: list[RemoteServer] = []
         self.key_names: dict[int, str] = {}  # key number -> key, for messages
-        self.keys = sockets.CurveKeys.new()
         self.pool: SegmentPool | None = None
         self.loop = EventLoop()
         self.coordinator = CoordinatorConnection(self.loop, self.servers, job, self.timeouts)
@@ -83,7 +84,7 @@ class Client:
         deadline: float | None = None
         while True:
             try:
-                return self.request("join", timeout=join_timeout, kind=kind, public=self.keys.public, rank=rank, pid=os.getpid())
+                return self.request("join", timeout=join_timeout, kind=kind, public=self.credentials.public, rank=rank)
             except KVStoreError as e:
                 deadline = deadline or time.monotonic() + min(timeout, _RANK_TIMEOUT)  # from the coordinator's first answer on
                 if "joined already" not in str(e) or time.monotonic() > deadline:

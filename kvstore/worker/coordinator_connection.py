@@ -1,30 +1,26 @@
 """CoordinatorConnection: a worker's connection to the coordinator. Requests and their answers, and news.
 
-When the connection is lost, libzmq makes another one, on which the worker says that it is "back" and sends its unanswered
-requests again. libzmq may reconnect before the loss is reported here. What is requested meanwhile is rejected, because the
-coordinator does not know whose connection it is. A worker that has not joined yet sends its join request again, with a greater
-number.
+When the connection is lost, the worker makes another one, on which it says that it is "back" and sends its unanswered requests
+again. A worker that has not joined yet sends its join request again, with a greater number.
 """
 
 from __future__ import annotations
 
-import contextlib
 import itertools
 import logging
+import ssl
 import time
 from collections.abc import Mapping, Sequence
 from concurrent.futures import Future
 from dataclasses import dataclass
 from typing import Any, NamedTuple, Protocol
 
-import zmq
-
 from ...errors import KVStoreError
 from ..wire import sockets
 from ..wire.frame import pack, unpack
+from ..wire.stream import Stream
 from .event_loop import EventLoop
 
-_LARGEST = 64 << 20  # bytes of a message
 _DIAGNOSIS_TIMEOUT = 2.0  # seconds for the coordinator to say which workers a request has waited for
 _log = logging.getLogger(__name__)
 
@@ -79,17 +75,22 @@ class CoordinatorConnection:
         self._identity: dict[str, Any] | None = None  # of this worker, after it has joined
         self._ids = itertools.count(1)
         self._requests: dict[int, _Request] = {}
-        self.socket = sockets.connect_to_coordinator(loop.context, job, _LARGEST)
-        self._monitor = sockets.ConnectionMonitor(self.socket)
-        for s in (self.socket, self._monitor.socket):
-            loop.watch(s.fileno())
+        self._refused = False  # its certificate, or ours: another attempt to join would fail, too
+        self.stream: Stream | None = None
         loop.connections.append(self)
+        loop.call_soon(self._connect)
+
+    def _connect(self) -> None:
+        try:
+            self.stream = sockets.connect_to_coordinator(
+                self._loop.poller, self.job, on_message=lambda _, payload: self.handle(unpack(payload)), on_end=self._on_lost)
+        except OSError as e:
+            self._on_lost(e)
 
     def close(self) -> None:
-        for s in (self.socket, self._monitor.socket):
-            self._loop.unwatch(s.fileno())
-        self._monitor.close()
-        self.socket.close(0)
+        if self.stream is not None:
+            self.stream.close()
+            self.stream = None
 
     # ---- requests -------------------------------------------------------------------------------------------------------
     def request(self, op: str, timeout: float, **fields: Any) -> dict[str, Any]:
@@ -121,7 +122,7 @@ class CoordinatorConnection:
 
     def send(self, request: _Request) -> None:
         """Send a request, now or when the coordinator is back."""
-        if self.expelled is not None or self._monitor.refused:
+        if self.expelled is not None or self._refused:
             request.answer.set_exception(self.expelled or _unreachable())
             return
         self._requests[request.message["id"]] = request
@@ -129,9 +130,8 @@ class CoordinatorConnection:
             self._send(request.message)
 
     def _send(self, message: dict[str, Any]) -> None:
-        self._loop.used = True
-        with contextlib.suppress(zmq.Again):  # the key was refused, and libzmq gives up: the monitor reports it
-            self.socket.send(pack(message), zmq.NOBLOCK)
+        if self.stream is not None:
+            self.stream.put(b"", pack(message))
 
     def _missing(self, op: str) -> tuple[list[int], str]:
         """Return the workers that a request waits for, and why; none if the coordinator does not say."""
@@ -142,22 +142,14 @@ class CoordinatorConnection:
         return m.get("ranks", []), m.get("why", "")
 
     # ---- messages of the coordinator ------------------------------------------------------------------------------------
-    def has_input(self) -> bool:
-        return sockets.readable(self.socket)
-
     def flush(self) -> None: ...  # messages are sent at once
 
-    def receive(self, poll_zeromq: bool) -> None:
-        """Handle the messages that have arrived."""
-        if not poll_zeromq:
-            return
-        for (frame,) in sockets.receive(self.socket):
-            self.handle(unpack(frame.buffer))
-        if list(self._monitor.lost()):
-            self._on_lost()
-
     def check(self, now: float) -> None:
-        """Fail all requests if the coordinator has been away too long."""
+        """Connect again if the connection was lost. Fail all requests if the coordinator has been away too long."""
+        if self.stream is None and not self._refused:
+            self._connect()
+            if self.stream is not None:
+                self._introduce()
         if self.lost_since is not None and now - self.lost_since > self.patience:
             self.fail(_unreachable())
 
@@ -175,10 +167,6 @@ class CoordinatorConnection:
         self.fail(error)
 
     def handle(self, m: dict[str, Any]) -> None:
-        if m.get("unknown") and self._identity is not None:
-            if self.lost_since is None:
-                self._on_lost()
-            return
         request = self._requests.pop(m["id"], None) if m.get("id") is not None else None
         for location in m.get("shards", ()):
             self.locations[location["index"]] = location
@@ -206,24 +194,27 @@ class CoordinatorConnection:
             if gone and generation >= self._rejection[0]:
                 self._rejection = generation, dict(gone)
 
-    def _on_lost(self) -> None:
-        """Report back to the coordinator. Transfers with servers continue; requests wait."""
+    def _on_lost(self, error: OSError) -> None:
+        """Note the end of the connection. Transfers with servers continue; requests wait until `check` connects again."""
+        self.stream = None
+        if self._identity is not None:
+            self.lost_since = self.lost_since or time.monotonic()
+        elif isinstance(error, ssl.SSLError) and not isinstance(error, ssl.SSLEOFError):
+            self._refused = True
+            self.fail(_unreachable())
+
+    def _introduce(self) -> None:
+        """Report back on a new connection, or ask again to join."""
         if self._identity is None:
-            self._join_again()
+            for request in self._requests.values():
+                self._send({**request.message, "n": next(self._ids)})
             return
-        self.lost_since = self.lost_since or time.monotonic()
         report = _Request({}, Future())
         report.answer.add_done_callback(self._on_returned)
         number = next(self._ids)
         requests, self._requests = self._requests, {number: report}
         self._requests.update((n, r) for n, r in requests.items() if r.message)  # without earlier reports
         self._send({"op": "back", "id": number, **self._identity})
-
-    def _join_again(self) -> None:
-        if self._monitor.refused:
-            self.fail(_unreachable())
-        for request in self._requests.values():
-            self._send({**request.message, "n": next(self._ids)})
 
     def _on_returned(self, answer: Future[dict[str, Any]]) -> None:
         m = answer.result()
@@ -248,5 +239,5 @@ def _is_done(future: Future[Any], timeout: float) -> bool:
 
 
 def _unreachable() -> KVStoreError:
-    return KVStoreError("KVStore: the job's coordinator cannot be reached, or rejects this worker's key. Transfers in flight "
-                        "continue; join, leave, init and barrier need it.")
+    return KVStoreError("KVStore: the job's coordinator cannot be reached, or rejects this worker's credentials. Transfers in "
+                        "flight continue; join, leave, init and barrier need it.")

@@ -22,7 +22,6 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-import zmq.utils.garbage  # noqa: F401  it registers its atexit function here, before ours, so that it runs after ours
 
 from ... import environment
 from ...atomic_file import write_atomic

@@ -65,7 +65,7 @@ class RemoteServer:
         self.handshaken: Future[None] = Future()
         self.lost: KVStoreError | None = None
         self.session: Session[Push] = Session(environment.KV_RETAIN_BYTES.get())
-        self.connection = ServerConnection(client, index, self._on_message, self.reconnect)
+        self.connection = ServerConnection(client, self._on_message, self._on_lost)
         self._client = client
         self.incarnation = -1  # of the server process
         self._queue: deque[Request] = deque()
@@ -88,7 +88,14 @@ class RemoteServer:
             return
         if self._location["down"]:
             self.disconnect()
-        elif reconnect or self._location["incarnation"] != self.incarnation or not self.connection.is_open:
+        elif reconnect or self._location["incarnation"] != self.incarnation or self.connection.stream is None:
+            self.reconnect()
+
+    def _on_lost(self) -> None:
+        """Connect again: at once if the connection was in use, otherwise at the next check."""
+        ready = self.ready
+        self.disconnect()
+        if ready and self.lost is None:
             self.reconnect()
 
     def reconnect(self) -> None:
@@ -97,7 +104,7 @@ class RemoteServer:
         self.incarnation = self._location["incarnation"]
         self.connection.open(self._location)
         self._seq += 1
-        self._send(FrameType.HANDSHAKE, [], pack({"probe": self._client.probe, "lane": self.connection.wants_channel}))
+        self._send(FrameType.HANDSHAKE, [], pack({"probe": self._client.probe}))
 
     def disconnect(self) -> None:
         """Close the connection. Everything waits until there is a new one."""
@@ -135,8 +142,6 @@ class RemoteServer:
             if frame.seq in self._questions:
                 self._questions.pop(frame.seq).future.set_result(records)
             return
-        if text.get("lane"):
-            self.connection.open_channel(text["lane"])
         self.shared, self.ready = bool(text["shared"]), True
         try:
             actions = self.session.handshake(self.incarnation, bool(text["durable"]), {r.name: r.round for r in records})
@@ -207,6 +212,7 @@ class RemoteServer:
     def flush(self) -> None:
         """Encode the queue and send as much as the socket accepts: small pushes together, the highest priority first."""
         if not self.ready:
+            self.connection.flush()  # the handshake
             return
         small: list[Push] = []
         pulls: list[Pull] = []
@@ -271,12 +277,6 @@ class RemoteServer:
         self.connection.close()
 
     # ---- receiving ----------------------------------------------------------------------------------------------------------
-    def has_input(self) -> bool:
-        return self.connection.has_input()
-
-    def receive(self, poll_zeromq: bool) -> None:
-        self.connection.receive(poll_zeromq)
-
     def _on_message(self, head: Any, payload: Any) -> None:
         try:
             frame = decode(head, payload)
@@ -360,8 +360,8 @@ class RemoteServer:
 
     # ---- deadlines --------------------------------------------------------------------------------------------------------
     def check(self, now: float) -> None:
-        """Connect again if the connection was lost. Report requests that take long, and end those that take too long."""
-        if self.connection.is_lost():
+        """Connect again if there is no connection. Report requests that take long, and end those that take too long."""
+        if self.connection.stream is None and self.lost is None and not self._location["down"]:
             self.reconnect()
         failing = [(p, p.group.failing[1]) for p in self.session.sent
                    if p.group.failing is not None and now - p.group.failing[0] > _GROUP_DEADLINE]
@@ -394,7 +394,7 @@ class RemoteServer:
             if p in self._queue:
                 self._queue.remove(p)
             p.end(error)
-        if self.connection.is_open:
+        if self.connection.stream is not None:
             self.reconnect()
 
     def _log_missing(self, requests: Sequence[Request]) -> None:

@@ -1,11 +1,13 @@
 """kv.create: names of stores, and errors for unknown names."""
 
+import os
 import subprocess
 import sys
 
 import pytest
 import tritium as mx
 from tritium.errors import MXNetError, ParameterError
+from tritium.kvstore.wire import certificates
 
 
 @pytest.mark.parametrize("name, kind", [("local", "local"), ("Device", "device"), ("nccl", "device")])
@@ -13,17 +15,26 @@ def test_a_name_gives_its_kind_of_store(name, kind):
     assert mx.kv.create(name).type == kind
 
 
-def test_without_pyzmq_the_error_names_the_package_to_install(monkeypatch):
-    monkeypatch.setitem(sys.modules, "zmq", None)
-    for name in [m for m in sys.modules if m.startswith("tritium.kvstore.")]:
-        if name.rpartition(".")[2] in ("dist", "client", "event_loop", "server_connection", "sockets"):
-            monkeypatch.delitem(sys.modules, name)
-    with pytest.raises(MXNetError, match=r"kv.create: 'dist_sync' .* pyzmq is not installed. pip install \"tritium\[dist\]\""):
-        mx.kv.create("dist_sync")
+def test_a_job_on_one_host_needs_no_other_package():
+    code = ("import sys; sys.modules.update(dict.fromkeys(['ray', 'cryptography'])); import numpy as np, tritium as mx; "
+            "kv = mx.kv.create('dist_sync'); kv.init(0, mx.nd.ones(3)); kv.push(0, mx.nd.ones(3) * 2); out = mx.nd.zeros(3); "
+            "kv.pull(0, out); print(out.asnumpy())")
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=250, env=without_job())
+    assert (done.stdout, done.returncode) == ("[2. 2. 2.]\n", 0), done.stderr
 
 
-def test_importing_tritium_imports_neither_ray_nor_zmq():
-    code = "import sys, tritium; tritium.kv.create('local'); print([m for m in ('ray', 'zmq') if m in sys.modules])"
+def test_between_machines_the_error_names_the_package_to_install(monkeypatch):
+    monkeypatch.setitem(sys.modules, "cryptography", None)
+    with pytest.raises(MXNetError, match=r'package cryptography is not .* pip install "tritium\[dist\]"'):
+        certificates.new_authority()
+
+
+def without_job():
+    return {k: v for k, v in os.environ.items() if not k.startswith("TRITIUM_KV_")}
+
+
+def test_importing_tritium_imports_no_package_of_distributed_stores():
+    code = "import sys, tritium; tritium.kv.create('local'); print([m for m in ('ray', 'cryptography') if m in sys.modules])"
     assert subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=250).stdout == "[]\n"
 
 

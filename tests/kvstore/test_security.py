@@ -7,17 +7,24 @@ import contextlib
 import json
 import os
 import pathlib
+import re
 import socket
+import ssl
+import struct
+import subprocess
+import sys
 
 import numpy as np
 import pytest
 import tritium as mx
-import zmq
-from support.kvstore_cluster import pull, workers
+from support.kvstore_cluster import pull, until, workers
 from tritium.errors import KVStoreError
-from tritium.kvstore.wire import sockets
+from tritium.kvstore.wire.certificates import new_authority
+from tritium.kvstore.wire.credentials import Credentials, write_secret
 from tritium.kvstore.wire.frame import INLINE, WANT_VALUE, FrameType, Record, encode, pack
 from tritium.kvstore.wire.shared_memory import SegmentPool, SegmentViews, segment_name
+from tritium.kvstore.wire.sockets import connect, connect_to_coordinator
+from tritium.kvstore.wire.stream import Poller
 from tritium.kvstore.worker.client import Client
 
 GROWTH = 16 << 20  # bytes that a process may grow under attack: far less than the lengths in the messages
@@ -31,7 +38,18 @@ def before():
 
 @pytest.fixture(scope="module")
 def job(before):
-    """A job with one worker, its processes and its ports."""
+    """A job for several machines with one worker, its processes and its ports. Frames go over TLS."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("TRITIUM_KV_SHARED", "0")
+        with workers(1, interface="127.0.0.1") as (job, (kv,), _):
+            kv.init("w", mx.nd.zeros(4))
+            kv.init("large", mx.nd.zeros(200_000))
+            yield job, kv
+
+
+@pytest.fixture(scope="module")
+def here():
+    """A job on one host."""
     with workers(1) as (job, (kv,), _):
         kv.init("w", mx.nd.zeros(4))
         yield job, kv
@@ -66,22 +84,31 @@ def works(kv):
     return (pull(kv, "w", np.zeros(4, "f")) == 3).all()
 
 
-def test_only_the_documented_sockets_listen(job, before):
-    """docs/kvstore.md: a port of the coordinator, two of each server, all on the given interface. No other process listens."""
+def large_works(kv):
+    """Values larger than a message arrive, over the connection that exists."""
+    stream = kv._client.servers[0].connection.stream
+    kv.push("large", mx.nd.ones(200_000) * 3)
+    return (pull(kv, "large", np.zeros(200_000, "f")) == 3).all() and kv._client.servers[0].connection.stream is stream
+
+
+def test_only_the_documented_sockets_listen(job, here, before):
+    """docs/kvstore.md: a port of the coordinator and one of each server, on the given interface. On one host, no port at all."""
     found = {name: [address for address, _ in listening(pid)] for name, pid in processes(job[0]).items()}
-    assert found == {"host": [], "coordinator": ["0100007F"], "server": ["0100007F"] * 2}
+    assert found == {"host": [], "coordinator": ["0100007F"], "server": ["0100007F"]}
+    assert [listening(pid) for pid in processes(here[0]).values()] == [[], [], []]
     assert set(listening(os.getpid())) <= before
 
 
-GREETING = b"\xff" + bytes(8) + b"\x7f\x03\x00"
+RECORD = b"\x16\x03\x01"  # of a handshake of TLS
 ATTACKS = {
     "random": os.urandom(65536),
-    "http": b"GET / HTTP/1.1\r\nHost: x\r\n\r\n" * 50,
-    "null mechanism": GREETING + b"NULL".ljust(20, b"\0") + bytes(32) + b"\x04\x26\x05READY" + bytes(32),
-    "plain mechanism": GREETING + b"PLAIN".ljust(20, b"\0") + bytes(32) + b"\x04\x13\x05HELLO\x04user\x08password",
-    "huge command": GREETING + b"CURVE".ljust(20, b"\0") + bytes(32) + b"\x06" + (1 << 62).to_bytes(8, "big") + bytes(65536),
-    "huge message": GREETING + b"CURVE".ljust(20, b"\0") + bytes(32) + b"\x02" + (1 << 40).to_bytes(8, "big") + bytes(65536),
-    "false hello": GREETING + b"CURVE".ljust(20, b"\0") + bytes(32) + b"\x04\xc8\x05HELLO" + os.urandom(194),
+    "http": b"GET / HTTP/1.1\r\n\r\n" * 50,
+    "our own framing": bytes([64, 0, 0, 0]) + b"\xff" * 4 + encode(FrameType.PULL, [Record(1, 0, 0, 0, 0)]),
+    "a record that is too long": RECORD + b"\xff\xff" + bytes(65535),
+    "a hello that is too long": RECORD + b"\x40\x00" + b"\x01\xff\xff\xff" + os.urandom(16380),
+    "a truncated hello": RECORD + b"\x02\x00" + b"\x01\x00\x01\xfc\x03\x03" + os.urandom(100),
+    "only application data": b"\x17\x03\x03\x40\x00" + os.urandom(16384),
+    "alerts": b"\x15\x03\x03\x00\x02\x01\x00" * 1000,
 }
 
 
@@ -101,85 +128,128 @@ def test_random_and_malformed_bytes_on_every_port_change_nothing(job, attack):
         assert resident(pid) - before[name] < GROWTH
 
 
-@pytest.fixture(scope="module")
-def apart():
-    """A job whose worker might be on another machine: frames go over an encrypted channel."""
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setenv("TRITIUM_KV_SHARED", "0")
-        with workers(1) as (job, (kv,), _):
-            kv.init("w", mx.nd.zeros(4))
-            kv.init("large", mx.nd.zeros(200_000))
-            yield job, kv
-
-
-def channel_of(kv):
-    return kv._client.servers[0].connection._channel
-
-
-def large_works(kv):
-    channel = channel_of(kv)
-    kv.push("large", mx.nd.ones(200_000) * 3)
-    return (pull(kv, "large", np.zeros(200_000, "f")) == 3).all() and channel is not None and channel_of(kv) is channel
-
-
-@pytest.mark.parametrize("data", [b"", os.urandom(31), os.urandom(32), os.urandom(65536)], ids=len)
-def test_other_connections_to_the_port_of_the_channels_change_nothing(apart, data):
-    job, kv = apart
-    before = resident(job.server_pid(0))
-    with contextlib.ExitStack() as stack:
-        for _, port in listening(job.server_pid(0)):
-            for _ in range(100):  # they stay open
+@pytest.mark.parametrize("data", [b"", RECORD, RECORD + b"\x02\x00" + b"\x01\x00\x01\xfc\x03\x03", os.urandom(65536)], ids=len)
+def test_500_silent_or_slow_connections_change_nothing(job, data):
+    """They stay open, at both ports, while a worker that connects anew is served."""
+    job, kv = job
+    before = {name: resident(pid) for name, pid in processes(job).items()}
+    for name in ("coordinator", "server"):
+        ((_, port),) = listening(processes(job)[name])
+        with contextlib.ExitStack() as stack:
+            for _ in range(500):
                 s = stack.enter_context(socket.create_connection(("127.0.0.1", port), 5))
                 with contextlib.suppress(OSError):
                     s.sendall(data)
-        assert large_works(kv)
-    assert large_works(kv) and resident(job.server_pid(0)) - before < GROWTH
+            assert large_works(kv)
+            remote = kv._client.servers[0]
+            stream = remote.connection.stream
+            kv._client.loop.call_soon(remote.reconnect)
+            until(lambda old=stream, r=remote: r.ready and r.connection.stream is not old)
+            assert large_works(kv) and kv._client.request("info")["keys"] == 2
+    for name, pid in processes(job).items():
+        assert resident(pid) - before[name] < GROWTH
 
 
-def dealer(context, address, server, keys):
-    s = context.socket(zmq.DEALER)
-    s.linger = 0
-    if keys is not None:
-        s.curve_publickey, s.curve_secretkey, s.curve_serverkey = keys.public.encode(), keys.secret.encode(), server.encode()
-    s.connect(address)
-    return s
+def attempt(address, server, credentials, authority, message):
+    """Connect, send a message, and return what arrives or the error with which the connection ends."""
+    poller, found = Poller(), []
+    stream = connect(poller, address, credentials, server, authority, 1 << 20, on_end=found.append,
+                     on_message=lambda head, payload: found.append(bytes(payload)))
+    stream.put(*message)
+    while not found:
+        poller.handle(poller.wait())
+    stream.close()
+    poller.close()
+    return found[0]
 
 
-@pytest.mark.parametrize("key", ["no key", "foreign key", "the job's worker key", "wrong server key"])
-def test_a_port_answers_no_connection_with_a_wrong_key(job, key):
-    """A server also rejects the key that the coordinator accepts: each worker has a key of its own there."""
+PULL, INFO = (encode(FrameType.PULL, [Record(1, 0, 0, 0, 0)], rank=0), b""), (b"", pack({"op": "info", "id": 1}))
+ENDED = "certificate verify failed|unknown ca|bad certificate|reset|closed|Broken pipe|EOF occurred"
+STRANGERS = {"of another job": lambda job: new_authority(), "new, of this job": lambda job: job["authority"]}
+
+
+@pytest.mark.parametrize("certificate", STRANGERS)
+def test_a_port_answers_no_unknown_certificate(job, certificate):
     job, kv = job
-    credentials = json.loads((job.folder / "worker.json").read_text())
+    file = json.loads((job.folder / "worker.json").read_text())
+    stranger, own = Credentials.new(STRANGERS[certificate](file)), file["authority"][0]
     server = kv._client.request("info")["shards"][0]
-    targets = [(server["address"], server["public"])]
-    if key != "the job's worker key":
-        targets.append((credentials["address"], credentials["coordinator_key"]))
-    keys = {"no key": None, "the job's worker key": sockets.CurveKeys(credentials["public"], credentials["secret"])}.get(
-        key, sockets.CurveKeys.new())
-    with zmq.Context() as context:
-        for address, server in targets:
-            server = sockets.CurveKeys.new().public if key == "wrong server key" else server
-            s = dealer(context, address, server, keys)
-            for m in ([encode(FrameType.PULL, [Record(1, 0, 0, 0, 0)], rank=0), b""], [pack({"op": "info", "id": 1})]):
-                s.send_multipart(m)
-            assert not s.poll(300)
-            s.close(0)
+    for address, public, request in ((server["address"], server["public"], PULL), (file["address"], file["coordinator"], INFO)):
+        found = attempt(address, public, stranger, own, request)
+        assert isinstance(found, OSError) and re.search(ENDED, str(found)), found
+    assert isinstance(attempt(file["address"], file["coordinator"], Credentials(*file["credentials"]), own, INFO), bytes)
     assert works(kv)
 
 
-def test_a_worker_with_the_keys_of_another_job_is_rejected(job, tmp_path):
-    credentials = json.loads((job[0].folder / "worker.json").read_text())
-    other = sockets.CurveKeys.new()
-    sockets.write_secret(tmp_path / "foreign.json", {**credentials, "public": other.public, "secret": other.secret})
-    with pytest.raises(KVStoreError, match=r"cannot be reached, or rejects this worker's key|did not answer within"):
-        Client(tmp_path / "foreign.json", "sync", timeout=2)
-    assert works(job[1])
+def test_a_server_does_not_accept_the_certificate_of_the_job_file(job):
+    """It is known to the coordinator only: each worker has a certificate of its own for the servers."""
+    job, kv = job
+    file = json.loads((job.folder / "worker.json").read_text())
+    server = kv._client.request("info")["shards"][0]
+    found = attempt(server["address"], server["public"], Credentials(*file["credentials"]), file["authority"][0], PULL)
+    assert isinstance(found, OSError) and re.search(ENDED, str(found)) and works(kv)
 
 
-def test_only_this_user_can_read_key_files(job, tmp_path):
-    for file in job[0].folder.glob("*.json"):
-        assert file.stat().st_mode & 0o777 == 0o600
-    assert job[0].folder.stat().st_mode & 0o777 == 0o700
+def test_a_connection_without_a_certificate_or_with_an_old_protocol_ends_in_the_handshake(job):
+    job, kv = job
+    for pid in (job.coordinator_pid(), job.server_pid(0)):
+        ((_, port),) = listening(pid)
+        for newest in (ssl.TLSVersion.TLSv1_3, ssl.TLSVersion.TLSv1_2):
+            context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
+            context.check_hostname, context.verify_mode, context.maximum_version = False, ssl.CERT_NONE, newest
+            with pytest.raises(OSError), socket.create_connection(("127.0.0.1", port), 5) as s:
+                with context.wrap_socket(s) as tls:
+                    tls.send(b"x")
+                    tls.recv(1)
+                    raise AssertionError("it was accepted")
+    assert works(kv)
+
+
+def test_a_worker_does_not_talk_to_a_server_with_another_certificate(job):
+    """Also if the certificate is of the same job."""
+    job, kv = job
+    file = json.loads((job.folder / "worker.json").read_text())
+    server = kv._client.request("info")["shards"][0]
+    found = attempt(server["address"], file["coordinator"], kv._client.credentials, file["authority"][0], PULL)
+    assert isinstance(found, ssl.SSLCertVerificationError) and "another certificate than the expected one" in str(found)
+
+
+@pytest.mark.parametrize("name", ["job", "here"])
+def test_a_worker_with_the_credentials_of_another_job_is_rejected(name, request, tmp_path):
+    """Two jobs on one machine: a process of one is not let into the other."""
+    job, kv = request.getfixturevalue(name)
+    file = json.loads((job.folder / "worker.json").read_text())
+    with workers(1, interface=file["interface"] or None) as (other, _, _):
+        foreign = json.loads((other.folder / "worker.json").read_text())
+        write_secret(tmp_path / "foreign.json", {**file, **{name: foreign[name] for name in ("authority", "credentials")}})
+        with pytest.raises(KVStoreError, match=r"or rejects this worker's credentials|did not answer within"):
+            Client(tmp_path / "foreign.json", "sync", timeout=2)
+    assert works(kv)
+
+
+def test_a_process_of_this_user_needs_a_secret_on_one_host(here):
+    job, kv = here
+    file = json.loads((job.folder / "worker.json").read_text())
+    server = kv._client.request("info")["shards"][0]
+    for address, request in ((server["address"], PULL), (file["address"], INFO)):
+        for data in (b"", b"x" * 31, os.urandom(32), os.urandom(65536)):
+            with socket.socket(socket.AF_UNIX) as s, contextlib.suppress(OSError):
+                s.connect(address.removeprefix("unix:"))
+                s.sendall(data)
+                s.shutdown(socket.SHUT_WR)
+                s.settimeout(5)
+                assert s.recv(1) == b""
+        found = attempt(address, "", Credentials.new(None), "", request)
+        assert isinstance(found, OSError) and re.search(ENDED, str(found)), found
+    assert works(kv)
+
+
+def test_only_this_user_can_read_key_files_and_enter_the_folder_of_the_sockets(job, here, tmp_path):
+    for folder in (job[0].folder, here[0].folder):
+        for file in [*folder.glob("*.json"), *folder.glob("*.socket")]:
+            assert file.stat().st_mode & 0o777 == 0o600
+        assert folder.stat().st_mode & 0o777 == 0o700
+    assert len(list(here[0].folder.glob("*.socket"))) == 2
     readable = tmp_path / "worker.json"
     readable.write_text((job[0].folder / "worker.json").read_text())
     readable.chmod(0o644)
@@ -187,6 +257,26 @@ def test_only_this_user_can_read_key_files(job, tmp_path):
         Client(readable, "sync")
     with pytest.raises(KVStoreError, match="keys of the job cannot be read"):
         Client(tmp_path / "none.json", "sync")
+
+
+def test_no_secret_is_in_a_process_list_an_environment_or_a_log(tmp_path):
+    """Of a job with deaths and reconnections, at the most talkative level, on standard output and standard error too."""
+    code = ("import logging, os, signal; logging.basicConfig(level=0); import tritium as mx; kv = mx.kv.create('dist_sync'); "
+            "kv.init(0, mx.nd.ones(3)); kv.push(0, mx.nd.ones(3)); os.kill(kv._own_job.server_pid(0), signal.SIGKILL); "
+            "kv.push(0, mx.nd.ones(3)); out = mx.nd.zeros(3); kv.pull(0, out); out.wait_to_read(); folder = kv._own_job.folder; "
+            "print('SECRETS', *(kv._client.credentials[1:]), *(c for f in folder.glob('*.json') for c in [f.read_text()])); "
+            "pids = [os.getpid(), kv._own_job.host.pid, kv._own_job.coordinator_pid(), kv._own_job.server_pid(0)]; "
+            "print('SHOWN', *(open(f'/proc/{pid}/{name}').read().replace(chr(0), ' ') for pid in pids "
+            "for name in ('cmdline', 'environ')))")
+    env = {k: v for k, v in os.environ.items() if not k.startswith("TRITIUM_KV_")}
+    for interface in ("", "127.0.0.1"):
+        done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=250,
+                              env={**env, "TRITIUM_KV_INTERFACE": interface})
+        assert done.returncode == 0, done.stderr
+        secrets_text, shown = done.stdout.split("SECRETS")[1].split("SHOWN")
+        found = set(re.findall(r"[0-9a-f]{64}", secrets_text)) | set(re.findall(r"[A-Za-z0-9+/]{40,}", secrets_text))
+        assert len(found) > 3
+        assert not [text for text in found if text in shown + done.stderr + done.stdout.split("SECRETS")[0]]
 
 
 def forged_rows(good, n, offset, total, indices):
@@ -236,13 +326,14 @@ def test_forged_frames_of_a_worker_affect_no_other(job):
     assert works(kv) and resident(job.server_pid(0)) - before < GROWTH
 
 
-def test_forged_frames_on_an_encrypted_channel_affect_no_other(apart):
-    """A member sends invalid frames on its channel, also some whose lengths exceed the memory."""
-    job, kv = apart
+def test_forged_runs_of_large_values_affect_no_other(job):
+    """A member sends invalid frames, also some whose lengths exceed the memory."""
+    job, kv = job
     remote, key = kv._client.servers[0], kv._keys["large"].id
     good = Record(key, 0, 0, 100_000, 10**6, 0, INLINE)
     payload = bytes(400_000)
     before = resident(job.server_pid(0))
+    assert large_works(kv)
     for head in (b"", b"x" * 64, os.urandom(144), encode(FrameType.PUSH, [good], len(payload), rank=5),
                  encode(FrameType.PUSH, [good._replace(key=9)], len(payload), rank=0),
                  encode(FrameType.PUSH, [good], 1 << 40, rank=0),
@@ -250,21 +341,25 @@ def test_forged_frames_on_an_encrypted_channel_affect_no_other(apart):
                  encode(FrameType.PUSH, [good._replace(offset=150_000)], len(payload), rank=0),
                  encode(FrameType.HANDSHAKE, [], len(payload), rank=0),
                  encode(FrameType.STATES, [good], len(payload), rank=0)) * 10:
-        kv._client.loop.call_soon(lambda h=head: remote.connection.put_on_channel(h, payload))
+        kv._client.loop.call_soon(lambda h=head: (remote.connection.put(0, h, payload), remote.connection.flush()))
     assert large_works(kv) and resident(job.server_pid(0)) - before < GROWTH
 
 
-def test_messages_beyond_the_limit_end_the_connection(job):
+@pytest.mark.parametrize("name", ["job", "here"])
+def test_messages_beyond_the_limit_end_the_connection(name, request):
     """An authenticated peer that announces too long a message is disconnected before memory is allocated."""
-    job, kv = job
-    credentials = json.loads((job.folder / "worker.json").read_text())
-    with zmq.Context() as context:
-        keys = sockets.CurveKeys(credentials["public"], credentials["secret"])
-        s = dealer(context, credentials["address"], credentials["coordinator_key"], keys)
-        before = resident(job.coordinator_pid())
-        s.send(bytes(100 << 20))
-        assert not s.poll(500)
-        s.close(0)
+    job, kv = request.getfixturevalue(name)
+    file = json.loads((job.folder / "worker.json").read_text())
+    before = resident(job.coordinator_pid())
+    for lengths in ((0, 100 << 20), (100 << 20, 0), ((1 << 32) - 1,) * 2):
+        poller, ended = Poller(), []
+        stream = connect_to_coordinator(poller, file, on_message=lambda *_: None, on_end=ended.append)
+        stream._waiting.append(memoryview(struct.pack("<II", *lengths) + bytes(1 << 20)))
+        with contextlib.suppress(BrokenPipeError):
+            stream._send() if stream._opening is None else None
+        while not ended:
+            poller.handle(poller.wait())
+        poller.close()
     assert resident(job.coordinator_pid()) - before < GROWTH and works(kv)
 
 

@@ -8,7 +8,7 @@ import pytest
 from support.kvstore_simulation import SimulatedJob
 from tritium.dtype import bfloat16
 
-CONNECTIONS = ("cut", "cut_channel")
+CONNECTIONS = ("cut",)
 CASES = {
     "undisturbed": {},
     "connections that end": {"faults": CONNECTIONS},
@@ -20,13 +20,13 @@ CASES = {
     "workers that are waited for": {"faults": (*CONNECTIONS, "silence", "replace"), "policy": "wait"},
     "workers that are removed": {"faults": (*CONNECTIONS, "lose"), "policy": "shrink", "workers": 3},
     "a coordinator that dies": {"faults": (*CONNECTIONS, "kill_server", "kill_coordinator")},
-    "all faults except dead workers": {"faults": ("cut_channel", "silence", "kill_server", "kill_coordinator")},
+    "all faults except dead workers": {"faults": ("cut", "silence", "kill_server", "kill_coordinator")},
     "deadlines": {"faults": (*CONNECTIONS, "silence"), "timeout": 2.0},
     "deadlines and servers that die": {"faults": (*CONNECTIONS, "kill_server"), "timeout": 2.0},
     "replacements that start from the beginning": {"faults": (*CONNECTIONS, "replace"), "policy": "wait", "from_start": True},
     "bfloat16": {"faults": (*CONNECTIONS, "kill_server", "replace"), "dtype": bfloat16},
     "int32, no optimizer": {"faults": (*CONNECTIONS, "kill_server"), "dtype": "int32", "optimizer": False},
-    "async": {"faults": ("cut_channel", "silence", "kill_server", "kill_coordinator"), "kind": "async"},
+    "async": {"faults": ("cut", "silence", "kill_server", "kill_coordinator"), "kind": "async"},
     "async, workers that are replaced": {"faults": (*CONNECTIONS, "silence", "replace"), "kind": "async"},
     "async, deadlines": {"faults": (*CONNECTIONS, "silence"), "kind": "async", "timeout": 2.0},
 }

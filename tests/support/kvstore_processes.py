@@ -10,22 +10,20 @@ import os
 import threading
 from collections import deque
 from concurrent.futures import Future
-from types import SimpleNamespace
 from unittest import mock
 
 import numpy as np
-import zmq
 from tritium.errors import DeadWorkerError, KVStoreError, RoundMadeError
 from tritium.kvstore.protocol.placement import tag
 from tritium.kvstore.protocol.session import State
 from tritium.kvstore.server import main as server_main
-from tritium.kvstore.wire import sockets
-from tritium.kvstore.wire.frame import FrameType, pack, unpack
+from tritium.kvstore.wire.credentials import Credentials
+from tritium.kvstore.wire.frame import FrameType
 from tritium.kvstore.worker import client, coordinator_connection, event_loop, remote_server, requests
 from tritium.kvstore.worker.coordinator_connection import Timeouts
 from tritium.kvstore.worker.dist import _note_end
 
-from support.kvstore_wires import MessagePart, Pipe, SimulatedListener
+from support.kvstore_wires import Wire, poller_of
 
 SMALL = 5  # keys that all workers push in one frame
 SIZES = {**{f"s{i}": i + 1 for i in range(SMALL)}, "runs": 50, "split": 120, "rows": 40}
@@ -37,69 +35,32 @@ class SimulatedServer:
     """A server's process."""
 
     def __init__(self, job, index):
-        self.job, self.index, self.number, self.address = job, index, next(Pipe.numbers), f"tcp://server:{next(Pipe.numbers)}"
+        self.job, self.index, self.number, self.address = job, index, next(Wire.numbers), f"server:{next(Wire.numbers)}"
         p = self.process = server_main.ServerProcess.__new__(server_main.ServerProcess)
-        p.index, p.context, p.users, p.peers = index, self, {}, {}
         p.job = {"job": job.name, "address": "coordinator", "snapshot_rounds": job.snapshot_rounds}
-        p.attempt, p.public, p.channels, p.router, self.parts = 0, f"server{self.number}", SimulatedListener(job, self), self, []
-        p._connect()
-        self.joining = {"op": "join", "id": 0, "index": index, "address": self.address, "public": p.public}
-        p.control.send(pack(self.joining))
-        self.joined = self.dead = False
+        p.index, p.folder, p.attempt, p.address = index, job.folder / f"server-{index}", 0, self.address
+        p.poller, p.users, p.peers, p.control = poller_of(self), {}, {}, None
+        self.users, self.lost, self.receive = p.users, lambda end: None, p._receive
+        self.public = p.public = f"server{self.number}"
+        self.dead = False
+        self.turn()
 
-    def send(self, data, flags=0, copy=True):
-        """Send, as a ROUTER does."""
-        self.parts.append(bytes(data) if copy else data)
-        if not flags & zmq.SNDMORE:
-            (name, *message), self.parts = self.parts, []
-            for pipe in self.job.pipes:
-                if pipe.name == name and pipe.open:
-                    pipe.down.append(message)
-
-    def register(self, *_):
-        """Do nothing, in place of a poller."""
-
-    unregister = register
+    @property
+    def joined(self):
+        return self.process.server is not None
 
     def turn(self):
-        """Handle messages of the coordinator."""
-        p = self.process
-        if self.dead:
-            return
-        while p.control.inbox:
-            m = unpack(p.control.inbox.popleft()[0])
-            if self.joined:
-                p._control(m)
-            else:
-                p._joined(m, self.job.folder / f"server-{self.index}")
-                self.joined = True
-        if p.control.ended and not self.joined:
-            p.control.ended = 0
-            p._reconnect(self, self.joining)
-        elif p.control.ended:
-            p.control.ended = 0
-            p._report_back(self)
-
-    def receive(self, pipe, message):
-        if pipe.user is None:
-            pipe.user = self.process.users[pipe.dealer.owner.public]
-        parts = [MessagePart(pipe.name), *(MessagePart(m) for m in message)]
-        parts[1].user = pipe.user
-        self.process._receive(parts)
-
-    def take(self, channel, message):
-        """Handle a message of a channel. Its payload is valid during the call only."""
-        payload = bytearray(message[1])
-        self.process._handle(channel.rank, bytes(message[0]), memoryview(payload), borrowed=True)
-        payload[:] = b"\xff" * len(payload)
+        """Connect to the coordinator if necessary."""
+        if self.process.control is None and not self.dead:
+            self.process._connect()
 
     def die(self):
         self.dead = True
-        self.process.control.close(0)
-        for pipe in [p for p in self.job.pipes if p.dealer.address == self.address and p.open]:
-            pipe.dealer.cut()
-        for channel in self.process.channels.of.values():
-            channel.ended = True
+        for wire in self.job.wires:
+            if wire.address == self.address or wire.owner is self:
+                wire.cut()
+            if wire.owner is self:
+                wire.near.closed = True
 
 
 class SimulatedKey:
@@ -118,13 +79,13 @@ class SimulatedWorker:
     """
 
     def __init__(self, job, rank):
-        self.job, self.rank, self.public, self.keys, self.held = job, rank, f"worker{next(Pipe.numbers)}", {}, 0
+        self.job, self.rank, self.public, self.keys, self.held = job, rank, f"worker{next(Wire.numbers)}", {}, 0
         self.pushing = self.ending = self.finished = self.gone = False  # its progress
         self.patient = bool(job.rng.random() < 0.7)
         self.deaths, self.over = set(), set()  # that it was rejected for; and those of them that are over
         c = self.client = client.Client.__new__(client.Client)
         c.job, c.kind, c.servers, c.key_names, c.timeouts = job.name, job.kind, [], {}, Timeouts(1e9, 1e9)
-        c.keys = sockets.CurveKeys(self.public, "")
+        c.credentials, c.authority = Credentials(self.public, ""), ""
         loop = c.loop = self._make_loop()
         c.coordinator = coordinator_connection.CoordinatorConnection(loop, c.servers, {"address": "coordinator"}, c.timeouts)
         c.coordinator.patience = 1e9
@@ -136,18 +97,17 @@ class SimulatedWorker:
     def _make_loop(self):
         """An event loop without a thread and a poller."""
         loop = event_loop.EventLoop.__new__(event_loop.EventLoop)
-        loop.context, loop.used, loop.pid, loop.connections = self, True, os.getpid(), []
-        loop.poller = SimpleNamespace(register=lambda *_: None, unregister=lambda *_: None)
+        loop.poller, loop.pid, loop.connections = poller_of(self), os.getpid(), []
         loop._inbox, loop._wake_fd, loop._wakes = deque(), -1, True
         loop._closed = loop._stopping = loop._ended = False
-        loop._sockets_lock, loop._check_at, loop._zeromq = threading.Lock(), 0.0, set()
+        loop._lock, loop._check_at = threading.Lock(), 0.0
         return loop
 
     def turn(self):
         if self.gone:
             return
         self.client.loop._wakes = True
-        self.client.loop.run_once(True)
+        self.client.loop.run_once([])
         self.client.loop._wakes = True
         for server in self.client.servers:
             check_states(server)
@@ -159,13 +119,10 @@ class SimulatedWorker:
 
     def die(self):
         self.gone = True
-        connections = [server.connection for server in self.client.servers]
-        for dealer in [self.client.coordinator.socket, *(c._socket for c in connections)]:
-            if dealer is not None:
-                dealer.close(0)
-        for c in connections:
-            if c._channel is not None:
-                c._channel.close()
+        for wire in self.job.wires:
+            if wire.owner is self:
+                wire.cut()
+                wire.near.closed = True
 
     def _explain(self, server, text, dead, request):
         """The error of a rejected request, with the deaths that it is about."""

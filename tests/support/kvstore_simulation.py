@@ -3,9 +3,8 @@
 The seed decides what happens next: a message arrives, a worker's thread runs, a connection breaks, a process dies. Some
 connections and workers pause for a while, as on a busy machine. So a seed gives the same run each time.
 
-Connections behave as those of libzmq. Of the messages in flight when one ends, some are lost; the others arrive in any order with
-those of the next connection; unsent messages go over the next one. Borrowed memory (a payload, or the bytes of a contribution
-until their release) is overwritten as soon as the protocol allows it.
+Of the messages in flight when a connection ends, some are lost; the others arrive in any order with those of the next connection.
+Borrowed memory (a payload, or the bytes of a contribution until their release) is overwritten as soon as the protocol allows it.
 
 `SimulatedJob(seed, ...).run()` ends when every worker has completed its rounds, and checks every value that a worker got against
 NumPy. It fails if a value is wrong, a contribution counts twice or not at all, nothing happens any more, or a worker that waited
@@ -28,13 +27,12 @@ from tritium.kvstore.protocol.coordinator import Coordinator
 from tritium.kvstore.server import main as server_main
 from tritium.kvstore.server import optimizer_codec
 from tritium.kvstore.server import server as server_module
-from tritium.kvstore.wire import encrypted_channel
 from tritium.kvstore.wire.frame import pack, unpack
 from tritium.kvstore.wire.shared_memory import remove_segments
 from tritium.kvstore.worker import coordinator_connection, event_loop, remote_server, requests, server_connection
 
 from support.kvstore_processes import SIZES, Halves, SimulatedServer, SimulatedWorker, step
-from support.kvstore_wires import FakeSockets, MessagePart, SimulatedChannel
+from support.kvstore_wires import FakeSockets
 
 RUN, CHUNK = 64, 512  # bytes: small, so that small values have several runs
 _MOST_STEPS = 60_000
@@ -50,7 +48,7 @@ class SimulatedJob:
     from_start:  every process makes `rounds` rounds, then leaves: a replacement continues when the others have left.
     """
 
-    FAULTS = ("cut", "cut_channel", "silence", "kill_server", "kill_coordinator", "replace", "lose")
+    FAULTS = ("cut", "silence", "kill_server", "kill_coordinator", "replace", "lose")
 
     def __init__(self, seed, folder, *, kind="sync", policy="fail", workers=2, servers=2, snapshot_rounds=3, rounds=4,
                  optimizer=True, faults=(), most_faults=8, timeout=1e9, dtype="float32", from_start=False):
@@ -61,7 +59,7 @@ class SimulatedJob:
         self.dtype, self.from_start = np.dtype(dtype), from_start
         self.faults, self.left = faults, most_faults
         self.now, self.steps = 100.0, 0
-        self.pipes, self.channels, self.to_end, self.to_report = [], [], [], []
+        self.wires = []
         self.tried = defaultdict(lambda: defaultdict(list))  # (key, slice, round) -> rank -> pushed data that may count
         self.applied = defaultdict(dict)  # (key, slice, round) -> rank -> data that counted
         self.ghosts = defaultdict(lambda: defaultdict(list))  # as `tried`, of processes that have died
@@ -193,19 +191,15 @@ class SimulatedJob:
     @contextlib.contextmanager
     def _replacements(self):
         clock = SimpleNamespace(monotonic=lambda: self.now)
-        channels = SimpleNamespace(open_channel=self._open_channel, available=lambda: True, READS=encrypted_channel.READS,
-                                   ChannelOffer=encrypted_channel.ChannelOffer,
-                                   EncryptedChannel=encrypted_channel.EncryptedChannel)
         time_and_sockets, sizes = {"sockets": self.sockets, "time": clock}, {"RUN": RUN, "CHUNK": CHUNK}
         before = engine.current()
         engine.set_current(engine.NaiveEngine())
         for i in range(self.num_servers):
             (self.folder / f"server-{i}").mkdir(exist_ok=True)
         with contextlib.ExitStack() as stack:
-            for module, names in ((server_connection, {**time_and_sockets, "encrypted_channel": channels}),
-                                  (remote_server, {"time": clock, **sizes}), (requests, sizes), (server_module, sizes),
-                                  (coordinator_connection, time_and_sockets), (event_loop, {"time": clock}),
-                                  (server_main, {"sockets": self.sockets})):
+            for module, names in ((server_connection, {"sockets": self.sockets}), (remote_server, {"time": clock, **sizes}),
+                                  (requests, sizes), (server_module, sizes), (coordinator_connection, time_and_sockets),
+                                  (event_loop, {"time": clock}), (server_main, time_and_sockets)):
                 stack.enter_context(mock.patch.multiple(module, **names))
             stack.enter_context(mock.patch.object(Coordinator, "_set_gone", self._noting_deaths(Coordinator._set_gone)))
             stack.enter_context(mock.patch.dict(optimizer_codec._hooks, from_spec=lambda spec: Halves(self.kind == "sync")))
@@ -229,7 +223,7 @@ class SimulatedJob:
 
     def _pause(self):
         """Hold a connection or a worker for a while."""
-        some = self._one([*self.pipes, *self.channels, *self.workers])
+        some = self._one([*self.wires, *self.workers])
         if some is not None:
             self._hold(some)
 
@@ -254,98 +248,41 @@ class SimulatedJob:
             self.now += 0.01
             if worker is not None:
                 worker.turn()
-        elif event < 0.45 and self.to_end:
-            self._end(self.to_end.pop(int(rng.integers(len(self.to_end)))))
-        elif event < 0.5 and self.to_report:
-            dealer = self.to_report.pop(int(rng.integers(len(self.to_report))))
-            dealer.ended += dealer.open
-            if isinstance(dealer.owner, SimulatedServer):
-                dealer.owner.turn()
-        elif event < 0.75:
-            self._deliver()
+        elif event < 0.4:
+            for server in self.servers:
+                server.turn()
         else:
-            self._deliver_on_channel()
+            self._deliver()
 
     def _deliver(self):
-        """Deliver a message over a connection."""
-        pipes = self._moving(self.pipes)
-        routes = [(p, True) for p in pipes if p.up and self._reaches(p)]
-        routes += [(p, False) for p in pipes if p.down and p.open]
-        if not routes:
-            return
-        pipe, up = routes[int(self.rng.integers(len(routes)))]
-        if not up:
-            message = pipe.down.popleft()
-            pipe.dealer.inbox.append([MessagePart(bytes(m)) for m in message])
-            if isinstance(pipe.dealer.owner, SimulatedServer):
-                pipe.dealer.owner.turn()
-            return
-        message = [bytes(m) for m in pipe.up.popleft()]
-        if pipe.dealer.address == "coordinator":
-            role = "server" if isinstance(pipe.dealer.owner, SimulatedServer) else "worker"
-            self._send(self.coordinator.receive(pipe.name, role, unpack(message[0])))
-            return
-        for server in self.servers:
-            if server.address == pipe.dealer.address:
-                server.receive(pipe, message)
+        """Let something arrive over a connection: a message, or its end."""
+        self.wires = [w for w in self.wires if not w.over]
+        event = self._one(event for wire in self._moving(self.wires) for event in wire.events())
+        if event is not None:
+            event()
 
-    def _reaches(self, pipe):
-        """Return whether the other end listens and accepts the connection."""
-        return pipe.dealer.address == "coordinator" or pipe.user is not None or any(
-            s.joined and s.address == pipe.dealer.address and pipe.dealer.owner.public in s.process.users for s in self.servers)
+    # ---- the coordinator, as a listener ------------------------------------------------------------------------------------
+    def listener(self, address):
+        """Return the process that listens at an address, or None."""
+        return self if address == "coordinator" else next((s for s in self.servers if s.address == address), None)
+
+    @property
+    def users(self):
+        """The role of each process."""
+        return {**{s.public: "server" for s in self.servers}, **{w.public: "worker" for w in self.workers}}
+
+    def receive(self, end, _head, payload):
+        self._send(self.coordinator.receive(end, end.user, unpack(payload)))
+
+    def lost(self, end):
+        self._send(self.coordinator.lost(end))
 
     def _send(self, sends):
         if self.coordinator.changed:
             self.stored = json.dumps(self.coordinator.state())
         for peer, m in sends:
-            for pipe in self.pipes:
-                if pipe.name == peer and pipe.open:
-                    pipe.down.append([pack(m)])
-
-    def _end(self, pipe):
-        """Report the end of a connection to the listening end."""
-        if pipe in self.pipes and not pipe.up:
-            self.pipes.remove(pipe)
-        elif pipe in self.pipes:
-            self.to_end.append(pipe)
-            return
-        if pipe.dealer.address == "coordinator":
-            self._send(self.coordinator.lost(pipe.name))
-        for server in self.servers:
-            server.turn()
-
-    def _open_channel(self, _host, offer, _poller):
-        server = next((s for s in self.servers if s.number == offer.port), None)
-        if server is None:
-            raise ConnectionRefusedError("no server listens")
-        channel = SimulatedChannel(self, server, None)
-        channel.offered = offer.name
-        return channel
-
-    def _deliver_on_channel(self):
-        channel = self._one(self._moving(self.channels))
-        if channel is None:
-            return
-        channels = channel.server.process.channels
-        if channel.ended and not channel.up:
-            self.channels.remove(channel)
-            for rank in [r for r, of in channels.of.items() if of is channel]:
-                del channels.of[rank]
-        elif not channel.accepted:
-            channel.accepted = True
-            rank = channels.offered.pop(channel.offered, None)
-            if rank is None or channel.server not in self.servers:
-                channel.ended = True
-                return
-            channel.rank = rank
-            channels.of[rank] = channel
-        elif channel.up and (channel.ended or self.rng.random() < 0.5):
-            message = channel.up.popleft()
-            if channels.of.get(channel.rank) is channel and channel.server in self.servers:
-                channel.server.take(channel, message)
-        elif channel.down and not channel.ended:
-            head, payload = channel.down.popleft()
-            channel.inbox.append((bytes(head), bytes(payload)))
+            if peer is not None:
+                peer.put(b"", pack(m))
 
     # ---- faults ----------- ----------------------------------------------------------------------------------------------
     def _one(self, candidates):
@@ -353,27 +290,20 @@ class SimulatedJob:
         return candidates[int(self.rng.integers(len(candidates)))] if candidates else None
 
     def _cut(self):
-        """A connection ends, and is replaced."""
-        pipe = self._one(p for p in self.pipes if p.open and p.dealer.address != "coordinator")
-        if pipe is not None:
-            pipe.dealer.cut()
-        return pipe is not None
-
-    def _cut_channel(self):
-        channel = self._one(x for x in self.channels if x.accepted and not x.ended)
-        if channel is not None:
-            channel.ended = True
-            channel.up = deque(list(channel.up)[:int(self.rng.integers(len(channel.up) + 1))])
-        return channel is not None
+        """A connection to a server ends."""
+        wire = self._one(w for w in self.wires if not w.ended and w.address != "coordinator")
+        if wire is not None:
+            wire.cut()
+        return wire is not None
 
     def _silence(self):
-        """The coordinator loses contact with a process, whose connection is replaced."""
-        pipe = self._one(p for p in self.pipes if p.open and p.dealer.address == "coordinator" and (
-            isinstance(p.dealer.owner, SimulatedServer) or self.policy != "shrink"))
-        if pipe is not None:
-            pipe.dealer.cut()
-            self._hold(pipe.dealer.pipe)
-        return pipe is not None
+        """The coordinator loses contact with a process for a while."""
+        wire = self._one(w for w in self.wires if not w.ended and w.address == "coordinator" and (
+            isinstance(w.owner, SimulatedServer) or self.policy != "shrink"))
+        if wire is not None:
+            wire.cut()
+            wire.owner.cut_off = self.steps + int(self.rng.integers(_LONGEST_PAUSE))
+        return wire is not None
 
     def _kill_server(self):
         server = self._one(s for s in self.servers if s.joined)
@@ -387,12 +317,10 @@ class SimulatedJob:
         self.coordinator = Coordinator(self.num_workers, self.num_servers, self.policy)
         self.coordinator.resume(json.loads(self.stored))
         self.give_up_at = self.now + 5
-        for pipe in [p for p in self.pipes if p.dealer.address == "coordinator"]:
-            if pipe.open:
-                pipe.up.clear()
-                pipe.dealer.cut()
-            self.pipes.remove(pipe)
-            self.to_end = [p for p in self.to_end if p is not pipe]
+        for wire in [w for w in self.wires if w.address == "coordinator"]:
+            wire.near.sent.clear()
+            wire.cut()
+            wire.far.closed = True
         return True
 
     def _replace(self):

@@ -1,7 +1,7 @@
-"""Simulated connections, which behave as those of libzmq and the encrypted channels, for a loop that decides what arrives when.
+"""Simulated connections, which behave as streams do, for a loop that decides what arrives when.
 
-A job (kvstore_simulation.py) has `rng`, the open `pipes` and `channels`, and unreported losses: `to_end` (pipes whose end the
-listening side does not know of) and `to_report` (dealers that do not know of a loss).
+A job (kvstore_simulation.py) has `rng`, the `wires` that are not over yet, and `listener(address)`, which returns the process
+that listens there: it has `users`, `receive(end, head, payload)` and `lost(end)`.
 """
 
 from __future__ import annotations
@@ -10,177 +10,132 @@ import itertools
 from collections import deque
 from types import SimpleNamespace
 
-import zmq
-from tritium.kvstore.wire import encrypted_channel, sockets
+
+class End:
+    """One end of a wire, as a Stream. What the other end has put arrives when the job delivers it."""
+
+    def __init__(self, wire, on_message, on_end):
+        self.wire, self.on_message, self.on_end = wire, on_message, on_end
+        self.sent, self.closed, self.user = deque(), False, None
+
+    @property
+    def full(self):
+        return self.wire.job.rng.random() < 0.1
+
+    def put(self, head, payload=b""):
+        if not self.closed and not self.wire.ended:
+            self.sent.append((bytes(head), payload))
+
+    def close(self):
+        self.closed = True
+        self.wire.lose(self)
 
 
-class MessagePart(bytes):
-    """A message part as pyzmq's Frame shows it."""
+class Wire:
+    """A connection that `owner` has made to an address. Messages in flight when it ends are lost, except the first of them.
 
-    user = ""
-    buffer = property(lambda self: self)
-    bytes = property(lambda self: bytes(self))
-
-    def get(self, _):
-        return self.user
-
-
-class Pipe:
-    """A connection.
-
-    up, down:  messages in flight.
-    name:      the peer name at the listening end.
     held:      the step until which nothing moves.
+    accepted:  the listening process knows of it.
     """
 
     numbers = itertools.count(1)
 
-    def __init__(self, dealer, up=()):
-        self.dealer, self.up, self.down, self.name, self.user = dealer, deque(up), deque(), b"%d" % next(self.numbers), None
-        self.open, self.held = True, 0
+    def __init__(self, job, owner, address, on_message, on_end):
+        self.job, self.owner, self.address, self.held = job, owner, address, 0
+        self.near, self.far = End(self, on_message, on_end), End(self, None, None)
+        self.ended = self.accepted = False
+        job.wires.append(self)
 
-
-class Dealer:
-    """A connecting socket. It reconnects on its own; `ended` counts the losses that it has reported and no one has read."""
-
-    def __init__(self, job, owner, address):
-        self.job, self.owner, self.address = job, owner, address
-        self.inbox, self.parts, self.ended, self.open = deque(), [], 0, True
-        self.pipe = self._connect(())
-
-    def _connect(self, up):
-        pipe = Pipe(self, up)
-        self.job.pipes.append(pipe)
-        return pipe
-
-    def send(self, data, flags=0, copy=True):
-        if not self.parts and len(self.pipe.up) > 2 and self.address != "coordinator" and self.job.rng.random() < 0.2:
-            raise zmq.Again()
-        self.parts.append(bytes(data) if copy else memoryview(data))
-        if not flags & zmq.SNDMORE:
-            self.pipe.up.append(self.parts)
-            self.parts = []
-
-    def fileno(self):
-        return -1
-
-    def poll(self, *_):
-        return True
-
-    def close(self, _linger):
-        self.open = False
-        self.cut()
+    def lose(self, end):
+        """Keep some of the messages that an end has put, as copies: their memory may be used again."""
+        arrives = int(self.job.rng.integers(len(end.sent) + 1))
+        end.sent = deque((head, bytes(payload)) for head, payload in itertools.islice(end.sent, arrives))
 
     def cut(self):
-        """The connection ends."""
-        pipe, rng = self.pipe, self.job.rng
-        pipe.open = False
-        sent = int(rng.integers(len(pipe.up) + 1))
-        lost = int(rng.integers(sent + 1))
-        rest = list(pipe.up)[sent:]
-        pipe.up = deque(list(pipe.up)[:lost])
-        self.job.to_end.append(pipe)
-        if self.open:
-            self.pipe = self._connect(rest)
-            self.job.to_report.append(self)
+        """The connection ends. Each end gets to know that some time later."""
+        self.ended = True
+        for end in (self.near, self.far):
+            self.lose(end)
 
-    def get(self, _):
-        return id(self)
+    # ---- events -----------------------------------------------------------------------------------------------------------
+    @property
+    def over(self):
+        return self.near.closed and self.far.closed
+
+    def events(self):
+        """Return the events that may happen now."""
+        if self.over:
+            return []
+        found = []
+        listener = self.job.listener(self.address)
+        if listener is None and not self.ended:
+            self.cut()
+        if not self.far.closed and listener is not None:
+            found += [self._arrive_far] if self.near.sent else [self._end_far] if self.ended or self.near.closed else []
+        if not self.near.closed and self.job.steps >= getattr(self.owner, "held", 0):
+            found += [self._arrive_near] if self.far.sent else [self._end_near] if self.ended or self.far.closed else []
+        if listener is None:
+            self.far.closed = True
+        return found
+
+    def _arrive_far(self):
+        head, payload = self.near.sent.popleft()
+        listener = self.job.listener(self.address)
+        if not self.accepted:
+            self.accepted = True
+            self.far.user = listener.users.get(self.owner.public)
+            if self.far.user is None:
+                self.far.closed = True
+                self.cut()
+                return
+        lend(payload, lambda borrowed: listener.receive(self.far, head, borrowed))
+
+    def _end_far(self):
+        self.far.closed = True
+        self.cut()
+        listener = self.job.listener(self.address)
+        if self.accepted and listener is not None:
+            listener.lost(self.far)
+
+    def _arrive_near(self):
+        head, payload = self.far.sent.popleft()
+        lend(payload, lambda borrowed: self.near.on_message(head, borrowed))
+
+    def _end_near(self):
+        self.near.closed = True
+        self.cut()
+        self.near.on_end(ConnectionError("the connection has ended"))
+
+
+def lend(payload, use):
+    """Call use with a copy of a payload that is valid during the call only."""
+    borrowed = bytearray(payload)
+    use(memoryview(borrowed))
+    borrowed[:] = b"\xff" * len(borrowed)
 
 
 class FakeSockets:
-    """The functions of sockets.py, for one job."""
-
-    COPIED, CurveKeys = 48, sockets.CurveKeys
+    """The functions of sockets.py, for one job. A `poller` is the process that connects."""
 
     def __init__(self, job):
         self.job = job
 
-    def connect(self, owner, _keys, _server, address, _largest, _most=0):
-        return Dealer(self.job, owner, address)
+    def connect(self, poller, address, _credentials, _server, _authority, _largest, *, on_message, on_end):
+        owner = poller.owner
+        unreachable = self.job.steps < getattr(owner, "cut_off", 0) and address == "coordinator"
+        if unreachable or self.job.listener(address) is None:
+            if self.job.rng.random() < 0.5:
+                raise ConnectionRefusedError("nothing listens")
+            wire = Wire(self.job, owner, address, on_message, on_end)
+            wire.cut()
+            wire.far.closed = True
+            return wire.near
+        return Wire(self.job, owner, address, on_message, on_end).near
 
-    def connect_to_coordinator(self, owner, job, _largest):
-        return Dealer(self.job, owner, job["address"])
-
-    @staticmethod
-    def ConnectionMonitor(dealer):
-        def lost():
-            while dealer.ended:
-                dealer.ended -= 1
-                yield 0
-
-        return SimpleNamespace(socket=SimpleNamespace(fileno=lambda: -1), lost=lost, close=lambda: None, refused=False)
-
-    @staticmethod
-    def readable(dealer):
-        return bool(dealer.inbox)
-
-    @staticmethod
-    def receive(dealer):
-        while dealer.inbox:
-            yield dealer.inbox.popleft()
+    def connect_to_coordinator(self, poller, job, *, on_message, on_end):
+        return self.connect(poller, job["address"], None, "", "", 0, on_message=on_message, on_end=on_end)
 
 
-class SimulatedChannel:
-    """Both ends of an encrypted channel. accepted: the server has read its ID."""
-
-    def __init__(self, job, server, rank):
-        self.job, self.server, self.rank, self.up, self.down = job, server, rank, deque(), deque()
-        self.accepted = self.ended = False
-        self.inbox, self.held = deque(), 0
-        job.channels.append(self)
-
-    full = property(lambda self: self.job.rng.random() < 0.1)
-
-    def put(self, head, payload):
-        if self.ended:
-            raise ConnectionError("channel: ended")
-        self.up.append((head, payload))
-
-    def flush(self):
-        pass
-
-    def read(self):
-        if self.ended and not self.inbox:
-            raise ConnectionError("channel: ended")
-        return False
-
-    def messages(self):
-        while self.inbox:
-            head, payload = self.inbox.popleft()
-            borrowed = bytearray(payload)
-            yield head, memoryview(borrowed)
-            borrowed[:] = b"\xff" * len(borrowed)
-
-    def close(self):
-        self.ended = True
-
-
-class SimulatedListener:
-    """The ends of a server's channels."""
-
-    def __init__(self, job, server):
-        self.job, self.server, self.offered, self.of = job, server, {}, {}
-
-    def offer(self, rank, wanted):
-        self.drop(rank)
-        if not wanted or self.job.rng.random() < 0.2:
-            return None
-        name = f"{next(Pipe.numbers):032x}"
-        self.offered[name] = rank
-        return encrypted_channel.ChannelOffer(self.server.number, name, "", "")
-
-    def drop(self, rank):
-        self.offered = {n: r for n, r in self.offered.items() if r != rank}
-        if rank in self.of:
-            self.of.pop(rank).ended = True
-
-    def put(self, rank, head, payload):
-        channel = self.of.get(rank)
-        if channel is None:
-            return False
-        if channel.ended:
-            self.drop(rank)
-        else:
-            channel.down.append((head, payload))
-        return True
+def poller_of(owner):
+    """A poller of a process, of which nothing is asked."""
+    return SimpleNamespace(owner=owner, handle=lambda ready: None)

@@ -1,59 +1,23 @@
-"""The coordinator's socket server, without sockets: ended connections, and the grace period after a restart."""
+"""The coordinator's process without sockets: the grace period after a restart. The host process: its children."""
 
 from __future__ import annotations
 
 import os
 from types import SimpleNamespace
 
-import zmq
-from tritium.kvstore.job import host
-from tritium.kvstore.job.host import Children, CoordinatorServer
-from tritium.kvstore.wire.frame import pack
-
-
-class Message:
-    def __init__(self, fd):
-        self.fd, self.buffer = fd, pack({"op": "info"})
-
-    def get(self, name):
-        return self.fd if name == zmq.SRCFD else "worker"
-
-
-def test_a_reused_file_descriptor_ends_the_earlier_connection():
-    """The end of a connection may be reported after the first message of the next one with the same descriptor."""
-    server, ended, events = CoordinatorServer.__new__(CoordinatorServer), [], []
-    server._peers = {}
-    server.coordinator = SimpleNamespace(changed=False, receive=lambda *_: [], lost=lambda peer: ended.append(peer) or [])
-
-    def lost():
-        while events:
-            yield events.pop(0)
-
-    server.monitor = SimpleNamespace(lost=lost)
-    server._receive(b"first", Message(20))
-    server._receive(b"first", Message(20))
-    events.append(20)
-    server._receive(b"second", Message(20))
-    assert ended == [b"first"]
-    server._report_lost()
-    assert ended == [b"first"]
-    events.append(20)
-    server._report_lost()
-    assert ended == [b"first", b"second"]
+from tritium.kvstore.job import coordinator_process
+from tritium.kvstore.job.coordinator_process import CoordinatorServer
+from tritium.kvstore.job.host import Children
 
 
 def test_returning_peers_are_handled_before_the_grace_period_ends(monkeypatch):
     """On a busy machine the grace period may be over before the coordinator has run at all."""
     server, events = CoordinatorServer.__new__(CoordinatorServer), []
-    ready = [{"authenticator": zmq.POLLIN}, {"router": zmq.POLLIN}, {}]
-    server.authenticator = SimpleNamespace(socket="authenticator", answer=lambda: events.append("accepted"))
-    server.router, server.monitor = "router", SimpleNamespace(socket="monitor")
-    server.poller = SimpleNamespace(poll=lambda _: ready.pop(0))
-    monkeypatch.setattr(host, "sockets", SimpleNamespace(receive=lambda _: [[SimpleNamespace(bytes=b"w"), "back"]]))
-    server._receive = lambda peer, frame: events.append(frame)
+    ready = [["accepted"], ["back"], []]
+    server.poller = SimpleNamespace(wait=lambda _: ready.pop(0), handle=events.extend)
     server.coordinator = SimpleNamespace(changed=False, end_grace_period=lambda: events.append("grace period") or [])
     server._grace_ends = 10.0
-    monkeypatch.setattr(host, "time", SimpleNamespace(monotonic=lambda: 100.0))
+    monkeypatch.setattr(coordinator_process, "time", SimpleNamespace(monotonic=lambda: 100.0))
     for _ in range(3):
         server.poll(1.0)
     assert events == ["accepted", "back", "grace period"]

@@ -344,12 +344,12 @@ def test_requests_made_while_a_store_closes_end():
         client, answers = kv._client, []
         (remote,), loop = client.servers, client.loop
 
-        def receive(poll_zeromq):
+        def check(now):
             if not answers:
                 loop._stopping = True
                 answers.append(client.ask(0, FrameType.SAVE))
 
-        remote.connection.receive = receive
+        remote.check = check
         until(lambda: answers)
         loop._thread.join(TIMEOUT)
         loop._closed = False  # as the caller saw it

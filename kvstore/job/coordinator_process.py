@@ -1,0 +1,75 @@
+"""The process of the coordinator: its connections and its state on disk. host.py or ray_job.py starts it."""
+
+from __future__ import annotations
+
+import time
+from pathlib import Path
+from typing import Any
+
+from ... import environment
+from ...errors import FrameError
+from ..protocol.coordinator import Coordinator
+from ..wire import certificates, sockets
+from ..wire.credentials import Credentials, read_secret, write_secret
+from ..wire.frame import pack, unpack
+from ..wire.stream import Poller, Stream
+
+
+class CoordinatorServer:
+    """The coordinator with its connections. `poll` handles what has arrived.
+
+    job:   the settings of the job. With an interface, it listens there with TLS; otherwise in the folder of the file.
+    file:  for the keys and the state. If it exists, the coordinator resumes from it, at the same address.
+    """
+
+    def __init__(self, job: dict[str, Any], file: Path):
+        self.file, self.poller = file, Poller()
+        self.coordinator = Coordinator(job["workers"], job["servers"], job["policy"], job["max_staleness"])
+        self._grace_ends = 0.0
+        former = read_secret(file) if file.exists() else {}
+        if former:
+            self.authority = former["authority"]
+            self.keys = {role: Credentials(*values) for role, values in former["keys"].items()}
+            self.coordinator.resume(former["state"])
+            self._grace_ends = time.monotonic() + environment.KV_BACK_WITHIN.get()
+        else:
+            self.authority = certificates.new_authority() if job["interface"] else None
+            self.keys = {role: Credentials.new(self.authority) for role in ("coordinator", "worker", "server")}
+        self._job = {**job, "authority": self.authority, "folder": str(file.parent)}
+        self.listener = sockets.Listener(
+            self.poller, sockets.address_of(self._job, "coordinator", former.get("port", job.get("port", 0))),
+            self.keys["coordinator"], sockets.authority_of(self._job), {self.keys[r].public: r for r in ("worker", "server")},
+            sockets.LARGEST_CONTROL, on_message=self._receive, on_end=lambda stream: self._send(self.coordinator.lost(stream)))
+        self._write_state()
+
+    def _write_state(self) -> None:
+        port = sockets.port_of(self.listener.address)
+        write_secret(self.file, {"keys": self.keys, "authority": self.authority, "port": port, "state": self.coordinator.state()})
+
+    def credentials(self, role: str) -> dict[str, Any]:
+        """Return the content of the job file with which a process of that role joins."""
+        return {**{name: self._job[name] for name in ("job", "interface", "folder", "authority", "workers", "servers",
+                                                      "snapshot_rounds")},
+                "address": self.listener.address, "coordinator": self.keys["coordinator"].public, "credentials": self.keys[role]}
+
+    def poll(self, timeout: float) -> None:
+        """Wait for up to timeout seconds, then handle everything that has arrived."""
+        ready = self.poller.wait(timeout)
+        self.poller.handle(ready)
+        if self._grace_ends and time.monotonic() > self._grace_ends and not ready:  # messages of returning peers come first
+            self._grace_ends = 0.0
+            self._send(self.coordinator.end_grace_period())
+
+    def _receive(self, stream: Stream, _head: bytes, payload: memoryview) -> None:
+        try:
+            message = unpack(payload)
+        except FrameError:
+            return
+        self._send(self.coordinator.receive(stream, stream.user, message))
+
+    def _send(self, sends: list[tuple[Any, dict[str, Any]]]) -> None:
+        if self.coordinator.changed:
+            self._write_state()  # before any peer can act on it
+        for peer, message in sends:
+            if peer is not None:
+                peer.put(b"", pack(message))
