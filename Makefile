@@ -30,8 +30,7 @@ newest: $(NEWESTVENV)/done
 # Triton and PyTorch as new as there are; the end of the nightly run. The bounds of machine code are those of the tests' own Triton
 newest-gpu: $(NEWESTVENV)-gpu/done
 	TRITIUM_GPU=interpret $(NEWESTVENV)-gpu/bin/python $(PYTEST) -q -n $(WORKERS) --dist loadfile tests/kernels/gpu tests/engine/gpu \
-		tests/ndarray/test_gpu_order.py tests/test_torch_computes_nothing.py \
-		--deselect tests/kernels/gpu/test_operators_compile.py::test_a_sample_of_operators_compiles_without_faults
+		tests/ndarray/test_gpu_order.py tests/test_torch_computes_nothing.py
 
 # the long tests, then the others once more with examples that nobody has seen yet
 nightly: $(TESTVENV)/done

@@ -38,7 +38,7 @@ CASES = [
     ("moments", [(2, 4, 9)], {"axes": (0, 2)}), ("LeakyReLU", [(2, 4, 9), (4,)], {"act_type": "prelu"}),
     ("LeakyReLU", [(2, 4, 9)], {"act_type": "rrelu"}), ("IdentityAttachKLSparseReg", [(4, 5), (5,)], {}),
     ("Deconvolution", [(2, 3, 5, 5), (3, 2, 3, 3), (2,)], {"kernel": (3, 3), "num_filter": 2, "no_bias": False}),
-    ("multi_sum_sq", [(4, 5), (7,)], {"num_arrays": 2}), ("all_finite", [(99,)], {}), ("_shuffle", [(9, 2)], {}),
+    ("multi_sum_sq", [(4, 5), (7,)], {"num_arrays": 2}), ("all_finite", [(99,)], {}), ("_shuffle", [(999, 2)], {}),
     ("_sample_multinomial", [(4, 5)], {"get_prob": True, "shape": (6,)}), ("_random_gamma", [], {"shape": (99,)}),
     ("_random_poisson", [], {"shape": (99,)}), ("_random_normal", [], {"shape": (99,)}),
     ("_random_randint", [], {"shape": (99,), "low": 0, "high": 9}),

@@ -65,7 +65,7 @@ def multinomial(run: Run, sizes: tuple[int, int, int], p: DeviceArray, u: Device
 
 
 def shuffle(run: Run, sizes: tuple[int, int], seed: int, offset: int, x: DeviceArray, y: DeviceArray, *, add: bool) -> None:
-    """y = (or +=) the rows of x [n, inner], in the order of n random words. Makes n² comparisons."""
+    """y = (or +=) the rows of x [n, inner], in the order of n random words."""
     n, inner = sizes
     if not n * inner:
         return

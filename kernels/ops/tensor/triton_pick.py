@@ -7,7 +7,7 @@ import math
 from ....integers import cdiv, next_power_of_2
 from ...gpu.launch import accumulator, launch
 from ...gpu.source import tl, triton
-from ...gpu.target import block_for
+from ...gpu.target import block_for, interpreting, multiprocessors
 from ...kernel import DeviceArray, Run
 
 Lines = tuple[int, int, int, int, int]  # outer, n, m, groups, rest
@@ -80,6 +80,16 @@ def columns_of(lines: tuple[int, int, int]) -> tuple[int, tuple[int, int, int], 
     columns = min(block_for(outer * inner, columns), 256)
     fixed = {"FLAT": flat, "UNIT": unit, "COLUMNS": columns, "ROWS": max(2, min(next_power_of_2(n), rows))}
     return cdiv(outer * inner, columns), (outer, n // unit, 1) if flat else (outer, n, inner // unit), fixed
+
+
+def parts_of(programs: int, n: int, rows: int) -> tuple[int, int]:
+    """Return (parts, blocks of a part), by which several programs share lines of n elements that are few and long.
+
+    programs: those that have lines of their own. rows: elements of a block.
+    """
+    most = 1 if interpreting() else min(cdiv(4 * multiprocessors(), max(1, programs)), n // (8 * rows))
+    blocks = cdiv(cdiv(n, max(1, most)), rows)
+    return max(1, cdiv(n, blocks * rows)), blocks
 
 
 def pick(run: Run, lines: Lines, x: DeviceArray, index: DeviceArray, y: DeviceArray, how: str, *, add: bool, put: bool = False,

@@ -12,7 +12,8 @@ from ...gpu.launch import launch, wide_float
 from ...gpu.source import tl, triton
 from ...gpu.target import block_for, interpreting
 from ...kernel import DeviceArray, Run
-from .triton_pick import within
+from .triton_order import rank
+from .triton_pick import take, within
 
 
 @triton.jit
@@ -35,20 +36,10 @@ def put_by_search(dy, index, dx, outers: tl.int64, n: tl.int64, k, inner: tl.int
 
 
 @triton.jit
-def take_rank(index, order, numbers, k, n: tl.int64, WRAP: tl.constexpr, BLOCK: tl.constexpr, SPAN: tl.constexpr):
-    # the sorted position of each index, stable: the number of indices before it
-    # narrow: comparing every index with every other takes longer than reading them
-    j = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
-    mine = within(tl.load(index + j, mask=j < k, other=0), n, WRAP)
-    counts = tl.zeros((BLOCK, SPAN), tl.int32)
-    for start in range(0, k, SPAN):
-        i = start + tl.arange(0, SPAN)
-        other = within(tl.load(index + i, mask=i < k, other=0), n, WRAP)
-        earlier = (other[None, :] < mine[:, None]) | ((other[None, :] == mine[:, None]) & (i[None, :] < j[:, None]))
-        counts += (earlier & (i < k)[None, :]).to(tl.int32)
-    before = tl.sum(counts, axis=1)
-    tl.store(order + before, j, mask=j < k)
-    tl.store(numbers + before, mine, mask=j < k)
+def take_numbers(index, numbers, k, n: tl.int64, WRAP: tl.constexpr, BLOCK: tl.constexpr):
+    # narrow: masked, as indices are few beside the rows that they select
+    j = tl.program_id(0).to(tl.int64) * BLOCK + tl.arange(0, BLOCK)
+    tl.store(numbers + j, within(tl.load(index + j, mask=j < k, other=0), n, WRAP), mask=j < k)
 
 
 @triton.jit
@@ -90,10 +81,11 @@ def put(run: Run, rows: tuple[int, int, int], k: int, dy: DeviceArray, index: De
         if not add:
             fill(run, dx, 0)
         if k and outer * inner:
-            order, numbers = run.workspace((k,), np.dtype("int32")), run.workspace((k,), np.dtype("int64"))
-            block, span = (min(most, max(16, next_power_of_2(k))) for most in ((1024, 1024) if interpreting() else (16, 256)))
-            launch(take_rank, (cdiv(k, block),), index, order, numbers, k, n, stream=run.stream, WRAP=wrap, BLOCK=block,
-                   SPAN=span)
+            order, given, numbers = (run.workspace((k,), np.dtype(d)) for d in ("int32", "int64", "int64"))
+            block = block_for(k)
+            launch(take_numbers, (cdiv(k, block),), index, given, k, n, stream=run.stream, WRAP=wrap, BLOCK=block)
+            rank(run, (1, k, 1), k, given, order, down=False)
+            take(run, (1, k, 1), k, given, order, numbers, wrap=False, add=False)
             block = min(1024, max(16, next_power_of_2(inner)))
             launch(take_segments, (outer * k, cdiv(inner, block)), dy, order, numbers, dx, k, n, inner // unit, stream=run.stream,
                    UNIT=unit, ADD=add, WIDE=wide_float(dx), BLOCK=block)

@@ -167,7 +167,7 @@ WIDE = [
 #: What a kernel of a few numbers per channel does is not bound by memory; parts of folds are few, and lie by columns.
 SMALL = ("norm_statistics", "norm_channels", "norm_add")
 #: What gives one number a row or column stores that: narrow, and little.
-FOLDS = ("_fold", "_parts", "norm_sums", "_extreme", "_count_", "gemv", "depthwise_weight", "_forward_whole")
+FOLDS = ("_fold", "_parts", "_part_sums", "norm_sums", "_extreme", "_count_", "gemv", "depthwise_weight", "_forward_whole")
 
 
 def wide_jobs(rows, dtype, target):
