@@ -2,20 +2,17 @@
 
 from __future__ import annotations
 
-import json
 import math
-import zlib
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from ...atomic_file import write_atomic
 from ...context import cpu
 from ...engine import Var
 from ...engine.memory import storage
-from ...errors import FileError, FrameError, KVStoreError
+from ...errors import FrameError, KVStoreError
 from ...ndarray import NDArray, RowSparseNDArray
 from ...ndarray.core.array_core import allocate
 from ...ndarray.core.chunk import Chunk, layout_of
@@ -25,9 +22,9 @@ from ..protocol.row_sparse import Rows
 from ..protocol.row_sparse import add as add_rows
 from ..wire.frame import CODES
 from . import optimizer_codec
+from .snapshots import SnapshotFiles
 
 Name = tuple[int, int]  # key number, slice index
-_LARGEST_HEADER = 1 << 20
 
 
 def as_ndarray(values: np.ndarray) -> NDArray:
@@ -45,6 +42,7 @@ class StoredValue:
     filled:   it has its initial value.
     durable:  the version on disk; -1: none.
     saved:    async: the last contribution of each rank to the version on disk.
+    files:    its snapshots, once there are any.
     turn:     a number that spreads the snapshots of different values over the rounds.
     sparse:   it has received Rows.
     """
@@ -61,6 +59,7 @@ class StoredValue:
         self.updater: Any = None
         self.durable, self.turn = -1, 0
         self.saved: dict[int, int] = {}
+        self.files: SnapshotFiles | None = None
         self.sparse = False
 
     def agrees(self, key: str, shape: tuple[int, ...], dtype: str) -> bool:
@@ -132,7 +131,7 @@ class PartialPush:
 
 
 class StoredValues(dict[Name, StoredValue]):
-    """All values of a server. folder: for snapshots, a file for each value; None: no snapshots."""
+    """All values of a server. folder: for snapshots; None: no snapshots."""
 
     def __init__(self, folder: Path | None = None):
         super().__init__()
@@ -170,43 +169,29 @@ class StoredValues(dict[Name, StoredValue]):
 
     # ---- on disk ------------------------------------------------------------------------------------------------------
     def save(self, name: Name, version: int, applied: Mapping[int, int]) -> None:
-        """Write a value and the states of its updater. A reader never sees a partly written file."""
+        """Write a value and the states of its updater."""
         if self._folder is None:
             return
         value = self[name]
         states = value.updater.get_states(True) if value.updater is not None else b""
-        crc = zlib.crc32(states, zlib.crc32(value.raw.data))
-        header = json.dumps({"key": value.key, "shape": value.array.shape, "dtype": value.flat.dtype.name, "version": version,
-                             "applied": {str(r): n for r, n in applied.items()}, "states": len(states), "crc": crc}).encode()
-        pieces = len(header).to_bytes(8, "little") + header, value.raw.data, states
-        write_atomic(self._path(name), pieces, sync=False)
+        self._files_of(value).write(version, applied, value.raw, states)
         value.durable, value.saved = version, dict(applied)
 
     def load(self, name: Name) -> tuple[int, dict[int, int]] | None:
-        """Read a snapshot, and return (version, applied), or None if there is no file. Raises FileError for a damaged file."""
-        path = None if self._folder is None else self._path(name)
-        if path is None or not path.exists():
+        """Read a snapshot, and return (version, applied), or None if there is none. Raises FileError for a damaged one."""
+        value = self[name]
+        snapshot = None if self._folder is None else self._files_of(value).read()
+        if snapshot is None:
             return None
-        value, data = self[name], path.read_bytes()
-        try:
-            size = int.from_bytes(data[:8], "little")
-            if size > _LARGEST_HEADER:
-                raise ValueError(f"a header of {size} bytes")
-            h = json.loads(data[8:8 + size])
-            start, nbytes = 8 + size, value.flat.nbytes
-            if (h["key"], tuple(h["shape"]), h["dtype"]) != (value.key, value.array.shape, value.flat.dtype.name):
-                raise ValueError(f"it holds {h['key']} {h['dtype']}{h['shape']}")
-            if len(data) != start + nbytes + h["states"] or zlib.crc32(memoryview(data)[start:]) != h["crc"]:
-                raise ValueError("it is cut short, or its checksum is wrong")
-            version, applied = int(h["version"]), {int(r): int(n) for r, n in h["applied"].items()}
-        except (ValueError, KeyError, TypeError, AttributeError) as e:
-            raise FileError(f"{path}: a damaged snapshot: {e}.") from e
-        value.flat[:] = np.frombuffer(data, value.flat.dtype, len(value.flat), start)
-        if value.updater is not None and h["states"]:
-            value.updater.set_states(data[start + nbytes:], str(path))
-        value.filled, value.durable, value.saved = True, version, applied
-        return version, applied
+        value.raw[:] = np.frombuffer(snapshot.raw, np.uint8)
+        if value.updater is not None and snapshot.states:
+            value.updater.set_states(snapshot.states, str(self._folder))
+        value.filled, value.durable, value.saved = True, snapshot.version, snapshot.applied
+        return snapshot.version, snapshot.applied
 
-    def _path(self, name: Name) -> Path:
-        assert self._folder is not None
-        return self._folder / f"{name[0]}.{name[1]}.snapshot"
+    def _files_of(self, value: StoredValue) -> SnapshotFiles:
+        if value.files is None:
+            assert self._folder is not None
+            value.files = SnapshotFiles(self._folder, f"{value.name[0]}.{value.name[1]}",
+                                        (value.key, value.array.shape, value.flat.dtype.name), value.flat.nbytes)
+        return value.files

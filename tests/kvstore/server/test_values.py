@@ -34,7 +34,7 @@ def test_a_snapshot_restores_value_states_and_counts(tmp_path):
         for g in grads[2:]:
             v[1, 0].update([g, g])
     np.testing.assert_array_equal(a[1, 0].flat, b[1, 0].flat)
-    assert [p.name for p in tmp_path.iterdir()] == ["1.0.snapshot"]
+    assert [p.name for p in tmp_path.iterdir()] == ["1.0.1.snapshot"]
 
 
 @pytest.mark.parametrize("damage", [lambda d: d[:-1], lambda d: d[:-3] + b"abc", lambda d: b"\xff" * 8 + d[8:], lambda d: d[:20],
@@ -43,9 +43,9 @@ def test_a_damaged_snapshot_is_rejected(tmp_path, damage):
     a = make_values(tmp_path)
     a[1, 0].update([np.ones(8, "f")])
     a.save((1, 0), 1, {})
-    file = tmp_path / "1.0.snapshot"
+    file = tmp_path / "1.0.1.snapshot"
     file.write_bytes(damage(file.read_bytes()))
-    with pytest.raises(FileError, match=r"1\.0\.snapshot: a damaged snapshot"):
+    with pytest.raises(FileError, match=r"1\.0\.1\.snapshot: a damaged snapshot"):
         make_values(tmp_path).load((1, 0))
 
 
