@@ -14,6 +14,8 @@ from .iterators.mnist_iter import MNISTIter as MNISTIter
 from .iterators.ndarray_iter import NDArrayIter as NDArrayIter
 from .iterators.ndarray_iter import _init_data as _init_data
 from .iterators.prefetching_iter import PrefetchingIter as PrefetchingIter
+from .iterators.row_iter import PlanIter
 from .records.recordio import read_arrays as read_arrays
 
+MXDataIter = PlanIter  # MXNet's class of iterators over files
 ImageRecordIter_v1, ImageRecordUInt8Iter_v1 = ImageRecordIter, ImageRecordUInt8Iter  # MXNet has two of each

@@ -115,12 +115,12 @@ class DataIter(Shown):
         """Move to the next batch. Returns False at the end of the epoch."""
         raise NotImplementedError(f"{type(self).__name__}.iter_next")
 
-    def getdata(self) -> list[NDArray]:
-        """Return the data arrays of the current batch."""
+    def getdata(self) -> Any:
+        """Return the data arrays of the current batch; the one array itself where an iterator reads a file."""
         raise NotImplementedError(f"{type(self).__name__}.getdata")
 
-    def getlabel(self) -> list[NDArray] | None:
-        """Return the label arrays of the current batch, or None."""
+    def getlabel(self) -> Any:
+        """Return the label arrays of the current batch, or None; the one array itself where an iterator reads a file."""
         return None
 
     def getindex(self) -> np.ndarray | None:

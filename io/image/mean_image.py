@@ -5,19 +5,19 @@ from __future__ import annotations
 import logging
 import os
 from collections.abc import Callable, Sequence
+from typing import Any
 
 import numpy as np
 
 from ...errors import FileError
 from ...ndarray import array, load, save
-from ..iterator import DataIter
 from ..records.files import is_url
 
 _log = logging.getLogger("tritium.io")
 _NAME = "mean_img"  # of the array in the file
 
 
-def mean_image(path: str | os.PathLike, shape: Sequence[int], batches: Callable[[], DataIter] | None = None) -> np.ndarray:
+def mean_image(path: str | os.PathLike, shape: Sequence[int], batches: Callable[[], Any] | None = None) -> np.ndarray:
     """Load the mean image from a file by nd.save, float32[channels, height, width].
 
     batches:  returns an iterator of the images; if the file does not exist, their mean is computed and saved.
@@ -39,11 +39,11 @@ def mean_image(path: str | os.PathLike, shape: Sequence[int], batches: Callable[
     return image
 
 
-def _mean(batches: DataIter, shape: Sequence[int]) -> np.ndarray:
+def _mean(batches: Any, shape: Sequence[int]) -> np.ndarray:
     """Return the mean of the rows without padding, summed one after another in float32 for MXNet's bits."""
     total, count = np.zeros(shape, np.float32), 0
     while batches.iter_next():
-        rows = batches.getdata()[0].asnumpy()
+        rows = batches.getdata().asnumpy()
         rows = rows[:len(rows) - (batches.getpad() or 0)]
         for row in rows:
             total += row

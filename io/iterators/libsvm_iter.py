@@ -99,11 +99,11 @@ class LibSVMIter(TextIter):
             labels = _stack([p.rows for p in self._labels.take(numbers)]).asnumpy()
         return data, labels.reshape(-1, *self._label_shape)
 
-    def getdata(self) -> list[Any]:
+    def getdata(self) -> Any:
         if self._stype != "csr":
             return super().getdata()
         rows: Any = self._values[0]
-        return [CSRNDArray(array(rows.data, dtype=self._dtype), rows.indices, rows.indptr, rows.shape)]
+        return CSRNDArray(array(rows.data, dtype=self._dtype), rows.indices, rows.indptr, rows.shape)
 
 
 def _stack(parts: list[_Rows]) -> _Rows:

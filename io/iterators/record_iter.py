@@ -9,7 +9,6 @@ from typing import Any
 import numpy as np
 
 from ...errors import ParameterError
-from ...ndarray import NDArray
 from ..iterator import DataDesc
 from ..loading.loader import BatchRequest, Loader, LoadRecord
 from ..loading.prefetch_queue import PrefetchQueue, PrefetchSlot
@@ -67,11 +66,11 @@ class RecordIter(Closable, PlanIter):
         self.skipped |= slot.tag.bad
         return True
 
-    def getdata(self) -> list[NDArray]:
-        return [self._current().arrays[0]]
+    def getdata(self) -> Any:
+        return self._current().arrays[0]
 
-    def getlabel(self) -> list[NDArray]:
-        return [self._current().arrays[1]]
+    def getlabel(self) -> Any:
+        return self._current().arrays[1]
 
     def getindex(self) -> np.ndarray:
         """Return the batch's records, int64[batch_size], as indices into the file."""

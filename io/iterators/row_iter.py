@@ -11,13 +11,16 @@ from ...dtype import as_dtype
 from ...ndarray import NDArray
 from ...ndarray.core.array_core import allocate
 from ...ndarray.core.chunk import layout_of
-from ..iterator import DataDesc, DataIter
+from ..iterator import DataBatch, DataDesc, DataIter
 from ..iterator_state import MAX_EPOCHS, check_counts, check_keys, integers
 from ..plan import BatchPlan
 
 
 class PlanIter(DataIter):
-    """An iterator whose batches hold the rows of a plan: one data array and one label array."""
+    """An iterator whose batches hold the rows of a plan: one data array and one label array. (`mx.io.MXDataIter`.)
+
+    getdata and getlabel return these arrays themselves, as those of MXNet's iterators in C++.
+    """
 
     def __init__(self, plan: BatchPlan, data: DataDesc, label: DataDesc):
         super().__init__(plan.batch_size)
@@ -31,6 +34,11 @@ class PlanIter(DataIter):
     def num_batches(self) -> int:
         """Batches of this epoch."""
         return self.plan.batches(self._begin)
+
+    def next(self) -> DataBatch:
+        if not self.iter_next():
+            raise StopIteration
+        return DataBatch([self.getdata()], [self.getlabel()], self.getpad(), self.getindex())
 
     def _next_epoch(self) -> bool:
         """Move to the next epoch. Returns True if this one was read to its end."""
@@ -89,11 +97,11 @@ class RowIter(PlanIter):
         """Return the batch's rows, int64[batch_size], as indices into the whole source."""
         return self._index
 
-    def getdata(self) -> list[NDArray]:
-        return [self._array(0)]
+    def getdata(self) -> Any:
+        return self._array(0)
 
-    def getlabel(self) -> list[NDArray]:
-        return [self._array(1)]
+    def getlabel(self) -> Any:
+        return self._array(1)
 
     def _array(self, which: int) -> NDArray:
         """Return the data (0) or the label (1) as an array."""

@@ -28,7 +28,7 @@ from .chunk import layout_of
 from .indexing import Indexing, copy_over, copy_recorded
 from .methods import OperatorMethods
 from .repr_html import to_html
-from .sparse_core import storage_type
+from .sparse_core import SparseCore, storage_type
 
 
 class NDArray(Arithmetic, Indexing, OperatorMethods):
@@ -98,13 +98,19 @@ class NDArray(Arithmetic, Indexing, OperatorMethods):
         """Return a new array with the same values, on the same context."""
         return self.copyto(self.ctx)
 
-    def copyto(self, other: NDArray | Context) -> NDArray:
-        """Copy to another array of the same size, cast to its dtype; or to a context, as a new array. Return the copy."""
+    def copyto(self, other: Any) -> Any:
+        """Copy to another array of the same size, cast to its dtype; or to a context, as a new array. Return the copy.
+
+        A sparse array keeps its storage type.
+        """
         if isinstance(other, ArrayCore):
             if other is not self:
                 node = copy_over(self, other, "copyto")
                 if node is not None:
                     computed(other, node, 0)
+            return other
+        if isinstance(other, SparseCore):
+            other[:] = self
             return other
         if not isinstance(other, Context):
             raise TypeError(f"copyto: a {type(other).__name__} is neither an NDArray nor a Context.")

@@ -19,6 +19,10 @@ class SparseCore:
         """Return the array in another storage type."""
         raise NotImplementedError(f"{type(self).__name__}.tostype")
 
+    def __setitem__(self, key: Any, value: Any) -> None:
+        """Replace the whole array: a[:] = an array of any storage type."""
+        raise NotImplementedError(f"{type(self).__name__}.__setitem__")
+
     def call_sparse(self, op: Op, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Any:
         """Run op on these arguments."""
         raise NotImplementedError(f"{type(self).__name__}.call_sparse")

@@ -5,6 +5,7 @@ Which results are sparse is MXNet's choice, and stated by the tables below.
 
 from __future__ import annotations
 
+import math
 import operator
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
@@ -15,7 +16,7 @@ from ...context import Context
 from ...errors import NotAvailableError, ParameterError, ShapeError
 from ...kernels.op import Op, builtin
 from ..dispatch.arguments import call_op
-from ..functions.creation import array, zeros
+from ..functions.creation import array, full, zeros
 from .csr import CSRNDArray, csr_matrix
 from .ndarray import NDArray
 from .row_sparse import RowSparseNDArray, row_sparse_array
@@ -84,6 +85,21 @@ def _slice(op: Op, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Any:
     kept = np.flatnonzero((part.columns >= first) & (part.columns < last))
     return csr_matrix((_take(part.data, kept), part.columns[kept] - first,
                        np.searchsorted(part.rows[kept], np.arange(part.shape[0] + 1))), (part.shape[0], last - first))
+
+
+def _total(op: Op, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Any:
+    """The sum or the mean of a csr matrix along one axis or both, as products with ones."""
+    a, p = args[0], op.parse({**dict(zip(("axis", "keepdims", "exclude"), args[1:])), **kwargs})
+    if not isinstance(a, CSRNDArray) or p.exclude:
+        return NotImplemented
+    given = (0, 1) if p.axis in (None, ()) else p.axis if isinstance(p.axis, tuple) else (p.axis,)
+    axes = sorted({axis % 2 for axis in given})
+    kept = tuple(1 if axis in axes else n for axis, n in enumerate(a.shape))
+    along = max(axes)  # the matrix is added up along this axis first
+    total = _csr_dot(a, full((a.shape[along], 1), 1, a.context, a.dtype), along == 0)
+    total = total.sum(axis=0, keepdims=True) if len(axes) == 2 else total
+    total = total / math.prod(a.shape[axis] for axis in axes) if op.name == "mean" else total
+    return total.reshape(kept if p.keepdims else tuple(n for axis, n in enumerate(kept) if axis not in axes) or (1,))
 
 
 # ---- several arrays --------------------------------------------------------------------------------------------------
@@ -204,7 +220,7 @@ def _rows_of(dense: NDArray, rows: np.ndarray) -> RowSparseNDArray:
 _RULES: dict[str, Callable[[Op, Sequence[Any], Mapping[str, Any]], Any]] = {
     **dict.fromkeys(_KEEP_ZEROS, _on_data), **dict.fromkeys(_COMPARE, _compare),
     **dict.fromkeys((*_COMBINE, "broadcast_mul", "broadcast_div"), _combine),
-    "clip": _clip, "slice": _slice, "add_n": _add_n, "Concat": _concat, "dot": _dot}
+    **dict.fromkeys(("sum", "mean"), _total), "clip": _clip, "slice": _slice, "add_n": _add_n, "Concat": _concat, "dot": _dot}
 BaseSparseNDArray.compute = staticmethod(call_sparse)
 
 
