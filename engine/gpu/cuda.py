@@ -8,7 +8,9 @@ stand-in for torch to check the order of work on streams.
 from __future__ import annotations
 
 import contextlib
+import ctypes
 import functools
+import gc
 import importlib
 import importlib.util
 import math
@@ -23,6 +25,7 @@ import numpy as np
 from ...context import GPU_MODE, missing_gpu
 from ...dtype import bfloat16
 from ...errors import EngineError
+from ...fork import in_forked_child
 
 _KINDS = ("compute", "copy", "priority")  # of streams, see `stream`
 _POLL = 0.0001  # seconds between the main thread's tests of an event it waits for,
@@ -57,6 +60,19 @@ def _need(device_id: int) -> Any:
     if device_id >= num_gpus():
         raise missing_gpu(device_id, num_gpus())
     return _torch()
+
+
+@in_forked_child
+def _leave_device_memory_alone() -> None:
+    """Keep the parent's tensors on devices for ever: to free one is to ask CUDA, which a forked child must not.
+
+    What a child wants to do on a device, torch refuses with an error that says so.
+    """
+    if is_real() and _stream.cache_info().currsize:
+        tensor = _torch().Tensor
+        for x in gc.get_objects():
+            if issubclass(type(x), tensor) and x.is_cuda:
+                ctypes.pythonapi.Py_IncRef(ctypes.py_object(x))
 
 
 # ---- memory ---------------------------------------------------------------------------------------------------------

@@ -16,6 +16,7 @@ from typing import Any
 from ... import environment
 from ...context import GPU_SYNC
 from ...errors import ContextError, OperatorError, ParameterError, ShapeError
+from ..cache_dir import cache_dir
 from .store import CompiledKernel
 
 MAX_PROGRAMS = 2**31 - 1  # along x, and of the whole grid: above it, Triton's own launcher silently starts nothing
@@ -25,6 +26,7 @@ _COOPERATIVE = 2
 _FORMATS = {"i1": "i", "i8": "b", "i16": "h", "i32": "i", "i64": "q", "u1": "I", "u8": "B", "u16": "H", "u32": "I",
             "u64": "Q", "fp32": "f", "fp64": "d"}
 _CONFIG = struct.Struct("@7IPPI")  # CUlaunchConfig
+_INVALID_VALUE = 1
 _INVALID_CONTEXT = (201, 400, 709)  # another context is current, or the handle belongs to another one
 
 
@@ -90,7 +92,28 @@ class Driver:
         self.call("cuModuleGetFunction", ctypes.byref(handle), module, kernel.name.encode())
         if kernel.shared > _USUAL_SHARED:
             self.call("cuFuncSetAttribute", handle, _DYNAMIC_SHARED, kernel.shared)
-        return LoadedKernel(self, handle, kernel, device)
+        loaded = LoadedKernel(self, handle, kernel, device)
+        taken = self._parameters(handle, len(loaded.sizes) + 1)
+        if taken is not None and taken != loaded.sizes:
+            raise OperatorError(f"{kernel.name}: its machine code takes parameters of {_listed(taken)} bytes, and the launcher "
+                                f"packs {_listed(loaded.sizes)}. Delete {cache_dir()}, which another version may have written.")
+        return loaded
+
+    def _parameters(self, handle: ctypes.c_void_p, most: int) -> list[int] | None:
+        """Return the bytes of each parameter of a function, of the first `most`; None where the driver does not tell.
+
+        Drivers tell it from CUDA 12.4 on.
+        """
+        info: Any = getattr(self.lib, "cuFuncGetParamInfo", None)
+        offset, size, found = ctypes.c_size_t(), ctypes.c_size_t(), []
+        while info is not None and len(found) < most:
+            code = info(handle, ctypes.c_size_t(len(found)), ctypes.byref(offset), ctypes.byref(size))
+            if code == _INVALID_VALUE:  # there is no further one
+                return found
+            if code:
+                return None
+            found.append(size.value)
+        return None if info is None else found
 
 
 @functools.cache
@@ -100,13 +123,17 @@ def driver() -> Driver:
 
 
 class LoadedKernel:
-    """A loaded kernel: enqueue(stream, grid, values, scratch=address), with the values in the order of its parameters."""
+    """A loaded kernel: enqueue(stream, grid, values, scratch=address), with the values in the order of its parameters.
+
+    sizes: bytes of each parameter, the two scratch addresses included.
+    """
 
     def __init__(self, driver: Driver, handle: ctypes.c_void_p, kernel: CompiledKernel, device: int):
         self.kernel, self.device, self._driver = kernel, device, driver
         self.names = [name for name, _ in kernel.parameters]
         codes = ["P" if t.startswith("*") else _FORMATS[t] for _, t in kernel.parameters]
         codes += ["P", "P"]  # scratch in global memory, and for profiling
+        self.sizes = [struct.calcsize(c) for c in codes]
         packer = struct.Struct("@" + "".join(codes))
         offsets = [struct.calcsize("@" + "".join(codes[:i]) + "0" + c) for i, c in enumerate(codes)]
         self._buffer = ctypes.create_string_buffer(max(1, packer.size))
@@ -181,6 +208,10 @@ class LoadedKernel:
                 hint = " Annotate the parameter tl.int64." if kind == "i32" and isinstance(value, int) else ""
                 return ParameterError(f"{self.kernel.name}: {name}={value} does not fit {wide}.{hint}")
         raise AssertionError(values)
+
+
+def _listed(sizes: Sequence[int]) -> str:
+    return ", ".join(map(str, sizes)) or "no"
 
 
 def check_grid(name: str, grid: Sequence[int]) -> None:

@@ -4,6 +4,7 @@ torch is a stand-in whose streams run in the worst order allowed. Oracle: the sa
 """
 
 import gc
+import os
 import random
 import threading
 
@@ -357,3 +358,22 @@ def test_a_fault_of_the_device_says_where_it_was_found(devices):
         cuda.wait(event)
     assert str(failure.value).startswith("gpu(1): an illegal memory access was encountered, found after softmax: there, or in a "
                                          "kernel before it. Run again with TRITIUM_GPU_SYNC=1")
+
+
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="no fork here")
+def test_a_forked_child_leaves_device_memory_alone(devices, monkeypatch):
+    world, dropped = devices(all_slow), []
+    arrays = [mx.nd.ones((N,), ctx) for ctx in PLACES]
+    views = [a[3:5] for a in arrays]
+    mx.nd.waitall()
+    monkeypatch.setattr(world, "dropped", lambda storage: dropped.append(storage.device))
+    child = os.fork()
+    if not child:
+        del arrays, views
+        storage._pools.clear()
+        gc.collect()
+        os._exit(len(dropped))
+    assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
+    del arrays, views
+    gc.collect()
+    assert sorted(dropped) == [0, 1]

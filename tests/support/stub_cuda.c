@@ -18,6 +18,7 @@ int stub_sizes[64];
 int stub_fail = 0; /* the next launch fails with this */
 int stub_fault = 0; /* waiting for a stream fails with this */
 int stub_waits = 0;
+int stub_wrong = -1; /* this parameter is said to have a byte more */
 static char context[8], module[8], function[8];
 
 int cuInit(unsigned f) { return 0; }
@@ -29,6 +30,13 @@ int cuFuncSetAttribute(void *f, int a, int v) { stub_record.attribute_calls++; r
 int cuGetErrorString(int r, const char **s) { *s = "as the test asked"; return 0; }
 int cuModuleGetFunction(void **f, void *m, const char *n) { *f = function; stub_record.functions++; return 0; }
 int cuModuleLoadData(void **m, const void *p) { *m = module; return 0; }
+int cuFuncGetParamInfo(void *f, size_t index, size_t *offset, size_t *size) {
+    if (!stub_count) return 500; /* the test does not watch parameters: as a driver that does not know them */
+    if (index >= (size_t)stub_count) return 1;
+    *offset = 8 * index;
+    *size = stub_sizes[index] + (stub_wrong == (int)index);
+    return 0;
+}
 int cuStreamSynchronize(void *stream) { stub_waits++; return stub_fault; }
 int cuLaunchKernelEx(const Config *c, void *f, void **params, void **extra) {
     if (stub_fail) { int code = stub_fail; stub_fail = 0; return code; }

@@ -106,6 +106,8 @@ class Tensor:
 class World:
     """The devices: what is imported as torch. slow(stream): whether it lags behind."""
 
+    Tensor = Tensor
+
     def __init__(self, slow, devices=2):
         self.slow, self.devices, self.lock = slow, devices, threading.RLock()
         self.here = threading.local()

@@ -205,3 +205,27 @@ def test_a_launch_costs_at_most_three_microseconds(place, times):
     """.replace("TIMES", str(times)))
     slower = times * max(1, plain / PLAIN)
     assert launched < 3 * slower, f"{launched} µs, a plain call {plain}"
+
+
+def test_the_parameters_that_are_packed_are_those_of_the_machine_code(place):
+    """A driver that says so is asked when a kernel is loaded; one that does not is believed."""
+    found = child(place, """
+        go = lambda: launch(mixed, (1,), x, y, 7, 1, 1.5, BLOCK=256, num_warps=8)
+        ctypes.c_int.in_dll(lib, "stub_wrong").value = 2
+        watch(8, 8, 4, 8, 4, 8, 8)
+        said = [says(OperatorError, go)]
+        ctypes.c_int.in_dll(lib, "stub_wrong").value = -1
+        for sizes in ((8, 8, 4, 8, 4, 8), (8, 8, 4, 8, 4, 8, 8, 8)):
+            watch(*sizes)
+            said.append(says(OperatorError, go))
+        launched = seen.launches
+        watch(8, 8, 4, 8, 4, 8, 8)
+        go()
+        print(json.dumps([said, launched, seen.launches]))
+    """)
+    first, fewer, more = found[0]
+    assert first.startswith("mixed: its machine code takes parameters of 8, 8, 5, 8, 4, 8, 8 bytes, and the launcher packs "
+                            "8, 8, 4, 8, 4, 8, 8. Delete ")
+    assert first.endswith("which another version may have written.")
+    assert "takes parameters of 8, 8, 4, 8, 4, 8 bytes" in fewer and "takes parameters of 8, 8, 4, 8, 4, 8, 8, 8 bytes" in more
+    assert found[1:] == [0, 1]
