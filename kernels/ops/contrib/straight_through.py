@@ -116,11 +116,11 @@ def _names(what: str, p: Params) -> tuple[str, ...]:
 
 
 def _common(p: Params, given: Any) -> Any:
-    known = [d for d in given if d is not None and is_float(d)]
-    if not known:
-        return list(given), list(given)
-    chosen = (min if p.cast_narrow else max)(known, key=lambda d: d.itemsize)
-    return list(given), [chosen if d is None or is_float(d) else d for d in given]
+    floats = [d for d in given if d is not None and is_float(d)]
+    if None in given or not floats:  # an unknown one may be the widest
+        return list(given), [d if d is not None and not is_float(d) else None for d in given]
+    chosen = (min if p.cast_narrow else max)(floats, key=lambda d: d.itemsize)
+    return list(given), [chosen if is_float(d) else d for d in given]
 
 
 def _counted(p: Params) -> None:

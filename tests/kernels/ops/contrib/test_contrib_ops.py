@@ -125,6 +125,14 @@ def test_amp_takes_the_widest_or_the_narrowest(ctx):
     assert mx.nd.amp_cast(n, dtype="float16").dtype == np.int32 and mx.nd.amp_cast(a, dtype="float16").dtype == np.float16
 
 
+def test_amp_waits_for_the_dtype_of_every_array_of_a_graph(ctx):
+    """A variable's dtype is known last: it may be the widest."""
+    half = mx.sym.amp_cast(mx.sym.Variable("a"), dtype="float16")
+    graph = mx.sym.amp_multicast(half, mx.sym.Variable("b"), num_outputs=2)
+    executor = graph.simple_bind(ctx, "null", a=(2,), b=(2,))
+    assert [o.dtype for o in executor.forward()] == [np.float32] * 2
+
+
 @pytest.mark.parametrize("call, error, text", [
     (lambda a: C.interleaved_matmul_selfatt_qk(a, heads=4), ShapeError, r"interleaved_matmul_selfatt_qk: \(2, 3, 5\) must be"),
     (lambda a: mx.nd.im2col(a, kernel=(3, 3)), ParameterError, r"im2col: kernel=\(3, 3\), stride=\(1,\)"),
