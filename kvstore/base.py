@@ -97,7 +97,15 @@ class KVStore(Shown):
         raise NotImplementedError
 
     def set_gradient_compression(self, compression_params: Any) -> None:
-        """Compress what is sent to other processes. Raises MXNetError for a store of one process, which sends nothing."""
+        """Compress what is sent to other processes.
+
+        A store of one process sends nothing: a "device" store warns, and keeps gradients exact; a local one raises MXNetError,
+        as MXNet's.
+        """
+        if "device" in self.type:
+            warnings.warn(f"KVStore.set_gradient_compression: a {self.type!r} store sends nothing over a network, so gradients "
+                          f"are not compressed.", stacklevel=2)
+            return
         raise MXNetError(f"KVStore.set_gradient_compression: a {self.type!r} store sends nothing over a network. "
                          f"Remove compression_params.")
 

@@ -238,3 +238,15 @@ def test_an_optimizer_takes_all_keys_of_a_push_in_one_update(monkeypatch):
     for a, b in zip(outs[0], outs[1]):
         for x, y in zip(a, b):
             assert np.array_equal(x.asnumpy(), y.asnumpy()) and x.asnumpy().any()
+
+
+def test_a_device_store_compresses_nothing():
+    """With one array MXNet 1.9.1 rounds it to the threshold; with two, its process ends."""
+    kv = mx.kv.create("device")
+    with pytest.warns(UserWarning, match="a 'device' store sends nothing over a network, so gradients are not compressed"):
+        kv.set_gradient_compression({"type": "2bit", "threshold": 0.5})
+    kv.init(0, mx.nd.zeros(3))
+    kv.push(0, [mx.nd.array([0.25, 0.75, -2.0])] * 2)
+    out = mx.nd.zeros(3)
+    kv.pull(0, out)
+    assert out.asnumpy().tolist() == [0.5, 1.5, -4.0]
