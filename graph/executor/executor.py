@@ -165,6 +165,17 @@ class Executor(Shown):
         """Outputs by name."""
         return dict(zip(self._symbol.list_outputs(), self.outputs))
 
+    # MXNet's private names, which programs read
+    _arg_dict = property(lambda self: self.arg_dict)
+    _grad_dict = property(lambda self: self.grad_dict)
+    _aux_dict = property(lambda self: self.aux_dict)
+    _output_dict = property(lambda self: self.output_dict)
+    _ctx = property(lambda self: self._binding.ctx)
+
+    def get_optimized_symbol(self) -> Symbol:
+        """Return the symbol that was bound. Passes change programs, not symbols: `explain()` shows their result."""
+        return self._symbol
+
     def copy_params_from(self, arg_params: Mapping[str, Array], aux_params: Mapping[str, Array] | None = None,
                          allow_extra_params: bool = False) -> None:
         """Copy arrays into the arguments and states of the same names.

@@ -127,6 +127,11 @@ class NDArrayIter(DataIter):
         self._settle()
         self._label = [_Source(name, value, self.layout) for name, value in arrays]
 
+    @property
+    def data_list(self) -> list[NDArray]:
+        """The arrays of `data`, then those of `label`."""
+        return [array for _, array in (*self.data, *self.label)]
+
     def _settle(self) -> None:
         """Put the examples in this epoch's order, in which a subclass that assigns `data` has read them."""
         for s in (*self._data, *self._label):
