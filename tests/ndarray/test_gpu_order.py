@@ -11,11 +11,13 @@ import threading
 import numpy as np
 import pytest
 import tritium as mx
+from support.helpers import assert_close
 from support.torch_stand_in import World
 from tritium.context import GPU_MODE, cpu, gpu
 from tritium.engine import NaiveEngine, ThreadedEngine
 from tritium.engine.gpu import cuda
 from tritium.engine.memory import storage
+from tritium.graph import options
 from tritium.kernels.gpu import launch
 from tritium.ndarray.dispatch import plan
 
@@ -377,3 +379,48 @@ def test_a_forked_child_leaves_device_memory_alone(devices, monkeypatch):
     del arrays, views
     gc.collect()
     assert sorted(dropped) == [0, 1]
+
+
+# ---- captured graphs --------------------------------------------------------------------------------------------------
+def graph_of(ctx, n=40):
+    """A composite that draws, a sampler, a factor that is refused for some matrices, and another that takes scratch after it."""
+    x, a = mx.sym.Variable("x"), mx.sym.Variable("a")
+    noise = mx.sym.sample_gamma(x, x, shape=(3,)) + mx.sym.Dropout(mx.sym.broadcast_axis(
+        mx.sym.expand_dims(x, axis=1), axis=1, size=3), p=0.4)
+    low = mx.sym.linalg_gemm2(mx.sym.linalg_potrf(a, name="low"), a)
+    return mx.sym.Group([noise * 2, low + 1, mx.sym.linalg_det(a)]).simple_bind(ctx, "write", x=(n,), a=(2, 3, 3))
+
+
+def steps_of(executor, rng, n=40):
+    """The outputs of six steps, each with other data; an error in place of those whose matrix is refused."""
+    mx.random.seed(11)
+    seen, eye = [], np.eye(3, dtype="float32")
+    for step in range(6):
+        executor.forward(is_train=True, x=mx.nd.array(rng.uniform(0.5, 2, n)), a=mx.nd.array(np.stack([eye, eye]) * (
+            -1 if step == 3 else step + 1)))
+        try:
+            seen.append([o.asnumpy() for o in executor.outputs])
+        except mx.MXNetError as e:
+            seen.append(str(e))
+    return seen
+
+
+@pytest.mark.parametrize("slow", [all_slow, lambda stream: False, slow_kind("copy"), slow_kind("compute")])
+def test_a_captured_graph_computes_what_its_launches_do(slow, devices, monkeypatch):
+    monkeypatch.setattr("tritium.graph.executor.compiled_program.compile_ahead", lambda segments: 0)
+    want = steps_of(graph_of(mx.cpu()), np.random.default_rng(1))
+    devices(slow)
+    found = []
+    for capture in (True, False):
+        with options(capture=capture):
+            executor = graph_of(mx.gpu(0))
+        found.append(steps_of(executor, np.random.default_rng(1)))
+        segments = executor._compile(True).forward
+        assert [getattr(s, "is_captured", False) for s in segments] == [capture] * len(segments)
+    for captured, launched, cpu_result in zip(*found, want, strict=True):
+        if isinstance(captured, str):
+            assert captured == launched and "low (_linalg_potrf): _linalg_potrf: matrix is not positive definite" in captured
+            continue
+        assert all(np.array_equal(a, b) for a, b in zip(captured, launched, strict=True))
+        for a, b in zip(captured, cpu_result, strict=True):
+            assert_close(a, b)

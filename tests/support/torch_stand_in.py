@@ -1,13 +1,15 @@
 """A stand-in for torch on several CUDA devices, in which time is the worst that a real device allows.
 
 Streams are queues. What is enqueued is done as late as the host and the events allow on the streams called slow, and as
-early as they allow on the others; nothing else binds. The allocator hands dropped memory out as torch's does: at once, to
+early as they allow on the others; nothing else binds. What a thread enqueues while it captures a graph is done by its replays
+alone, and no memory may be asked for meanwhile. The allocator hands dropped memory out as torch's does: at once, to
 the stream it belongs to, unless other streams were recorded as users: then when these have done what they had been given
 when the memory was dropped. Fresh memory is full of rubbish.
 """
 
 from __future__ import annotations
 
+import contextlib
 import threading
 from types import SimpleNamespace
 
@@ -103,6 +105,19 @@ class Tensor:
             self.storage.users.add(stream)
 
 
+class CUDAGraph:
+    """What was enqueued in a capture; a replay enqueues it."""
+
+    def __init__(self, world):
+        self.world, self.work, self.replays = world, [], 0
+
+    def replay(self):
+        self.replays += 1
+        stream = self.world.current(self.world.cuda.current_device())
+        for what in self.work:
+            self.world.enqueue(stream, what)
+
+
 class World:
     """The devices: what is imported as torch. slow(stream): whether it lags behind."""
 
@@ -122,8 +137,9 @@ class World:
             is_available=lambda: True, device_count=lambda: devices, set_stream=self.set_stream, current_stream=self.current,
             current_device=lambda: getattr(self.here, "device", 0), OutOfMemoryError=MemoryError,
             Stream=lambda d, priority=0: self.made(d, "priority" if priority else ""), mem_get_info=lambda d: (1 << 34, 1 << 34),
-            is_current_stream_capturing=lambda: False, synchronize=self.synchronize, empty_cache=lambda: None,
-            memory_allocated=lambda d: 0, memory_reserved=lambda d: 0, max_memory_allocated=lambda d: 0)
+            is_current_stream_capturing=lambda: self.captured() is not None, synchronize=self.synchronize,
+            empty_cache=lambda: None, CUDAGraph=lambda: CUDAGraph(self), graph=self.capturing, memory_allocated=lambda d: 0,
+            memory_reserved=lambda d: 0, max_memory_allocated=lambda d: 0)
 
     def made(self, device, name):
         s = Stream(self, device, name)
@@ -148,7 +164,27 @@ class World:
         return run
 
     # ---- time ----
+    def captured(self):
+        """What this thread captures; None while it captures nothing."""
+        return getattr(self.here, "captured", None)
+
+    @contextlib.contextmanager
+    def capturing(self, graph, stream, capture_error_mode):
+        self.synchronize(f"cuda:{stream.device_index}")
+        before = self.current(stream.device_index)
+        self.set_stream(stream)
+        self.here.captured = graph
+        try:
+            yield
+        finally:
+            self.here.captured = None
+            self.set_stream(before)
+
     def enqueue(self, stream, what):
+        if self.captured() is not None:
+            assert not isinstance(what, Event), "a capture waits for an event of another stream"
+            self.captured().work.append(what)
+            return
         with self.lock:
             stream.queue.append(what)
             self.pass_time()
@@ -179,6 +215,7 @@ class World:
 
     def until(self, event):
         """The host waits for event."""
+        assert self.captured() is None, "the host waits in a capture"
         with self.lock:
             self.finish(event)
             self.pass_time()
@@ -194,6 +231,7 @@ class World:
     def empty(self, shape, dtype, device=None, pin_memory=False):
         shape = (shape,) if isinstance(shape, int) else tuple(shape)
         nbytes = int(np.prod(shape)) * dtype.itemsize
+        assert self.captured() is None, "memory is asked for in a capture"
         with self.lock:
             if device is not None and nbytes > self.most:
                 raise self.cuda.OutOfMemoryError(f"CUDA out of memory: {nbytes} bytes")
