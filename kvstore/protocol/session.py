@@ -2,18 +2,20 @@
 
 Every method takes an event and returns the actions that follow, in order. A contribution is in one of these states:
 
-    QUEUED      waits to be sent, or to be sent again on a new connection
-    SENT        sent on the current connection, not acknowledged
-    RETAINED    applied, but not on the server's disk: kept, so that it can be sent again if the server restarts
-    ABANDONED   reported to the caller as failed, although it may have been applied. The next handshake resolves it
-    DONE        on disk, rejected, or known as not applied: nothing refers to it any more
+    QUEUED        waits to be sent, or to be sent again on a new connection
+    SENT          sent on the current connection, not acknowledged
+    ACKNOWLEDGED  applied, but not on the server's disk: kept, so that it can be sent again if the server restarts
+    UNKNOWN       reported to the caller as failed, although it may have been applied. The next handshake resolves it
+    DURABLE       applied, and on disk or acknowledged by a server without snapshots: nothing refers to it any more
+    FAILED        not applied, and it never will be: nothing refers to it any more
 
-    QUEUED -> SENT -> RETAINED -> DONE      pushed, acknowledged, on disk
-    SENT -> QUEUED                          the connection was lost
-    SENT -> DONE                            rejected, or acknowledged by a server without snapshots
-    QUEUED, SENT -> ABANDONED               a deadline, or the failure of other pushes of the same call
-    ABANDONED -> RETAINED                   it was applied all the same: the next push to that round fails as ALREADY_APPLIED
-    ABANDONED -> DONE                       it was not applied
+    QUEUED -> SENT -> ACKNOWLEDGED -> DURABLE   pushed, acknowledged, on disk
+    SENT -> QUEUED                              the connection was lost
+    SENT -> DURABLE                             acknowledged by a server without snapshots
+    SENT -> FAILED                              rejected
+    QUEUED, SENT -> UNKNOWN                     abandoned: a deadline, or the failure of other pushes of the same call
+    UNKNOWN -> ACKNOWLEDGED                     it was applied all the same: the next push to that round fails as ALREADY_APPLIED
+    UNKNOWN -> FAILED                           it was not applied
 
 A handshake makes this sound: the server discards what was sent before it and not applied. So an acknowledgement always refers to
 what was sent on the same connection, and a contribution that the handshake does not report as applied never will be.
@@ -34,9 +36,10 @@ class State(enum.Enum):
 
     QUEUED = enum.auto()
     SENT = enum.auto()
-    RETAINED = enum.auto()
-    ABANDONED = enum.auto()
-    DONE = enum.auto()
+    ACKNOWLEDGED = enum.auto()
+    UNKNOWN = enum.auto()
+    DURABLE = enum.auto()
+    FAILED = enum.auto()
 
 
 class Contribution(Protocol):
@@ -88,7 +91,7 @@ class Session(Generic[C]):
         self._retain_bytes, self._retained_bytes, self._saving = retain_bytes, 0, False
         self._sent: dict[tuple[Name, int], C] = {}
         self._retained: dict[Name, deque[C]] = {}
-        self._abandoned: list[C] = []
+        self._unknown: list[C] = []
         self._applied: dict[Name, int] = {}  # rounds of contributions that were applied although they were reported as failed
         self._on_disk: dict[Name, int] = {}  # rounds that the server has reported as on disk
 
@@ -107,8 +110,7 @@ class Session(Generic[C]):
         """Queue a contribution, also one that is to be sent again."""
         if self.was_applied(c):
             del self._applied[c.name]
-            c.state = State.DONE
-            return [(Verb.RELEASE, c), (Verb.ALREADY_APPLIED, c)]
+            return [*self._release(c, State.FAILED), (Verb.ALREADY_APPLIED, c)]
         c.state = State.QUEUED
         return []
 
@@ -128,10 +130,10 @@ class Session(Generic[C]):
         for c in contributions:
             self._sent.pop((c.name, c.round), None)
             if c.initial:
-                c.state = State.DONE
+                c.state = State.FAILED
             else:
-                self._abandoned.append(c)
-                c.state = State.ABANDONED
+                self._unknown.append(c)
+                c.state = State.UNKNOWN
 
     def take_sent(self) -> list[C]:
         """Remove and return the sent contributions, because the connection was lost."""
@@ -142,7 +144,7 @@ class Session(Generic[C]):
         """Remove and return the sent contributions, which the caller fails: the server is lost."""
         sent = self.take_sent()
         for c in sent:
-            c.state = State.DONE
+            c.state = State.FAILED
         return sent
 
     def was_applied(self, c: C) -> bool:
@@ -163,10 +165,10 @@ class Session(Generic[C]):
         if restarted and not durable and (self._sent or applied or self._retained):
             raise ValuesLostError
         actions: list[Action[C]] = []
-        abandoned, self._abandoned = self._abandoned, []
-        for c in abandoned:
+        unknown, self._unknown = self._unknown, []
+        for c in unknown:
             if c.process in (-1, process) and c.round > applied.get(c.name, 0):
-                actions += self._release(c)
+                actions += self._release(c, State.FAILED)
             else:  # applied, or sent to an earlier process, whose answer others may have seen: it must be applied again
                 self._applied[c.name] = c.round
                 actions += self._retain(c)
@@ -189,10 +191,10 @@ class Session(Generic[C]):
         if applied:
             return self._retain(c)
         if not (dead and self.durable and c.process != self.process):
-            return self._release(c)
+            return self._release(c, State.FAILED)
         self._applied[c.name] = c.round
         actions = self._retain(c)
-        return [*actions, (Verb.RESEND, c)] if c.state is State.RETAINED else actions
+        return [*actions, (Verb.RESEND, c)] if c.state is State.ACKNOWLEDGED else actions
 
     def on_disk(self, rounds: Mapping[Name, int], complete: bool = False) -> list[Action[C]]:
         """Handle the server's report of the last rounds on disk. complete: of all slices, as it answers SAVE and a handshake.
@@ -209,21 +211,23 @@ class Session(Generic[C]):
             while retained and retained[0].round <= round:
                 c = retained.popleft()
                 self._retained_bytes -= c.nbytes
-                actions += self._release(c)
+                actions += self._release(c, State.DURABLE)
         return actions
 
     def _retain(self, c: C) -> list[Action[C]]:
         retained = self._retained.setdefault(c.name, deque())
-        if c.initial or not self.durable or (retained and retained[-1].round >= c.round):  # of two, the earlier was applied
-            return self._release(c)
+        if retained and retained[-1].round >= c.round and not c.initial:  # of two, the earlier was applied
+            return self._release(c, State.FAILED)
+        if c.initial or not self.durable:
+            return self._release(c, State.DURABLE)
         retained.append(c)
-        c.state = State.RETAINED
+        c.state = State.ACKNOWLEDGED
         self._retained_bytes += c.nbytes
         if self._retained_bytes <= self._retain_bytes or self._saving:
             return []
         self._saving = True
         return [(Verb.SAVE, c)]
 
-    def _release(self, c: C) -> list[Action[C]]:
-        c.state = State.DONE
+    def _release(self, c: C, state: State) -> list[Action[C]]:
+        c.state = state
         return [(Verb.RELEASE, c)]

@@ -1,44 +1,38 @@
-"""RemoteServer: a server as a worker sees it. It turns requests into frames and frames into answers, and checks deadlines.
+"""RemoteServer: a server as a worker sees it. It carries out handshakes, and turns frames into answers.
 
-`Session` keeps the contributions, `ServerConnection` moves the bytes. Used where the event loop's sockets may be used.
+`Session` keeps the contributions. Three classes are around it: `RequestQueue` encodes, `ServerConnection` moves the bytes, and
+`Retry` watches deadlines. They are used where the event loop's poller may be used.
 """
 
 from __future__ import annotations
 
-import json
 import logging
 import time
-from collections import deque
 from collections.abc import Mapping, Sequence
 from concurrent.futures import Future
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from ... import environment
 from ...errors import DeadWorkerError, FrameError, KVStoreError, RoundMadeError
-from ..protocol.session import Action, Name, Session, ValuesLostError, Verb
+from ..protocol.session import Action, Session, ValuesLostError, Verb
 from ..wire.frame import (
-    CHUNK,
     INLINE,
-    MOST_RECORDS,
-    RUN,
-    WANT_VALUE,
     FrameType,
     Record,
     WireFrame,
     decode,
-    encode,
     pack,
     unpack,
 )
-from .requests import Pull, PullRows, Push, PushRows, Request
+from .request_queue import URGENT, RequestQueue
+from .requests import Pull, Push, Request
+from .retry import Retry
 from .server_connection import ServerConnection
 
 if TYPE_CHECKING:
     from .client import Client
 
 _log = logging.getLogger(__name__)
-_URGENT = float("inf")  # priority of messages that must not wait
-_GROUP_DEADLINE = 1.0  # seconds after which a push is abandoned because another one of its call has failed
 
 
 class _Question(NamedTuple):
@@ -68,27 +62,26 @@ class RemoteServer:
         self.connection = ServerConnection(client, self._on_message, self._on_lost)
         self._client = client
         self.incarnation = -1  # of the server process
-        self._queue: deque[Request] = deque()
-        self._pulls: dict[int, dict[Name, Pull]] = {}  # seq -> name -> pull that is sent
+        self.queue = RequestQueue(self.session, self.connection, client.rank)
+        self._retry = Retry(client, self)
         self._questions: dict[int, _Question] = {}  # seq -> question that is sent
         self._unasked: list[_Question] = []  # questions that wait for the handshake
         self._handshake_records: list[Record] = []  # of an incomplete answer to a handshake
-        self._seq = 0
-        self._warned = 0.0
         client.loop.connections.append(self)
 
     # ---- connecting -------------------------------------------------------------------------------------------------------
     @property
-    def _location(self) -> dict[str, Any]:
+    def location(self) -> dict[str, Any]:
+        """Where the server is, as the coordinator describes it."""
         return self._client.coordinator.locations[self.index]
 
     def moved(self, reconnect: bool = False) -> None:
         """Handle news of the server: it is away, or runs in a new process. reconnect: connect again in any case."""
         if self.lost is not None:
             return
-        if self._location["down"]:
+        if self.location["down"]:
             self.disconnect()
-        elif reconnect or self._location["incarnation"] != self.incarnation or self.connection.stream is None:
+        elif reconnect or self.location["incarnation"] != self.incarnation or self.connection.stream is None:
             self.reconnect()
 
     def _on_lost(self) -> None:
@@ -101,9 +94,9 @@ class RemoteServer:
     def reconnect(self) -> None:
         """Connect again, and send again what is not answered."""
         self.disconnect()
-        self.incarnation = self._location["incarnation"]
-        self.connection.open(self._location)
-        self._seq += 1
+        self.incarnation = self.location["incarnation"]
+        self.connection.open(self.location)
+        self.queue.number()
         self._send(FrameType.HANDSHAKE, [], pack({"probe": self._client.probe}))
 
     def disconnect(self) -> None:
@@ -118,12 +111,12 @@ class RemoteServer:
     @property
     def away(self) -> bool:
         """True if the server is away as far as the coordinator knows, or the coordinator is away, too."""
-        return not self.ready and (self._location["down"] or self._client.coordinator.lost_since is not None)
+        return not self.ready and (self.location["down"] or self._client.coordinator.lost_since is not None)
 
     @property
     def busy(self) -> bool:
         """True while a push is not answered, or anything waits to be sent."""
-        return bool(self.session.sent or self._queue or self.connection.pending)
+        return bool(self.session.sent or self.queue.waiting or self.connection.pending)
 
     def _on_handshake_reply(self, frame: WireFrame) -> None:
         """Send again what the server does not have, in order. The answer to SAVE has the same form."""
@@ -153,10 +146,7 @@ class RemoteServer:
             self.handshaken.set_result(None)
             return
         self._execute(actions)
-        requests = [*self.session.take_sent(), *self._sent_pulls(), *self._queue]
-        self._pulls = {}
-        self._queue.clear()
-        for r in requests:
+        for r in self.queue.take_back():
             self._enqueue(r)
         unasked, self._unasked = self._unasked, []
         for question in unasked:
@@ -168,7 +158,7 @@ class RemoteServer:
             if verb is Verb.RELEASE:
                 push.release()
             elif verb is Verb.RESEND:
-                self._send_pushes([push], _URGENT, want_value=False)
+                self.queue.send_pushes([push], URGENT, want_value=False)
             elif verb is Verb.SAVE:
                 self._send(FrameType.SAVE, [], b"", seq=0)
             else:
@@ -192,7 +182,7 @@ class RemoteServer:
             if actions:
                 self._execute(actions)
                 return
-        self._queue.append(request)
+        self.queue.waiting.append(request)
 
     def ask(self, type: FrameType, records: Sequence[Record], payload: bytes, future: Future[list[Any]]) -> None:
         """Send a request outside the order of keys. future: gets the answers, or the records of a HANDSHAKE_REPLY."""
@@ -205,73 +195,22 @@ class RemoteServer:
             self._unasked.append(question)
 
     def _put_question(self, question: _Question) -> None:
-        self._seq += 1
-        self._questions[self._seq] = question
+        self._questions[self.queue.number()] = question
         self._send(question.type, question.records, question.payload)
 
     def flush(self) -> None:
-        """Encode the queue and send as much as the socket accepts: small pushes together, the highest priority first."""
-        if not self.ready:
-            self.connection.flush()  # the handshake
-            return
-        small: list[Push] = []
-        pulls: list[Pull] = []
-        room = CHUNK
-        while self._queue:
-            r = self._queue.popleft()
-            if isinstance(r, PullRows):
-                self._send_pulls([r], FrameType.PULL_ROWS, r.rows.tobytes())
-                continue
-            if isinstance(r, Pull):
-                pulls.append(r)
-                continue
-            assert isinstance(r, Push)
-            self.session.send(r)
-            nbytes = 0 if r.place is not None else r.nbytes
-            if r.initial or r.threshold or nbytes > RUN or isinstance(r, PushRows):
-                self._send_pushes([r], r.priority)
-                continue
-            if nbytes > room or len(small) >= MOST_RECORDS or (small and small[0].priority > r.priority and nbytes > CHUNK // 64):
-                self._send_pushes(small, small[0].priority)
-                small, room = [], CHUNK
-            small.append(r)
-            room -= nbytes
-        if small:
-            self._send_pushes(small, small[0].priority)
-        for i in range(0, len(pulls), MOST_RECORDS):
-            self._send_pulls(pulls[i:i + MOST_RECORDS])
-        self.connection.flush()
-
-    def _send_pulls(self, pulls: Sequence[Pull], type: FrameType = FrameType.PULL, payload: bytes = b"") -> None:
-        self._seq += 1
-        self._pulls[self._seq] = {p.name: p for p in pulls}
-        records = [Record(*p.name, 0, 0, p.round, reply_segment=p.reply[0], reply_at=p.reply[1]) for p in pulls]
-        self._put(pulls[0].priority, type, records, payload)
-
-    def _send_pushes(self, pushes: Sequence[Push], priority: float, want_value: bool = True) -> None:
-        """Send pushes in one frame if they have one run each, otherwise in a frame for each run."""
-        type, flags = (FrameType.INITIALIZE, 0) if pushes[0].initial else (FrameType.PUSH, WANT_VALUE if want_value else 0)
-        type = FrameType.PUSH_ROWS if isinstance(pushes[0], PushRows) else type
-        runs = [run for p in pushes for run in p.runs()]
-        self._seq += 1
-        self.session.number(pushes, self._seq)
-        if len(pushes) == 1 and len(runs) > 1:
-            for r, data in runs:
-                self._put(priority, type, [r], data, flags)
-            return
-        pieces = [data for _, data in runs if data is not None]
-        self._put(priority, type, [r for r, _ in runs], pieces[0] if len(pieces) == 1 else b"".join(pieces), flags)
-
-    def _put(self, priority: float, type: FrameType, records: Sequence[Record], payload: Any, flags: int = 0,
-             seq: int | None = None) -> None:
-        seq = self._seq if seq is None else seq
-        head = encode(type, records, len(payload), flags=flags, rank=self._client.rank, seq=seq)
-        self.connection.put(priority, head, payload)
+        """Send what waits, as far as the connection accepts it."""
+        if self.ready:
+            self.queue.encode()
+        self.connection.flush()  # before the handshake is complete, nothing else waits there
 
     def _send(self, type: FrameType, records: Sequence[Record], payload: bytes, seq: int | None = None) -> None:
         """Send a frame before everything that waits."""
-        self._put(_URGENT, type, records, payload, seq=seq)
+        self.queue.put(URGENT, type, records, payload, seq=seq)
         self.connection.flush()
+
+    def check(self, now: float) -> None:
+        self._retry.check(now)
 
     def close(self) -> None:
         self.connection.close()
@@ -298,12 +237,12 @@ class RemoteServer:
 
     def _on_answer(self, frame: WireFrame) -> None:
         """Store values, and end the pulls and pushes whose answers are complete."""
-        pulls, at, on_disk = self._pulls.get(frame.seq), 0, {}
+        at, on_disk = 0, {}
         for r in frame.records:
             if self.session.durable:
                 on_disk[r.name] = r.at
-            push = self.session.find(r.name, r.round, frame.seq) if pulls is None else None
-            request = push if pulls is None else pulls.get(r.name)
+            request = self.queue.find(frame.seq, r)
+            push = request if isinstance(request, Push) else None
             if r.segment == INLINE:
                 if request is not None:
                     request.store(r, frame.payload, at)
@@ -314,13 +253,11 @@ class RemoteServer:
                 request.left = 0
             if request is None or request.left > 0:
                 continue
-            if push is not None:
-                self._execute(self.session.acknowledge(push))
-            elif pulls is not None:
-                del pulls[r.name]
+            if isinstance(request, Pull):
+                self.queue.remove_pull(frame.seq, request)
+            else:
+                self._execute(self.session.acknowledge(request))
             request.end()
-        if pulls is not None and not pulls:
-            del self._pulls[frame.seq]
         self._execute(self.session.on_disk(on_disk))
 
     def _on_rejection(self, frame: WireFrame) -> None:
@@ -331,21 +268,17 @@ class RemoteServer:
             keys = "".join(f"key {self._client.name_of(r.key)}: " for r in frame.records[:1])
             self._questions.pop(frame.seq).future.set_exception(KVStoreError(f"KVStore: server {self.index}: {keys}{text}."))
             return
-        pulls = self._pulls.get(frame.seq) if frame.seq else None
-        if pulls is not None:
-            for pull in [pulls.pop(r.name) for r in frame.records if r.name in pulls]:
-                pull.end(self.explain(text, dead, pull))
-            if not pulls:
-                del self._pulls[frame.seq]
-            return
         for r in frame.records:
-            push = self.session.find(r.name, r.round, frame.seq)
-            if push is not None:  # otherwise a run of one that has ended
-                self._execute(self.session.reject(push, applied=applied, dead=bool(dead)))
-                error = self.explain(f"{text}. The push was applied; pull the value" if applied else text, dead, push)
+            request = self.queue.find(frame.seq, r)
+            if isinstance(request, Pull):
+                self.queue.remove_pull(frame.seq, request)
+                request.end(self.explain(text, dead, request))
+            elif request is not None:  # otherwise a run of one that has ended
+                self._execute(self.session.reject(request, applied=applied, dead=bool(dead)))
+                error = self.explain(f"{text}. The push was applied; pull the value" if applied else text, dead, request)
                 error.made = applied
-                push.group.failing = push.group.failing or (time.monotonic(), error)
-                push.end(error)
+                request.group.failing = request.group.failing or (time.monotonic(), error)
+                request.end(error)
 
     def explain(self, text: str, dead: Mapping[int, str], request: Request) -> KVStoreError:
         """Return the error of a rejected request, with worker, key and round."""
@@ -358,60 +291,6 @@ class RemoteServer:
                                    f"'wait' or 'shrink'.")
         return KVStoreError(f"{subject}: {text}.")
 
-    # ---- deadlines --------------------------------------------------------------------------------------------------------
-    def check(self, now: float) -> None:
-        """Connect again if there is no connection. Report requests that take long, and end those that take too long."""
-        if self.connection.stream is None and self.lost is None and not self._location["down"]:
-            self.reconnect()
-        failing = [(p, p.group.failing[1]) for p in self.session.sent
-                   if p.group.failing is not None and now - p.group.failing[0] > _GROUP_DEADLINE]
-        if failing:  # the caller can repeat the rejected pushes of the group only when these have ended
-            self._abandon(failing)
-        requests = [*self.session.sent, *self._sent_pulls(), *self._queue]
-        if not requests:
-            return
-        timeouts, waited = self._client.timeouts, now - min(r.started for r in requests)
-        if waited > timeouts.stall and now - self._warned > timeouts.stall:
-            self._warned = now
-            keys = ", ".join(f"key {self._client.name_of(r.key)} round {r.round}" for r in requests[:5])
-            _log.warning("kvstore: worker %d has waited %.0f s for server %d: %s%s", self._client.rank, waited, self.index, keys,
-                         "" if self.ready else "; the server is away")
-            self._log_missing([r for r in requests if isinstance(r, Push) or self._client.kind == "async"][:5])
-        if waited > timeouts.timeout:
-            error = KVStoreError(f"KVStore: worker {self._client.rank}: server {self.index} did not answer for key "
-                                 f"{self._client.name_of(requests[0].key)} within {timeouts.timeout:.0f} s. TRITIUM_KV_TIMEOUT "
-                                 f"sets the limit.")
-            self._abandon([(r, error) for r in requests if isinstance(r, Push)])
-            self.fail(error)
-
-    def _sent_pulls(self) -> list[Pull]:
-        return [p for pulls in self._pulls.values() for p in pulls.values()]
-
-    def _abandon(self, pushes: Sequence[tuple[Push, BaseException]]) -> None:
-        """Fail pushes whose outcome is unknown. The next handshake, on a new connection, shows which of them were applied."""
-        self.session.abandon([p for p, _ in pushes])
-        for p, error in pushes:
-            if p in self._queue:
-                self._queue.remove(p)
-            p.end(error)
-        if self.connection.stream is not None:
-            self.reconnect()
-
-    def _log_missing(self, requests: Sequence[Request]) -> None:
-        """Log which workers the rounds of requests wait for."""
-        if not self.ready or not requests:
-            return
-        future: Future[list[Any]] = Future()
-        names = {f"{r.key}.{r.index}": self._client.name_of(r.key) for r in requests}
-
-        def log(answer: Future[list[Any]]) -> None:
-            if answer.exception() is None:
-                for name, (n, ranks) in json.loads(answer.result()[0][1]).items():
-                    _log.warning("kvstore: key %s round %d waits for workers %s", names.get(name), n, ranks)
-
-        future.add_done_callback(log)
-        self.ask(FrameType.MISSING, [Record(*r.name, 0, 0, 0) for r in requests], b"", future)
-
     # ---- ending -----------------------------------------------------------------------------------------------------------
     def end(self, error: KVStoreError) -> None:
         """End every request, now and from now on, with error."""
@@ -420,10 +299,9 @@ class RemoteServer:
 
     def fail(self, error: BaseException) -> None:
         """End every request in flight with error."""
-        requests = [*self.session.end(), *self._sent_pulls(), *self._queue]
+        requests = [*self.session.end(), *self.queue.take_back()]
         questions = [*self._questions.values(), *self._unasked]
-        self._pulls, self._questions, self._unasked = {}, {}, []
-        self._queue.clear()
+        self._questions, self._unasked = {}, []
         self.connection.drop_waiting()
         for r in requests:
             r.end(error)

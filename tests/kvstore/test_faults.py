@@ -187,7 +187,7 @@ def test_states_saved_after_the_death_of_a_server_match_the_weights(tmp_path):
         os.kill(job.server_pid(0), signal.SIGKILL)
         until(lambda: late)
         saving = each.submit(stores[0].save_optimizer_states, tmp_path / "after")
-        until(lambda: saving.done() or stores[0]._client.servers[0]._pulls)
+        until(lambda: saving.done() or stores[0]._client.servers[0].queue.pulls)
         del remote._on_handshake_reply
         stores[1]._client.loop.call_soon(lambda: [remote._on_handshake_reply(frame) for frame in late])
         saving.result(TIMEOUT)
@@ -343,7 +343,7 @@ def test_a_round_that_never_ends_is_an_error_at_the_deadline(caplog):
             pull(stores[0], "w", np.zeros(3, "f"))
         stores[0]._client.timeouts.timeout = 300.0
         (remote,) = stores[0]._client.servers
-        until(lambda: not remote.session._abandoned)  # the handshake has shown that it was not applied
+        until(lambda: not remote.session._unknown)  # the handshake has shown that it was not applied
         for kv, n in zip(stores, (2, 5)):
             kv.push("w", mx.nd.ones(3) * n)
         assert pull(stores[0], "w", np.zeros(3, "f")).tolist() == [7] * 3  # without the abandoned push

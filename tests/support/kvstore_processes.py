@@ -336,17 +336,17 @@ class SimulatedWorker:
     def _is_unresolved(self, push, error):
         """Return True if a failed push may have been applied."""
         session = self.client.servers[push.server].session
-        return push.state is State.ABANDONED or (session.was_applied(push) and not isinstance(error, RoundMadeError))
+        return push.state is State.UNKNOWN or (session.was_applied(push) and not isinstance(error, RoundMadeError))
 
 
 def check_states(server):
     """Every push of a worker is where its state says."""
     session = server.session
-    assert all(p.state is State.QUEUED for p in server._queue if isinstance(p, requests.Push))
+    assert all(p.state is State.QUEUED for p in server.queue.waiting if isinstance(p, requests.Push))
     assert all(p.state is State.SENT for p in session.sent)
-    assert all(p.state is State.ABANDONED for p in session._abandoned)
+    assert all(p.state is State.UNKNOWN for p in session._unknown)
     for name, retained in session._retained.items():
-        assert all(p.state is State.RETAINED and p.name == name for p in retained)
+        assert all(p.state is State.ACKNOWLEDGED and p.name == name for p in retained)
         assert [p.round for p in retained] == sorted({p.round for p in retained})
     assert session._retained_bytes == sum(p.nbytes for retained in session._retained.values() for p in retained)
 

@@ -29,7 +29,14 @@ from tritium.kvstore.server import optimizer_codec
 from tritium.kvstore.server import server as server_module
 from tritium.kvstore.wire.frame import pack, unpack
 from tritium.kvstore.wire.shared_memory import remove_segments
-from tritium.kvstore.worker import coordinator_connection, event_loop, remote_server, requests, server_connection
+from tritium.kvstore.worker import (
+    coordinator_connection,
+    event_loop,
+    remote_server,
+    request_queue,
+    requests,
+    server_connection,
+)
 
 from support.kvstore_processes import SIZES, Halves, SimulatedServer, SimulatedWorker, step
 from support.kvstore_wires import FakeSockets
@@ -185,7 +192,7 @@ class SimulatedJob:
     def _where(self):
         return {w.rank: {"finished": w.finished, "gone": dict(w.client.coordinator.gone), "lost": w.client.coordinator.lost_since,
                          **{k: (key.round, key.busy) for k, key in w.keys.items()},
-                         "links": [(s.ready, s.session.sent, len(s._queue), s.connection.pending, list(s._pulls))
+                         "links": [(s.ready, s.session.sent, len(s.queue.waiting), s.connection.pending, list(s.queue.pulls))
                                    for s in w.client.servers]} for w in self.workers}
 
     @contextlib.contextmanager
@@ -197,9 +204,10 @@ class SimulatedJob:
         for i in range(self.num_servers):
             (self.folder / f"server-{i}").mkdir(exist_ok=True)
         with contextlib.ExitStack() as stack:
-            for module, names in ((server_connection, {"sockets": self.sockets}), (remote_server, {"time": clock, **sizes}),
-                                  (requests, sizes), (server_module, sizes), (coordinator_connection, time_and_sockets),
-                                  (event_loop, {"time": clock}), (server_main, time_and_sockets)):
+            for module, names in ((server_connection, {"sockets": self.sockets}), (remote_server, {"time": clock}),
+                                  (request_queue, sizes), (requests, sizes), (server_module, sizes),
+                                  (coordinator_connection, time_and_sockets), (event_loop, {"time": clock}),
+                                  (server_main, time_and_sockets)):
                 stack.enter_context(mock.patch.multiple(module, **names))
             stack.enter_context(mock.patch.object(Coordinator, "_set_gone", self._noting_deaths(Coordinator._set_gone)))
             stack.enter_context(mock.patch.dict(optimizer_codec._hooks, from_spec=lambda spec: Halves(self.kind == "sync")))

@@ -42,15 +42,15 @@ def test_a_contribution_is_retained_until_it_is_on_disk():
     session = connected()
     first, second = sent(session, 1), sent(session, 2)
     assert session.acknowledge(first) == session.acknowledge(second) == []
-    assert first.state is second.state is State.RETAINED and session.sent == []
-    assert session.on_disk({NAME: 1}) == [(Verb.RELEASE, first)] and first.state is State.DONE
+    assert first.state is second.state is State.ACKNOWLEDGED and session.sent == []
+    assert session.on_disk({NAME: 1}) == [(Verb.RELEASE, first)] and first.state is State.DURABLE
     assert session.on_disk({NAME: 5}) == [(Verb.RELEASE, second)]
 
 
 def test_without_snapshots_an_acknowledged_contribution_is_done():
     session = connected(durable=False)
     c = sent(session, 1)
-    assert session.acknowledge(c) == [(Verb.RELEASE, c)] and c.state is State.DONE
+    assert session.acknowledge(c) == [(Verb.RELEASE, c)] and c.state is State.DURABLE
 
 
 def test_an_answer_finds_the_contribution_of_its_frames_only():
@@ -82,14 +82,14 @@ def test_the_handshake_resolves_an_abandoned_contribution(applied):
     session = connected()
     abandoned, later = sent(session, 1), Contribution(1)
     session.abandon([abandoned])
-    assert abandoned.state is State.ABANDONED and session._abandoned and session.sent == []
+    assert abandoned.state is State.UNKNOWN and session._unknown and session.sent == []
     actions = session.handshake(1, True, {NAME: applied})
-    assert not session._abandoned and session.was_applied(later) == bool(applied)
+    assert not session._unknown and session.was_applied(later) == bool(applied)
     if applied:
-        assert actions == [] and abandoned.state is State.RETAINED
-        assert session.submit(later) == [(Verb.RELEASE, later), (Verb.ALREADY_APPLIED, later)] and later.state is State.DONE
+        assert actions == [] and abandoned.state is State.ACKNOWLEDGED
+        assert session.submit(later) == [(Verb.RELEASE, later), (Verb.ALREADY_APPLIED, later)] and later.state is State.FAILED
     else:
-        assert actions == [(Verb.RELEASE, abandoned)] and abandoned.state is State.DONE
+        assert actions == [(Verb.RELEASE, abandoned)] and abandoned.state is State.FAILED
     assert session.submit(Contribution(1)) == []
 
 
@@ -99,7 +99,7 @@ def test_an_abandoned_contribution_of_an_earlier_process_is_sent_again():
     c = sent(session, 1)
     session.abandon([c])
     assert session.handshake(2, True, {}) == [(Verb.RESEND, c)]
-    assert c.state is State.RETAINED and session.was_applied(c)
+    assert c.state is State.ACKNOWLEDGED and session.was_applied(c)
 
 
 def test_of_two_abandoned_contributions_to_a_round_the_first_is_retained():
@@ -109,7 +109,7 @@ def test_of_two_abandoned_contributions_to_a_round_the_first_is_retained():
     assert session.submit(second) == []
     session.abandon([second])
     assert session.handshake(1, True, {NAME: 1}) == [(Verb.RELEASE, second)]
-    assert first.state is State.RETAINED and second.state is State.DONE
+    assert first.state is State.ACKNOWLEDGED and second.state is State.FAILED
 
 
 @pytest.mark.parametrize("dead, process, resent", [(True, 1, True), (True, 2, False), (False, 1, False)])
@@ -122,13 +122,13 @@ def test_a_rejected_contribution_that_an_earlier_process_may_have_applied_is_sen
     session.send(c)
     session.number([c], 2)
     assert session.reject(c, applied=False, dead=dead) == [(Verb.RESEND if resent else Verb.RELEASE, c)]
-    assert c.state is (State.RETAINED if resent else State.DONE) and session.was_applied(c) == resent
+    assert c.state is (State.ACKNOWLEDGED if resent else State.FAILED) and session.was_applied(c) == resent
 
 
 def test_a_rejected_contribution_that_was_applied_is_retained():
     session = connected()
     c = sent(session, 1)
-    assert session.reject(c, applied=True, dead=False) == [] and c.state is State.RETAINED and not session.was_applied(c)
+    assert session.reject(c, applied=True, dead=False) == [] and c.state is State.ACKNOWLEDGED and not session.was_applied(c)
 
 
 def test_a_server_that_has_lost_its_values_is_an_error():
@@ -163,7 +163,7 @@ class Job:
             self.arrive(), self.answer()
         assert {n: self.applied[n - 1] for n in self.acknowledged} == self.acknowledged
         assert len(self.applied) >= self.round and all(c in self.failed for c in self.applied[self.round:])
-        assert all(c.state is State.DONE for c in self.released)
+        assert all(c.state is (State.DURABLE if c in self.applied else State.FAILED) for c in self.released)
         assert len(self.released) == len(set(map(id, self.released)))
 
     def execute(self, actions):
