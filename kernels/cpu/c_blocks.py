@@ -211,9 +211,12 @@ def node_cost(x: Expr) -> int:
 
 def accumulated(combine: str, a: str, b: str, dtype: np.dtype, uses: set[str]) -> str:
     """Return the text of a and b combined, in dtype."""
-    op = {"add": "add", "mul": "mul", "maximum": "maximum", "minimum": "minimum", "sum": "add", "max": "maximum"}[combine]
-    text = spelled(op, [a, b], dtype, uses)
-    return text if is_float(dtype) or op in ("maximum", "minimum") else f"({TYPES[dtype.name]})({text})"
+    function = {"maximum": "larger", "max": "larger", "minimum": "smaller"}.get(combine)
+    if function is not None:
+        uses.add(f"{function}_{dtype}")
+        return f"{function}_{dtype}({a}, {b})"
+    text = spelled({"sum": "add"}.get(combine, combine), [a, b], dtype, uses)
+    return text if is_float(dtype) else f"({TYPES[dtype.name]})({text})"
 
 
 def wide(combine: str, dtype: np.dtype) -> np.dtype:

@@ -177,6 +177,9 @@ _ROWS: dict[str, list[tuple[tuple[str, ...], str]]] = {
             (_WHOLE, "    return x > y ? x : y;")],
     "min": [(_REAL, "    const T r = x >= y ? y : x;\n    return y == y ? r : x == x ? y : x;"),
             (_WHOLE, "    return x < y ? x : y;")],
+    # the same for a fold, where y always changes: the first choice is one instruction
+    "larger": [(_REAL, "    const T r = x > y ? x : y;\n    return x == x ? r : x;"), (_WHOLE, "    return x > y ? x : y;")],
+    "smaller": [(_REAL, "    const T r = x < y ? x : y;\n    return x == x ? r : x;"), (_WHOLE, "    return x < y ? x : y;")],
     "quotient": [(_SIGNED, "    return y == 0 ? 0 : y == -1 ? (T)(0 - (uint64_t)x) : x / y;"),
                  (_UNSIGNED, "    return y == 0 ? 0 : x / y;")],
     "mod": [(_SIGNED, "    const T d = y == 0 || y == -1 ? 1 : y;\n    const T r = x % d;\n"
@@ -229,7 +232,7 @@ static inline uint16_t to_bfloat16(float x)
 }
 """,
 }
-_TWO = {"max", "min", "mod", "quotient"}
+_TWO = {"max", "min", "larger", "smaller", "mod", "quotient"}
 
 
 def _define(name: str, dtype: str, body: str) -> str:

@@ -329,12 +329,15 @@ class _Printer:
     def _total(self, a: str, combine: str, dtype: np.dtype) -> str:
         """Return a call that combines the lanes, in a tree."""
         kind, name = TYPES[dtype.name], f"{combine}_of_{self.lanes}_{dtype.name}"
-        both = accumulated(combine, "x[j]", "x[j + half]", dtype, self.values.uses)
+        levels, n = [], self.lanes
+        while n > 1:  # an array for each level: so a compiler keeps them in registers
+            n //= 2
+            both = accumulated(combine, f"x{2 * n}[j]", f"x{2 * n}[j + {n}]", dtype, self.values.uses)
+            levels.append(f"    {kind} x{n}[{n}]; for (int j = 0; j < {n}; j++) x{n}[j] = {both};")
         self.helpers[name] = "\n".join([
-            f"#ifndef {name}_known", f"#define {name}_known", f"static __attribute__((noinline)) {kind} {name}({kind} *x)", "{",
-            "    #pragma GCC unroll 1", f"    for (int64_t half = {self.lanes} / 2; half; half /= 2)",
-            f"        for (int64_t j = 0; j < half; j++) x[j] = {both};",
-            "    return x[0];", "}", "#endif"])
+            f"#ifndef {name}_known", f"#define {name}_known",
+            f"static __attribute__((noinline)) {kind} {name}(const {kind} *x{self.lanes})", "{", *levels,
+            "    return x1[0];", "}", "#endif"])
         return f"{name}({a})"
 
     # ---- folded outputs ----
