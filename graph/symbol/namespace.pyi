@@ -1780,6 +1780,24 @@ def broadcast_to(
     Returns: an array.
     """
 
+def cast_storage(
+    data: Symbol | None = None,
+    stype: Literal['default', 'row_sparse', 'csr'] = 'default',
+    *,
+    name: str | None = None,
+    attr: Any = None,
+    **kwargs: Any
+) -> Symbol:
+    """data itself: arrays of a graph are dense. `mx.nd.cast_storage` converts arrays.
+
+    stype: the storage type, which MXNet's graphs would give the result.
+
+    Arrays: data.
+    stype: str, one of 'default', 'row_sparse', 'csr', default 'default'.
+    out: the array (or list of them) to write to instead of a new one. name: ignored, for MXNet's sake.
+    Returns: an array.
+    """
+
 def cbrt(data: Symbol | None = None, *, name: str | None = None, attr: Any = None, **kwargs: Any) -> Symbol:
     """∛x, element by element.
 

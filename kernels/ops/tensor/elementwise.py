@@ -215,3 +215,12 @@ def zeros_like(data: Array) -> Array:
 def ones_like(data: Array) -> Array:
     """Ones in the shape and dtype of data."""
     return lang.cast_like(1, data)
+
+
+@simple_op
+def cast_storage(data: Array, *, stype: Literal["default", "row_sparse", "csr"] = "default") -> Array:
+    """data itself: arrays of a graph are dense. `mx.nd.cast_storage` converts arrays.
+
+    stype: the storage type, which MXNet's graphs would give the result.
+    """
+    return data

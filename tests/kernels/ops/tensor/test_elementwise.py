@@ -74,7 +74,7 @@ ORACLE = {
     "rcbrt": lambda x: math.copysign(abs(x) ** (-1 / 3), x), "radians": math.radians, "degrees": math.degrees,
     "logical_not": lambda x: x == 0, "relu": lambda x: max(x, 0), "sigmoid": lambda x: 1 / (1 + math.exp(-x)),
     "softsign": lambda x: x / (1 + abs(x)), "hard_sigmoid": lambda x: min(max(0.2 * x + 0.5, 0), 1),
-    "clip": lambda x: min(max(x, -1), 1.5), "zeros_like": lambda x: 0, "ones_like": lambda x: 1,
+    "clip": lambda x: min(max(x, -1), 1.5), "zeros_like": lambda x: 0, "ones_like": lambda x: 1, "cast_storage": lambda x: x,
     "where": lambda c, a, b: a if c != 0 else b,
 }
 _TWO = {
@@ -206,7 +206,7 @@ def test_broadcasting_and_its_gradient(name, a, b, rng):
 REDUCTIONS = sorted({o.name: o for o in registered().values() if type(o) is ReductionOp and not o.is_users}.values(),
                     key=lambda o: o.name)
 FOLD = {"sum": np.sum, "mean": np.mean, "prod": np.prod, "max": np.max, "min": np.min, "nansum": np.nansum, "nanprod": np.nanprod,
-        "_smallest": np.min}
+        "_smallest": np.min, "_square_sum": lambda x, **along: np.sum(np.square(x), **along)}
 
 
 @pytest.mark.parametrize("axis", [None, (0,), (1,), (-1,), (0, 2), (1, 2), ()], ids=str)
