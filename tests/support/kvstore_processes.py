@@ -250,14 +250,18 @@ class SimulatedWorker:
 
     def _steps(self):
         """Push every key, in groups. The next operation of a key begins when its last one has ended. A rejected push is
-        repeated."""
+        repeated.
+
+        With `from_start` there are no groups: workers that stop at different rounds of a key would wait for each other, one for a
+        key of the other's group, and the other for another key of that group.
+        """
         rng, small = self.job.rng, [k for k in SIZES if k[1:].isdigit()]
         while any(key.round < self.goal[k] or key.busy for k, key in self.keys.items()):
             if self.deaths and self.patient:
                 yield from self._wait_for_the_dead()
             todo = [k for k, key in self.keys.items() if not key.busy and key.round < self.goal[k]]
             if todo and rng.random() < 0.7:
-                group = [k for k in small if k in todo] if rng.random() < 0.6 else []
+                group = [k for k in small if k in todo] if rng.random() < 0.6 and not self.job.from_start else []
                 group = [k for k in group if self.keys[k].round == self.keys[group[0]].round]  # as push in dist.py
                 group = group or [todo[int(rng.integers(len(todo)))]]
                 if rng.random() < 0.2 and "rows" not in group:
