@@ -177,6 +177,8 @@ def _run_interpreted(fn: KernelSource, grid: Sequence[int], args: Sequence[Any],
         _log.launches.append(partial(_run_interpreted, fn, grid, args, constexprs))
     annotations = [fn.annotations[p] for p in fn.arg_names]
     for name, annotation, a in zip(fn.arg_names, annotations, args):
+        if a is None:  # the interpreter would take it; a driver takes addresses
+            raise ParameterError(f"{fn.name}: {name} is None. Pass another array for one that the kernel leaves alone.")
         if type(a) is int and a not in _INT32 and annotation != "int64":
             raise ParameterError(f"{fn.name}: {name}={a} does not fit int32. Annotate the parameter tl.int64.")
     values = {k: v.real() if isinstance(v, Name) else v for k, v in constexprs.items()}

@@ -313,7 +313,8 @@ def backward(run: Run, rows: Rows, p: BatchNorm, batch: bool, inputs: Sequence[D
     first, second, splits = _sums(run, rows, x, dy, y, mean, inverse, back=True, relu=relu)
     how = {Req.NULL: 0, Req.ADD: 2}
     block, parts = _parts(splits)
-    launch(norm_channels, (cdiv(n, block),), first, second, total, along, outputs[2], outputs[1], n, splits,
+    d_gamma, d_beta = (total if out is None else out for out in outputs[1:3])
+    launch(norm_channels, (cdiv(n, block),), first, second, total, along, d_beta, d_gamma, n, splits,
            BETA=how.get(reqs[2], 1), GAMMA=how.get(reqs[1], 1), FIX=p.fix_gamma, WIDE=wide_float(x), PARTS=parts, BLOCK=block,
            stream=run.stream)
     if reqs[0] == Req.NULL:

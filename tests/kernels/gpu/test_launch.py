@@ -87,6 +87,8 @@ def test_bad_grids_and_numbers_raise_errors(cache):
         launch(fn, (65536, 32768), a, a, 4, BLOCK=4)
     with pytest.raises(ParameterError, match=r"add_one: n=2147483648 does not fit int32. Annotate"):
         launch(fn, (1,), a, a, 2**31, BLOCK=4)
+    with pytest.raises(ParameterError, match=r"add_one: y is None. Pass another array for one that the kernel leaves alone."):
+        launch(fn, (1,), a, None, 4, BLOCK=4)
     launch(fn, (0,), a, a, 4, BLOCK=4)
     launch(fn, (3, 0), a, a, 4, BLOCK=4)
     assert (a == 0).all()
