@@ -36,6 +36,7 @@ GIVEN = {
     "_linalg_trsm": lambda: mx.nd.linalg.trsm(of(np.tril(MATRIX)), of(VALUES)),
     **{f"_linalg_{name}": lambda name=name: getattr(mx.nd.linalg, name)(of(MATRIX)) for name in (
         "sumlogdiag", "potrf", "potri", "gelqf", "syevd", "inverse", "det", "slogdet")},
+    "cast_storage": lambda: mx.nd.cast_storage(of(VALUES), "default"),
     **dict.fromkeys(("Custom", "_foreach", "_while_loop", "_cond")),  # below
 }
 

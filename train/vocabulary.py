@@ -7,6 +7,8 @@ from collections import Counter
 from collections.abc import Hashable, Mapping, Sequence
 from typing import Any
 
+import numpy as np
+
 from ..errors import DTypeError, ParameterError
 from ..show import Shown
 
@@ -83,13 +85,17 @@ class Vocabulary(Shown):
         return self._token_to_idx.get(tokens, UNKNOWN_INDEX)
 
     def to_tokens(self, indices: Any) -> Any:
-        """Return the token of an index, or the tokens of a list of indices. Raises ParameterError for an index without one."""
-        given = indices if isinstance(indices, list) else [indices]
+        """Return the token of an index, or the tokens of several: a list, or a NumPy array of one axis.
+
+        Raises ParameterError for an index without one.
+        """
+        several = isinstance(indices, (list, np.ndarray))
+        given = list(indices) if several else [indices]
         for i in given:
-            if not isinstance(i, int) or not 0 <= i < len(self):
+            if not isinstance(i, (int, np.integer)) or not 0 <= i < len(self):
                 raise ParameterError(f"Vocabulary.to_tokens: {i!r} is not an index of {len(self)} tokens.")
         tokens = [self._idx_to_token[i] for i in given]
-        return tokens if isinstance(indices, list) else tokens[0]
+        return tokens if several else tokens[0]
 
 
 def count_tokens_from_str(source_str: str, token_delim: str = " ", seq_delim: str = "\n", to_lower: bool = False,

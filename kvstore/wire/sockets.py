@@ -29,7 +29,7 @@ from .stream import READABLE, WRITABLE, Opening, Poller, Stream
 
 LARGEST_CONTROL = 64 << 20  # bytes of a message to or from the coordinator: its table of keys
 _BACKLOG = 1024  # processes that connect at the same moment
-_MOST_OPENING = 256  # connections that have not proven who they are; beyond, the oldest is closed
+_MOST_OPENING = 128  # connections that have not proven who they are, of some 66 KB in TLS; beyond, the oldest is closed
 _OPENING_TIMEOUT = 10.0  # seconds
 _CREDENTIALS = struct.Struct("3i")  # of the peer of a Unix socket: process, user, group
 

@@ -1,6 +1,7 @@
 """WikiText datasets from local files. Oracle: words counted by hand."""
 
 import zipfile
+from collections import Counter
 
 import pytest
 from tritium.errors import FileError, ParameterError
@@ -27,7 +28,7 @@ def test_samples_are_stretches_of_the_text_and_the_next_words(tmp_path, dataset,
         words, following = data[i]
         assert data.vocabulary.to_tokens(words.asnumpy()) == LINES[5 * i:5 * i + 5]
         assert data.vocabulary.to_tokens(following.asnumpy()) == LINES[5 * i + 1:5 * i + 6]
-    again = dataset(str(tmp_path), "validation", Vocabulary({"the": 2}), seq_len=4)
+    again = dataset(str(tmp_path), "validation", Vocabulary(Counter({"the": 2})), seq_len=4)
     assert again[1][0].asnumpy().tolist() == [1, 0, 0, 0]
 
 
