@@ -11,14 +11,11 @@ A piece of work is some rows of an image, or a slot of images. Sizes alone decid
 from __future__ import annotations
 
 import math
-from typing import TYPE_CHECKING
 
 from ....integers import cdiv
 from ...cpu.c_tile import MOST_COLUMNS
+from .c_conv_windows import Windows
 from .conv_geometry import ConvolutionGeometry
-
-if TYPE_CHECKING:
-    from .c_conv import Windows
 
 LINES = 1 << 13  # elements of the lines of a block: they stay in the first and second cache
 

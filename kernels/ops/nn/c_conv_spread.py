@@ -12,16 +12,14 @@ the data's derivative lies so itself. Sizes alone decide the order of sums.
 from __future__ import annotations
 
 import math
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from ....integers import cdiv
 from ...cpu.c_team import int64s
 from ...cpu.c_tile import MOST_COLUMNS
+from .c_conv_windows import Windows
 from .conv_geometry import ConvolutionGeometry
 from .conv_pieces import product_time
-
-if TYPE_CHECKING:
-    from .c_conv import Windows
 
 COLUMNS_AT_ONCE = 1 << 16  # elements of the product that are computed before they are added
 ADDED = 8  # the time in which an element of the product is stored and added, in multiplications

@@ -10,6 +10,7 @@ from support.layer_helpers import close
 from tritium.kernels.cpu import c_compile
 from tritium.kernels.op import Req
 from tritium.kernels.ops.nn import c_conv, convolution_cpu
+from tritium.kernels.ops.nn.c_conv_windows import cut_runs
 from tritium.kernels.ops.nn.conv_geometry import ConvolutionGeometry
 
 pytestmark = pytest.mark.skipif(not c_compile.available(), reason="there is no C compiler")
@@ -200,7 +201,7 @@ def test_shapes_have_the_pieces_they_are_there_for():
     windows = [c_conv.forward_windows(c_conv.plane(g)) for g in SHAPES]
     images, rows, filters = zip(*(w.pieces() for w in windows))
     assert rows[0] < SHAPES[0].out[0] and images[1] > 1 and filters[3] < SHAPES[3].f
-    assert len(c_conv.cut_runs(windows[2].runs())[1]) > 2
+    assert len(cut_runs(windows[2].runs())[1]) > 2
     assert not windows[4].copied and not windows[5].copied and windows[1].copied
     assert c_conv.spreading.rows_at_once(SPREAD[5], 27) < SPREAD[5].out[0]
     assert c_conv.lines.rows_at_once(c_conv.forward_windows(LINES[5])) < LINES[5].out[0]

@@ -3,7 +3,7 @@
 import math
 
 import pytest
-from tritium.kernels.ops.nn import c_conv, c_winograd
+from tritium.kernels.ops.nn import c_conv, c_conv_windows, c_winograd
 from tritium.kernels.ops.nn.conv_geometry import ConvolutionGeometry
 from tritium.kernels.ops.nn.conv_pieces import READ, cheapest, parts, product_time
 
@@ -37,7 +37,7 @@ def test_two_and_four_threads_have_equal_shares(n, layer):
 def test_a_piece_stays_in_cache(n, layer):
     windows = c_conv.forward_windows(geometry(n, *layer))
     images, rows, filters = windows.pieces()
-    assert images * (windows.elements(rows) + rows * windows.out[1] * min(filters, windows.filters)) <= c_conv.CACHED
+    assert images * (windows.elements(rows) + rows * windows.out[1] * min(filters, windows.filters)) <= c_conv_windows.CACHED
 
 
 @pytest.mark.parametrize("channels, size", [(1024, 7), (64, 112), (4096, 56), (7, 3000)])
