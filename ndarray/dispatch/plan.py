@@ -17,7 +17,7 @@ from ...errors import ContextError, DTypeError, OperatorError, ShapeError, descr
 from ...kernels.configs import float32_matmul
 from ...kernels.cpu.errstate import prepared
 from ...kernels.gpu.prepared import PreparedCall
-from ...kernels.kernel import Kernel
+from ...kernels.kernel import NOTHING, Kernel
 from ...kernels.op import Gradient, Op, Req, compiled_static, is_known
 from ...kernels.params import Params
 from ..core.chunk import Layout, layout_of
@@ -91,7 +91,7 @@ class DispatchPlan:
             ins, outs = tuple(i.spec for i in self.ins), tuple(o.spec for o in self.outs)
             with float32_matmul.restored(self.float32):
                 kernel = compiled_static(self.op, self.p, ins, outs, reqs, self.target, self.train)
-            if self.target == "gpu" and self.op.nonblocking and kernel.at is None:
+            if self.target == "gpu" and self.op.nonblocking and kernel.at is None and kernel is not NOTHING:
                 kernel.at = PreparedCall(kernel.run, ins, outs, reqs)
             self._kernels[reqs] = kernel
         return kernel

@@ -12,6 +12,7 @@ from tritium.engine.run_context import RunContext
 from tritium.kernels.gpu.launch import launch
 from tritium.kernels.gpu.prepared import PreparedCall
 from tritium.kernels.gpu.source import tl, triton
+from tritium.kernels.kernel import NOTHING
 from tritium.kernels.op import Req, Spec, builtin, compiled_static
 
 pytestmark = pytest.mark.skipif(GPU_MODE != "interpret", reason="runs kernels in the interpreter")
@@ -164,3 +165,9 @@ def test_scratch_memory_and_constants_are_given_by_their_addresses():
     for _ in range(2):
         assert call(RUN, [x.data_ptr(), y.data_ptr()])
         assert (cuda.to_host(y)[0] == table).all() and (cuda.to_host(y)[1:] == 6).all()
+
+
+def test_the_kernel_of_empty_results_is_prepared_for_nobody():
+    """All devices share it."""
+    a = mx.nd.zeros((0, 3), ctx=mx.gpu(0))
+    assert (a + a).shape == (0, 3) and NOTHING.at is None
