@@ -45,7 +45,6 @@ class Run(Protocol):
     def stream(self) -> Stream | None: ...
     def parallel(self, fn: Callable[[int], Any], n: int) -> None: ...
     def workspace(self, shape: tuple[int, ...], dtype: DTypeLike) -> DeviceArray: ...
-    def scratch(self, nbytes: int, /) -> Any: ...
     def to_host(self, array: Any) -> np.ndarray: ...
     def from_host(self, array: Any, values: np.ndarray) -> None: ...
     def constant(self, values: np.ndarray) -> DeviceArray: ...
@@ -63,9 +62,6 @@ class HostRun:
 
     def workspace(self, shape: tuple[int, ...], dtype: DTypeLike) -> np.ndarray:
         return np.empty(shape, dtype)
-
-    def scratch(self, nbytes: int) -> Any:
-        raise NotImplementedError("scratch memory by its address is a GPU's")
 
     def to_host(self, array: np.ndarray) -> np.ndarray:
         return array
@@ -172,8 +168,9 @@ class Kernel:
 
         def bind(inputs: Sequence[Any], outputs: Sequence[Any]) -> BoundKernel:
             bound = self.bind(inputs, outputs)
-            if getattr(bound, "numbers", None) is not None:  # a function in C, which keeps them
-                bound.hold(scalars)  # type: ignore[attr-defined]
+            hold = getattr(bound, "hold", None)  # of a function in C, which keeps them
+            if hold is not None and getattr(bound, "numbers", None) is not None:
+                hold(scalars)
                 return bound
             return lambda run: bound(run, scalars)
 

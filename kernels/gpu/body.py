@@ -284,7 +284,6 @@ class RunTimeScalar:
     """A run-time scalar whose value is not known yet, while launches are recorded. Nothing can be computed from it."""
 
     __slots__ = ("number",)
-    __hash__ = None  # type: ignore[assignment]
 
     def __init__(self, number: int):
         self.number = number
@@ -306,7 +305,7 @@ class LateScalar(NamedTuple):
 
 
 def argument(value: ScalarValue, given: Sequence[Any], kind: str) -> float | int | LateScalar:
-    """What depends on run-time scalars, which are given, as the kernel's argument."""
+    """Return the argument of a kernel that depends on run-time scalars, which are given."""
     if given and isinstance(given[0], RunTimeScalar):
         return LateScalar(value, tuple(g.number for g in given), kind)
     return passed(value.of(tuple(given)), kind)

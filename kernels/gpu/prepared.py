@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, Protocol
 
 import numpy as np
 from numpy.typing import DTypeLike
@@ -27,6 +27,12 @@ from .target import compute_capability, multiprocessors, recording
 _PLACE = 44  # the bit from which an address tells the operand
 _ALIGNED = 16  # bytes: what kernels are compiled for
 _MANY = 16  # values of run-time scalars that have launches of their own, of a kernel that computes with them on the host
+
+
+class DeviceRun(Run, Protocol):
+    """The run context of a prepared call. scratch: memory, with its `address`, until it is dropped."""
+
+    def scratch(self, nbytes: int, /) -> Any: ...
 
 
 class _Launches:
@@ -72,7 +78,7 @@ class _RecordedRun:
 
 
 class PreparedCall:
-    """What `Kernel.at` is for a kernel on a GPU.
+    """`Kernel.at` of a kernel on a GPU: its launches are found at the first call, and repeated with other addresses.
 
     kernel: the function that runs it. ins, outs: the layouts of its operands. reqs: of the outputs; one that is NULL has no
     address, and 0 stands in its place.
@@ -84,7 +90,7 @@ class PreparedCall:
         self._kernel, self._ins, self._outs, self._reqs = kernel, ins, outs, reqs
         self._found: dict[Any, _Program | None] = {}  # by device; and by device and scalars
 
-    def __call__(self, run: Run, places: Sequence[int], scalars: tuple = (), apart: bool = False) -> bool:
+    def __call__(self, run: DeviceRun, places: Sequence[int], scalars: tuple = (), apart: bool = False) -> bool:
         """Enqueue the kernel's work on arrays at these addresses, inputs first.
 
         False if it cannot be prepared, as where the host reads values of the device, or the arrays are not aligned.
@@ -110,7 +116,7 @@ class PreparedCall:
         program(run, stream, places, scalars)
         return True
 
-    def _prepare(self, run: Run, device: int, key: Any, scalars: tuple) -> _Program | None:
+    def _prepare(self, run: DeviceRun, device: int, key: Any, scalars: tuple) -> _Program | None:
         """Find the program for a device; None if there is none."""
         try:
             program: _Program | None = self._record(run, device, scalars)
@@ -119,7 +125,7 @@ class PreparedCall:
         self._found[key] = program
         return program
 
-    def _record(self, run: Run, device: int, scalars: tuple) -> _Program:
+    def _record(self, run: DeviceRun, device: int, scalars: tuple) -> _Program:
         n = len(self._ins)
         inputs = [FakeArray(s.shape, s.dtype, i + 1 << _PLACE) for i, s in enumerate(self._ins)]
         outputs = [None if req is Req.NULL else FakeArray(s.shape, s.dtype, n + i + 1 << _PLACE)
@@ -139,14 +145,14 @@ class PreparedCall:
 class _Program:
     """Launches whose arguments are addresses of operands, of scratch memory and of constants, numbers, and run-time scalars."""
 
-    def __init__(self, run: Run, device: int, launches: Sequence[tuple], recorded: _RecordedRun):
+    def __init__(self, run: DeviceRun, device: int, launches: Sequence[tuple], recorded: _RecordedRun):
         more = range(recorded.operands, recorded.operands + len(recorded.scratch) + len(recorded.constants))
         self.scratch = [recorded.scratch.get(i, 0) for i in more]
         self.constants: list[tuple[int, Any]] = [(i - recorded.operands, run.constant(values))
                                                  for i, values in recorded.constants.items()]
         self.steps = [_Step(device, *each) for each in launches]
 
-    def __call__(self, run: Run, stream: Any, places: Sequence[int], scalars: tuple) -> None:
+    def __call__(self, run: DeviceRun, stream: Any, places: Sequence[int], scalars: tuple) -> None:
         held: Any = None  # scratch memory stays taken until its last user is enqueued
         if self.scratch:
             held = [run.scratch(size) if size else None for size in self.scratch]
@@ -174,7 +180,7 @@ class _Step:
             self.start, size, self.alignment = launch.ready(fn, kinds, constexprs, num_warps, num_stages, device)
             self.scratch = math.prod(grid) * size + self.alignment if size else 0
 
-    def enqueue(self, run: Run, stream: Any, places: Sequence[int], scalars: tuple) -> None:
+    def enqueue(self, run: DeviceRun, stream: Any, places: Sequence[int], scalars: tuple) -> None:
         """Enqueue it on arrays at these places."""
         numbers = self.numbers
         if self.late:
