@@ -1,4 +1,4 @@
-"""How GPUs multiply float32 matrices, in products and convolutions: the setting, and what keeps kernels of two settings apart.
+"""The setting of how GPUs multiply float32 matrices, in products and convolutions, and the keys that keep its kernels apart.
 
 "ieee": as float32. "tf32": operands with 10 bits, on the tensor cores. "tf32x3": three such products, about 21 bits.
 A kernel belongs to the setting that it was made under, wherever it runs; so do plans, programs and bound graphs.

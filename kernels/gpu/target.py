@@ -19,7 +19,7 @@ from .source import KernelSource
 
 
 class Recorder(Protocol):
-    """What takes launches instead of a device: take(kernel, grid, arguments, constexprs, warps, stages).
+    """An object that takes launches instead of a device: take(kernel, grid, arguments, constexprs, warps, stages).
 
     target: the compute capability, times ten, that they are for; multiprocessors: of that device. interpreted: whether they are
     for the interpreter.

@@ -55,7 +55,7 @@ class SnapshotFiles:
         self._number += 1  # only now: after an error the same file is written again
 
     def read(self) -> Snapshot | None:
-        """Return the newest snapshot, or None if there is no file. Raises FileError if no file is complete."""
+        """Return the newest complete snapshot; None if there are no files. Raises FileError if all files are damaged."""
         found, error = [], None
         for path in self._paths:
             try:

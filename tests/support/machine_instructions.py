@@ -11,7 +11,7 @@ from tritium.kernels.gpu.compile import compile_all
 
 
 def instructions(job):
-    """How often each instruction, without its suffixes but those of MUFU and IMAD, stands in the machine code of a job."""
+    """Return the number of each instruction in the machine code of a job, without suffixes but those of MUFU and IMAD."""
     import triton
 
     compile_all([job])

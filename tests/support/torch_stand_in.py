@@ -106,7 +106,7 @@ class Tensor:
 
 
 class CUDAGraph:
-    """What was enqueued in a capture; a replay enqueues it."""
+    """Work that was enqueued in a capture; a replay enqueues it."""
 
     def __init__(self, world):
         self.world, self.work, self.replays = world, [], 0
@@ -165,7 +165,7 @@ class World:
 
     # ---- time ----
     def captured(self):
-        """What this thread captures; None while it captures nothing."""
+        """The graph that this thread captures; None while it captures nothing."""
         return getattr(self.here, "captured", None)
 
     @contextlib.contextmanager

@@ -15,7 +15,7 @@ F32 = np.dtype("float32")
 
 
 def arithmetic(job):
-    """How often each instruction on floats stands in the machine code of a job."""
+    """Return the number of each instruction on floats in the machine code of a job."""
     return {name: n for name, n in instructions(job).items() if name.startswith(("FFMA", "FMUL", "FADD", "FMNMX", "MUFU"))}
 
 
