@@ -8,6 +8,8 @@ connection before anything is allocated for it.
 from __future__ import annotations
 
 import contextlib
+import heapq
+import itertools
 import select
 import socket
 import ssl
@@ -86,7 +88,9 @@ class Stream:
         self.on_open, self.on_message, self.on_end = on_open, on_message, on_end
         self._poller, self._socket, self._fd, self._largest = poller, s, s.fileno(), largest
         self._opening: Opening | None = opening
-        self._waiting: deque[memoryview] = deque()
+        self._waiting: list[tuple[float, int, bytes, Any]] = []  # heap of messages: (-priority, order, head, payload)
+        self._order = itertools.count()
+        self._sending: deque[memoryview] = deque()  # the rest of the message that is being sent
         self._received, self._end = memoryview(b""), 0  # received bytes of incomplete messages, and their end
         self._events = 0
         self.closed = False
@@ -138,27 +142,39 @@ class Stream:
     # ---- sending ----------------------------------------------------------------------------------------------------------
     @property
     def full(self) -> bool:
-        """True while data waits until the connection accepts more."""
-        return bool(self._waiting)
+        """True while messages wait until the connection accepts more."""
+        return bool(self._sending or self._waiting)
 
-    def put(self, head: bytes, payload: Any = b"") -> None:
-        """Send a message, after those that wait. The payload must not change until `full` is false."""
+    def put(self, head: bytes, payload: Any = b"", priority: float = 0.0) -> None:
+        """Send a message, after those that wait and have the same priority or a higher one.
+
+        The payload must not change until `full` is false.
+        """
         if self.closed:
             return
-        payload = memoryview(payload).cast("B")
-        first = _LENGTHS.pack(len(head), len(payload)) + head
-        rest = bytes(-(len(first) + len(payload)) % _ALIGN)
         waits = self.full
-        if len(payload) < _JOINED:
-            self._waiting.append(memoryview(b"".join((first, payload, rest))))
-        else:
-            self._waiting += memoryview(first), payload, *([memoryview(rest)] if rest else [])
+        heapq.heappush(self._waiting, (-priority, next(self._order), head, payload))
         if self._opening is None and not waits:
             try:
                 self._send()
             except OSError:
-                self._waiting.clear()
+                self._drop_all()
                 self._shut_down()
+
+    def _drop_all(self) -> None:
+        self._waiting.clear()
+        self._sending.clear()
+
+    def _take_next(self) -> None:
+        """Move the first of the waiting messages to `_sending`."""
+        _, _, head, payload = heapq.heappop(self._waiting)
+        payload = memoryview(payload).cast("B")
+        first = _LENGTHS.pack(len(head), len(payload)) + head
+        rest = bytes(-(len(first) + len(payload)) % _ALIGN)
+        if len(payload) < _JOINED:
+            self._sending.append(memoryview(b"".join((first, payload, rest))))
+        else:
+            self._sending += memoryview(first), payload, *([memoryview(rest)] if rest else [])
 
     def _shut_down(self) -> None:
         """Have the poller report the end of the connection, now that its end is known."""
@@ -171,15 +187,17 @@ class Stream:
     def _send(self) -> None:
         """Send until the socket accepts no more."""
         try:
-            while self._waiting:
-                sent = self._socket.send(self._waiting[0])
-                if sent == len(self._waiting[0]):
-                    self._waiting.popleft()
+            while self.full:
+                if not self._sending:
+                    self._take_next()
+                sent = self._socket.send(self._sending[0])
+                if sent == len(self._sending[0]):
+                    self._sending.popleft()
                 else:
-                    self._waiting[0] = self._waiting[0][sent:]
+                    self._sending[0] = self._sending[0][sent:]
         except _AGAIN:
             pass
-        self._poll(READABLE | WRITABLE if self._waiting else READABLE)
+        self._poll(READABLE | WRITABLE if self.full else READABLE)
 
     # ---- receiving --------------------------------------------------------------------------------------------------------
     def _read(self) -> None:
@@ -221,7 +239,7 @@ class Stream:
         """End the connection. Nothing is called any more."""
         if not self.closed:
             self.closed = True
-            self._waiting.clear()
+            self._drop_all()
             self._poller.unregister(self._fd)
             if self._opening is not None:
                 self._opening.close()

@@ -23,7 +23,7 @@ from ..wire.shared_memory import SegmentPool
 from .coordinator_connection import CoordinatorConnection, Timeouts
 from .event_loop import EventLoop
 from .remote_server import RemoteServer
-from .requests import Done, Group, Request
+from .requests import URGENT, Done, Group, Question, Request
 
 _RANK_TIMEOUT = 10.0  # seconds to wait until a rank that is taken becomes free
 _LEAVE_TIMEOUT = 60.0  # seconds for the coordinator to confirm that this worker leaves
@@ -112,9 +112,9 @@ class Client:
 
     def ask(self, server: int, type: FrameType, payload: bytes = b"", records: Sequence[Any] = ()) -> Future[list[Any]]:
         """Send a request to one server outside the order of keys. The future gets the answers: (frame, payload)."""
-        future: Future[list[Any]] = Future()
-        self.loop.call_soon(lambda: self.servers[server].ask(type, records, payload, future))
-        return future
+        question = Question(server, type, records, payload)
+        self.loop.call_soon(lambda: self.servers[server].submit(question, URGENT))
+        return question.future
 
     def rounds(self, servers: Sequence[int]) -> dict[tuple[int, int], int]:
         """Return the last round of each slice on these servers that contains a contribution of this worker."""

@@ -39,7 +39,7 @@ from ..server import optimizer_codec
 from ..wire.compression import TwoBit, packed_bytes, read_parameters
 from ..wire.frame import CHUNK, CODES, FrameType, Record
 from .client import Client, common_round
-from .requests import Place, Pull, PullRows, Push, PushRows, Request
+from .requests import Place, Pull, Push, PushRows, Request
 from .send_buffer import SendBuffer
 
 _log = logging.getLogger(__name__)
@@ -384,8 +384,8 @@ class DistKVStore(LocalKVStore):
                 a, b = np.searchsorted(indices, (start // width, stop // width))
                 for at in range(a, b, CHUNK // 8):
                     end = min(at + CHUNK // 8, b)
-                    pulls.append(PullRows(server, state.id, i, state.round, flat[at * width:end * width],
-                                          indices[at:end] - start // width))
+                    pulls.append(Pull(server, state.id, i, state.round, flat[at * width:end * width],
+                                      rows=indices[at:end] - start // width))
             self._client.submit(pulls, on_complete, priority)
 
         queue_async("kvstore.row_sparse_pull", fetch, [stored], [some], priority,

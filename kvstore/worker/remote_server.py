@@ -1,48 +1,32 @@
-"""RemoteServer: a server as a worker sees it. It carries out handshakes, and turns frames into answers.
+"""RemoteServer: a server as a worker sees it. It connects, encodes requests, turns frames into answers, and watches deadlines.
 
-`Session` keeps the contributions. Three classes are around it: `RequestQueue` encodes, `ServerConnection` moves the bytes, and
-`Retry` watches deadlines. They are used where the event loop's poller may be used.
+`Session` keeps the contributions. Requests wait here until they are encoded, which happens as late as possible: small pushes go
+together, the highest priority first. Everything is used where the event loop's poller may be used.
 """
 
 from __future__ import annotations
 
+import json
 import logging
 import time
+from collections import deque
 from collections.abc import Mapping, Sequence
 from concurrent.futures import Future
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any
 
 from ... import environment
 from ...errors import DeadWorkerError, FrameError, KVStoreError, RoundMadeError
-from ..protocol.session import Action, Session, ValuesLostError, Verb
-from ..wire.frame import (
-    INLINE,
-    FrameType,
-    Record,
-    WireFrame,
-    decode,
-    pack,
-    unpack,
-)
-from .request_queue import URGENT, RequestQueue
-from .requests import Pull, Push, Request
-from .retry import Retry
-from .server_connection import ServerConnection
+from ..protocol.session import Action, Name, Session, ValuesLostError, Verb
+from ..wire import sockets
+from ..wire.frame import INLINE, LARGEST_MESSAGE, WANT_VALUE, FrameType, Record, WireFrame, decode, encode, pack, unpack
+from ..wire.stream import Stream
+from .requests import URGENT, Push, Question, Request, in_frames
 
 if TYPE_CHECKING:
     from .client import Client
 
+_GROUP_DEADLINE = 1.0  # seconds after which a push is abandoned because another one of its call has failed
 _log = logging.getLogger(__name__)
-
-
-class _Question(NamedTuple):
-    """A request outside the order of keys, which may be sent again. answers: those received, if there is more than one frame."""
-
-    type: FrameType
-    records: Sequence[Record]
-    payload: bytes
-    future: Future[list[Any]]
-    answers: list[Any]
 
 
 class RemoteServer:
@@ -52,20 +36,20 @@ class RemoteServer:
     shared:      it reads this worker's shared memory.
     handshaken:  completes with the first handshake.
     lost:        the error that ends every request; None: the server is usable.
+    incarnation: of the server process.
+    waiting:     requests that are not encoded.
+    asked:       number of a frame -> name -> the sent request that its answer is for. Pushes are in the session.
     """
 
     def __init__(self, client: Client, index: int):
-        self.index, self.ready, self.shared = index, False, False
+        self.index, self.ready, self.shared, self.incarnation = index, False, False, -1
         self.handshaken: Future[None] = Future()
         self.lost: KVStoreError | None = None
         self.session: Session[Push] = Session(environment.KV_RETAIN_BYTES.get())
-        self.connection = ServerConnection(client, self._on_message, self._on_lost)
-        self._client = client
-        self.incarnation = -1  # of the server process
-        self.queue = RequestQueue(self.session, self.connection, client.rank)
-        self._retry = Retry(client, self)
-        self._questions: dict[int, _Question] = {}  # seq -> question that is sent
-        self._unasked: list[_Question] = []  # questions that wait for the handshake
+        self.stream: Stream | None = None
+        self.waiting: deque[Request] = deque()
+        self.asked: dict[int, dict[Name, Request]] = {}
+        self._client, self._seq, self._warned = client, 0, 0.0
         self._handshake_records: list[Record] = []  # of an incomplete answer to a handshake
         client.loop.connections.append(self)
 
@@ -75,39 +59,6 @@ class RemoteServer:
         """Where the server is, as the coordinator describes it."""
         return self._client.coordinator.locations[self.index]
 
-    def moved(self, reconnect: bool = False) -> None:
-        """Handle news of the server: it is away, or runs in a new process. reconnect: connect again in any case."""
-        if self.lost is not None:
-            return
-        if self.location["down"]:
-            self.disconnect()
-        elif reconnect or self.location["incarnation"] != self.incarnation or self.connection.stream is None:
-            self.reconnect()
-
-    def _on_lost(self) -> None:
-        """Connect again: at once if the connection was in use, otherwise at the next check."""
-        ready = self.ready
-        self.disconnect()
-        if ready and self.lost is None:
-            self.reconnect()
-
-    def reconnect(self) -> None:
-        """Connect again, and send again what is not answered."""
-        self.disconnect()
-        self.incarnation = self.location["incarnation"]
-        self.connection.open(self.location)
-        self.queue.number()
-        self._send(FrameType.HANDSHAKE, [], pack({"probe": self._client.probe}))
-
-    def disconnect(self) -> None:
-        """Close the connection. Everything waits until there is a new one."""
-        self.ready, self._handshake_records = False, []
-        self.connection.close()
-        for question in self._questions.values():
-            question.answers.clear()
-        self._unasked += self._questions.values()
-        self._questions.clear()
-
     @property
     def away(self) -> bool:
         """True if the server is away as far as the coordinator knows, or the coordinator is away, too."""
@@ -116,7 +67,42 @@ class RemoteServer:
     @property
     def busy(self) -> bool:
         """True while a push is not answered, or anything waits to be sent."""
-        return bool(self.session.sent or self.queue.waiting or self.connection.pending)
+        return bool(self.session.sent or self.waiting or (self.stream is not None and self.stream.full))
+
+    def moved(self, reconnect: bool = False) -> None:
+        """Handle news of the server: it is away, or runs in a new process. reconnect: connect again in any case."""
+        if self.lost is not None:
+            return
+        if self.location["down"]:
+            self.close()
+        elif reconnect or self.location["incarnation"] != self.incarnation or self.stream is None:
+            self.reconnect()
+
+    def _on_lost(self, _: OSError) -> None:
+        """Connect again: at once if the connection was in use, otherwise at the next check."""
+        ready = self.ready
+        self.close()
+        if ready and self.lost is None:
+            self.reconnect()
+
+    def reconnect(self) -> None:
+        """Connect again, and send again what is not answered."""
+        self.close()
+        client, location = self._client, self.location
+        self.incarnation = location["incarnation"]
+        try:
+            self.stream = sockets.connect(client.loop.poller, location["address"], client.credentials, location["public"],
+                                          client.authority, LARGEST_MESSAGE, on_message=self._on_message, on_end=self._on_lost)
+        except OSError:
+            return  # `check` tries again
+        self._put(URGENT, FrameType.HANDSHAKE, [], pack({"probe": client.probe}), self._number())
+
+    def close(self) -> None:
+        """Close the connection. Everything waits until there is a new one."""
+        self.ready, self._handshake_records = False, []
+        if self.stream is not None:
+            self.stream.close()
+            self.stream = None
 
     def _on_handshake_reply(self, frame: WireFrame) -> None:
         """Send again what the server does not have, in order. The answer to SAVE has the same form."""
@@ -132,8 +118,11 @@ class RemoteServer:
                                   f"machine, TRITIUM_KV_SNAPSHOT_DIR must be a folder that all machines see."))
             return
         if "shared" not in text:
-            if frame.seq in self._questions:
-                self._questions.pop(frame.seq).future.set_result(records)
+            question = self._question(frame.seq)
+            if question is not None:
+                question.answers[:] = records
+                self._remove(frame.seq, question)
+                question.end()
             return
         self.shared, self.ready = bool(text["shared"]), True
         try:
@@ -144,13 +133,17 @@ class RemoteServer:
             return
         if not self.handshaken.done():
             self.handshaken.set_result(None)
-            return
         self._execute(actions)
-        for r in self.queue.take_back():
+        for r in self._take_back():
             self._enqueue(r)
-        unasked, self._unasked = self._unasked, []
-        for question in unasked:
-            self._put_question(question)
+
+    def _take_back(self) -> list[Request]:
+        """Remove and return what is not answered, in order: sent pushes, other sent requests, and what waits."""
+        asked = [r for requests in self.asked.values() for r in requests.values()]
+        requests = [*self.session.take_sent(), *asked, *self.waiting]
+        self.asked = {}
+        self.waiting.clear()
+        return requests
 
     def _execute(self, actions: Sequence[Action[Push]]) -> None:
         """Carry out what the session wants."""
@@ -158,9 +151,9 @@ class RemoteServer:
             if verb is Verb.RELEASE:
                 push.release()
             elif verb is Verb.RESEND:
-                self.queue.send_pushes([push], URGENT, want_value=False)
+                self._send_pushes([push], URGENT, want_value=False)
             elif verb is Verb.SAVE:
-                self._send(FrameType.SAVE, [], b"", seq=0)
+                self._put(URGENT, FrameType.SAVE, [], b"", 0)
             else:
                 push.end(RoundMadeError(
                     f"KVStore.push: worker {self._client.rank}, key {self._client.name_of(push.key)}: round {push.round} already "
@@ -168,7 +161,8 @@ class RemoteServer:
                     f"{push.round + 1}."))
 
     # ---- sending ----------------------------------------------------------------------------------------------------------
-    def submit(self, request: Request, priority: int) -> None:
+    def submit(self, request: Request, priority: float) -> None:
+        """Send a request as soon as its turn comes."""
         if self.lost is not None:
             request.end(self.lost)
             return
@@ -176,44 +170,52 @@ class RemoteServer:
         self._enqueue(request)
 
     def _enqueue(self, request: Request) -> None:
-        request.left = request.size
+        request.reset()
         if isinstance(request, Push):
             actions = self.session.submit(request)
             if actions:
                 self._execute(actions)
                 return
-        self.queue.waiting.append(request)
-
-    def ask(self, type: FrameType, records: Sequence[Record], payload: bytes, future: Future[list[Any]]) -> None:
-        """Send a request outside the order of keys. future: gets the answers, or the records of a HANDSHAKE_REPLY."""
-        question = _Question(type, records, payload, future, [])
-        if self.lost is not None:
-            future.set_exception(self.lost)
-        elif self.ready:
-            self._put_question(question)
-        else:
-            self._unasked.append(question)
-
-    def _put_question(self, question: _Question) -> None:
-        self._questions[self.queue.number()] = question
-        self._send(question.type, question.records, question.payload)
+        self.waiting.append(request)
 
     def flush(self) -> None:
-        """Send what waits, as far as the connection accepts it."""
-        if self.ready:
-            self.queue.encode()
-        self.connection.flush()  # before the handshake is complete, nothing else waits there
+        """Encode everything that waits, once the handshake is complete."""
+        if not self.ready or not self.waiting:
+            return
+        requests = list(self.waiting)
+        self.waiting.clear()
+        for some in in_frames(requests):
+            pushes = [r for r in some if isinstance(r, Push)]
+            if not pushes:
+                seq = self._number()
+                self.asked[seq] = {r.name: r for r in some}
+                self._put(some[0].priority, some[0].type, [record for r in some for record in r.records], some[0].payload, seq)
+                continue
+            for p in pushes:
+                self.session.send(p)
+            self._send_pushes(pushes, pushes[0].priority)
 
-    def _send(self, type: FrameType, records: Sequence[Record], payload: bytes, seq: int | None = None) -> None:
-        """Send a frame before everything that waits."""
-        self.queue.put(URGENT, type, records, payload, seq=seq)
-        self.connection.flush()
+    def _send_pushes(self, pushes: Sequence[Push], priority: float, want_value: bool = True) -> None:
+        """Send pushes in one frame if they have one run each, otherwise in a frame for each run."""
+        type, flags, seq = pushes[0].type, WANT_VALUE if want_value and not pushes[0].initial else 0, self._number()
+        runs = [run for p in pushes for run in p.runs()]
+        self.session.number(pushes, seq)
+        if len(pushes) == 1 and len(runs) > 1:
+            for r, data in runs:
+                self._put(priority, type, [r], data, seq, flags)
+            return
+        pieces = [data for _, data in runs if data is not None]
+        self._put(priority, type, [r for r, _ in runs], pieces[0] if len(pieces) == 1 else b"".join(pieces), seq, flags)
 
-    def check(self, now: float) -> None:
-        self._retry.check(now)
+    def _put(self, priority: float, type: FrameType, records: Sequence[Record], payload: Any, seq: int, flags: int = 0) -> None:
+        if self.stream is not None:
+            head = encode(type, records, len(payload), flags=flags, rank=self._client.rank, seq=seq)
+            self.stream.put(head, payload, priority)
 
-    def close(self) -> None:
-        self.connection.close()
+    def _number(self) -> int:
+        """Return a new number for a frame."""
+        self._seq += 1
+        return self._seq
 
     # ---- receiving ----------------------------------------------------------------------------------------------------------
     def _on_message(self, head: Any, payload: Any) -> None:
@@ -222,18 +224,33 @@ class RemoteServer:
         except FrameError as e:
             _log.warning("kvstore: server %d sent an invalid frame: %s", self.index, e)
             return
+        question = self._question(frame.seq)
         if frame.type is FrameType.HANDSHAKE_REPLY:
             self._on_handshake_reply(frame)
         elif frame.type is FrameType.REJECTED:
             self._on_rejection(frame)
-        elif frame.seq in self._questions:
-            question = self._questions[frame.seq]
+        elif question is not None:
             question.answers.append((frame, bytes(frame.payload)))
             if frame.type is not FrameType.STATES:
-                del self._questions[frame.seq]
-                question.future.set_result(question.answers)
+                self._remove(frame.seq, question)
+                question.end()
         elif frame.type is FrameType.ANSWER:
             self._on_answer(frame)
+
+    def _question(self, seq: int) -> Question | None:
+        """Return the question that a frame with a number carried, if it did."""
+        asked = next(iter(self.asked.get(seq, {}).values()), None)
+        return asked if isinstance(asked, Question) else None
+
+    def _find(self, seq: int, r: Record) -> Request | None:
+        """Return the sent request that a record of the answer with a number refers to."""
+        return self.asked[seq].get(r.name) if seq in self.asked else self.session.find(r.name, r.round, seq)
+
+    def _remove(self, seq: int, request: Request) -> None:
+        """Note that a sent pull or question has ended."""
+        del self.asked[seq][request.name]
+        if not self.asked[seq]:
+            del self.asked[seq]
 
     def _on_answer(self, frame: WireFrame) -> None:
         """Store values, and end the pulls and pushes whose answers are complete."""
@@ -241,7 +258,7 @@ class RemoteServer:
         for r in frame.records:
             if self.session.durable:
                 on_disk[r.name] = r.at
-            request = self.queue.find(frame.seq, r)
+            request = self._find(frame.seq, r)
             push = request if isinstance(request, Push) else None
             if r.segment == INLINE:
                 if request is not None:
@@ -253,10 +270,10 @@ class RemoteServer:
                 request.left = 0
             if request is None or request.left > 0:
                 continue
-            if isinstance(request, Pull):
-                self.queue.remove_pull(frame.seq, request)
+            if push is None:
+                self._remove(frame.seq, request)
             else:
-                self._execute(self.session.acknowledge(request))
+                self._execute(self.session.acknowledge(push))
             request.end()
         self._execute(self.session.on_disk(on_disk))
 
@@ -264,21 +281,23 @@ class RemoteServer:
         m = unpack(frame.payload)
         text, dead, applied = str(m["text"]), {int(r): str(why) for r, why in m["gone"].items()}, bool(m.get("made"))
         self._client.coordinator.learn_gone(dead, m["generation"])
-        if frame.seq in self._questions:
+        question = self._question(frame.seq)
+        if question is not None:
             keys = "".join(f"key {self._client.name_of(r.key)}: " for r in frame.records[:1])
-            self._questions.pop(frame.seq).future.set_exception(KVStoreError(f"KVStore: server {self.index}: {keys}{text}."))
+            self._remove(frame.seq, question)
+            question.end(KVStoreError(f"KVStore: server {self.index}: {keys}{text}."))
             return
         for r in frame.records:
-            request = self.queue.find(frame.seq, r)
-            if isinstance(request, Pull):
-                self.queue.remove_pull(frame.seq, request)
-                request.end(self.explain(text, dead, request))
-            elif request is not None:  # otherwise a run of one that has ended
+            request = self._find(frame.seq, r)
+            if isinstance(request, Push):
                 self._execute(self.session.reject(request, applied=applied, dead=bool(dead)))
                 error = self.explain(f"{text}. The push was applied; pull the value" if applied else text, dead, request)
                 error.made = applied
                 request.group.failing = request.group.failing or (time.monotonic(), error)
                 request.end(error)
+            elif request is not None:  # otherwise a run of one that has ended
+                self._remove(frame.seq, request)
+                request.end(self.explain(text, dead, request))
 
     def explain(self, text: str, dead: Mapping[int, str], request: Request) -> KVStoreError:
         """Return the error of a rejected request, with worker, key and round."""
@@ -291,21 +310,68 @@ class RemoteServer:
                                    f"'wait' or 'shrink'.")
         return KVStoreError(f"{subject}: {text}.")
 
-    # ---- ending -----------------------------------------------------------------------------------------------------------
+    # ---- deadlines --------------------------------------------------------------------------------------------------------
+    def check(self, now: float) -> None:
+        """Connect again if there is no connection. Report requests that take long, and end those that take too long."""
+        client, timeouts = self._client, self._client.timeouts
+        if self.stream is None and self.lost is None and not self.location["down"]:
+            self.reconnect()
+        failing = [(p, p.group.failing[1]) for p in self.session.sent
+                   if p.group.failing is not None and now - p.group.failing[0] > _GROUP_DEADLINE]
+        if failing:  # the caller can repeat the rejected pushes of the group only when these have ended
+            self._abandon(failing)
+        asked = [r for requests in self.asked.values() for r in requests.values()]
+        requests = [r for r in (*self.session.sent, *asked, *self.waiting) if not isinstance(r, Question)]
+        if not requests:
+            return
+        waited = now - min(r.started for r in requests)
+        if waited > timeouts.stall and now - self._warned > timeouts.stall:
+            self._warned = now
+            keys = ", ".join(f"key {client.name_of(r.key)} round {r.round}" for r in requests[:5])
+            _log.warning("kvstore: worker %d has waited %.0f s for server %d: %s%s", client.rank, waited, self.index, keys,
+                         "" if self.ready else "; the server is away")
+            self._log_missing([r for r in requests if isinstance(r, Push) or client.kind == "async"][:5])
+        if waited > timeouts.timeout:
+            error = KVStoreError(f"KVStore: worker {client.rank}: server {self.index} did not answer for key "
+                                 f"{client.name_of(requests[0].key)} within {timeouts.timeout:.0f} s. TRITIUM_KV_TIMEOUT sets "
+                                 f"the limit.")
+            self._abandon([(r, error) for r in requests if isinstance(r, Push)])
+            self._fail(error)
+
+    def _abandon(self, pushes: Sequence[tuple[Push, BaseException]]) -> None:
+        """Fail pushes whose outcome is unknown. The next handshake, on a new connection, shows which of them were applied."""
+        self.session.abandon([p for p, _ in pushes])
+        for p, error in pushes:
+            if p in self.waiting:
+                self.waiting.remove(p)
+            p.end(error)
+        if self.stream is not None:
+            self.reconnect()
+
+    def _log_missing(self, requests: Sequence[Request]) -> None:
+        """Log which workers the rounds of requests wait for."""
+        if not self.ready or not requests:
+            return
+        names = {f"{r.key}.{r.index}": self._client.name_of(r.key) for r in requests}
+
+        def log(answer: Future[list[Any]]) -> None:
+            if answer.exception() is None:
+                for name, (n, ranks) in json.loads(answer.result()[0][1]).items():
+                    _log.warning("kvstore: key %s round %d waits for workers %s", names.get(name), n, ranks)
+
+        question = Question(self.index, FrameType.MISSING, [Record(*r.name, 0, 0, 0) for r in requests])
+        question.future.add_done_callback(log)
+        self.submit(question, URGENT)
+
     def end(self, error: KVStoreError) -> None:
         """End every request, now and from now on, with error."""
         self.lost = error
-        self.fail(error)
+        self.close()
+        self._fail(error)
 
-    def fail(self, error: BaseException) -> None:
+    def _fail(self, error: BaseException) -> None:
         """End every request in flight with error."""
-        requests = [*self.session.end(), *self.queue.take_back()]
-        questions = [*self._questions.values(), *self._unasked]
-        self._questions, self._unasked = {}, []
-        self.connection.drop_waiting()
-        for r in requests:
+        for r in (*self.session.end(), *self._take_back()):
             r.end(error)
-        for question in questions:
-            question.future.set_exception(error)
         if not self.handshaken.done():
             self.handshaken.set_exception(error)

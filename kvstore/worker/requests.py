@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
+from concurrent.futures import Future
 from typing import Any
 
 import numpy as np
 
 from ...integers import cdiv
 from ..protocol.session import Name, State
-from ..wire.frame import CHUNK, CODES, INLINE, NOTHING, RUN, TWO_BITS, Record
+from ..wire.frame import CHUNK, CODES, INLINE, MOST_RECORDS, NOTHING, RUN, TWO_BITS, FrameType, Record
 
+URGENT = float("inf")  # priority of what must not wait
 Done = Callable[[BaseException | None], None]
 Place = tuple[int, int]  # segment of shared memory, byte
 
@@ -36,26 +38,33 @@ class Group:
 
 
 class Request:
-    """A request about one slice of a key.
+    """A request about one slice of a key. It may be sent again.
 
     index:      of the slice.
     round:      that a push contributes to; of a pull: the last that this worker has contributed to, which the value must contain.
     out:        flat array for the value; None if it is not wanted.
     out_place:  place of out, if it is in shared memory.
-    size:       elements of the complete answer; `left` of them have not arrived.
+    left:       elements of the answer that have not arrived.
     group:      set when the request is submitted.
+    type:       of its frames.
     """
 
-    __slots__ = ("group", "index", "key", "left", "name", "out", "out_place", "priority", "round", "server", "size", "started")
+    __slots__ = ("group", "index", "key", "left", "name", "out", "out_place", "priority", "round", "server", "started", "type")
     group: Group
 
-    def __init__(self, server: int, key: int, index: int, round: int, out: np.ndarray | None, out_place: Place | None = None):
-        self.server, self.key, self.index, self.round, self.out, self.out_place = server, key, index, round, out, out_place
+    def __init__(self, type: FrameType, server: int, key: int, index: int, round: int, out: np.ndarray | None,
+                 out_place: Place | None = None):
+        self.type, self.server, self.key, self.index, self.round = type, server, key, index, round
+        self.out, self.out_place = out, out_place
         self.name: Name = key, index
-        self.left = self.size = 0 if out is None else len(out)
-        self.started, self.priority = 0.0, 0
+        self.started = self.priority = 0.0
+
+    def reset(self) -> None:
+        """Forget the parts of the answer that have arrived."""
+        self.left = 0 if self.out is None else len(self.out)
 
     def end(self, error: BaseException | None = None) -> None:
+        """Inform the caller."""
         self.group.end_one(error)
 
     def store(self, r: Record, payload: memoryview, at: int) -> None:
@@ -67,25 +76,62 @@ class Request:
         self.left -= r.n
 
     @property
+    def records(self) -> Sequence[Record]:
+        """The request in a frame, unless it is a push."""
+        raise NotImplementedError
+
+    @property
+    def payload(self) -> bytes:
+        """The bytes that follow the records."""
+        raise NotImplementedError
+
+    @property
     def reply(self) -> Place:
         """The place for the value, as in a record."""
         return (NOTHING, 0) if self.out is None else self.out_place or (INLINE, 0)
 
 
 class Pull(Request):
-    """A request for a value."""
-
-    __slots__ = ()
-
-
-class PullRows(Pull):
-    """A request for rows of a value. rows: their indices in the slice, int64."""
+    """A request for a value, or for some rows of it: their indices in the slice, int64."""
 
     __slots__ = ("rows",)
 
-    def __init__(self, server: int, key: int, index: int, round: int, out: np.ndarray, rows: np.ndarray):
-        super().__init__(server, key, index, round, out)
+    def __init__(self, server: int, key: int, index: int, round: int, out: np.ndarray | None, out_place: Place | None = None,
+                 rows: np.ndarray | None = None):
+        super().__init__(FrameType.PULL if rows is None else FrameType.PULL_ROWS, server, key, index, round, out, out_place)
         self.rows = rows
+
+    @property
+    def records(self) -> Sequence[Record]:
+        return [Record(*self.name, 0, 0, self.round, reply_segment=self.reply[0], reply_at=self.reply[1])]
+
+    @property
+    def payload(self) -> bytes:
+        return b"" if self.rows is None else self.rows.tobytes()
+
+
+class Question(Request):
+    """A request outside the order of keys. future: gets the (frame, payload) of each answer, or the records that answer SAVE."""
+
+    __slots__ = ("_payload", "_records", "answers", "future")
+
+    def __init__(self, server: int, type: FrameType, records: Sequence[Record] = (), payload: bytes = b""):
+        super().__init__(type, server, -1, 0, 0, None)
+        self._records, self._payload, self.future, self.answers = records, payload, Future[list[Any]](), list[Any]()
+
+    @property
+    def records(self) -> Sequence[Record]:
+        return self._records
+
+    @property
+    def payload(self) -> bytes:
+        return self._payload
+
+    def reset(self) -> None:
+        self.answers.clear()
+
+    def end(self, error: BaseException | None = None) -> None:
+        self.future.set_exception(error) if error is not None else self.future.set_result(self.answers)
 
 
 class Push(Request):
@@ -102,13 +148,16 @@ class Push(Request):
     def __init__(self, server: int, key: int, index: int, round: int, out: np.ndarray | None, data: np.ndarray,
                  done: Done = lambda error: None, *, place: Place | None = None, out_place: Place | None = None,
                  initial: bool = False, release: Callable[[], None] = lambda: None, n: int = -1, threshold: float = 0):
-        super().__init__(server, key, index, round, out, out_place)
+        super().__init__(FrameType.INITIALIZE if initial else FrameType.PUSH, server, key, index, round, out, out_place)
         self.data, self.done, self.place, self.release, self.initial = data, done, place, release, initial
         self.nbytes = data.nbytes
         self.code, self.n = (TWO_BITS, n) if threshold else (CODES[data.dtype], len(data))
         self.threshold, self.seq, self.process, self.state = threshold, 0, -1, State.QUEUED
-        if initial:
-            self.size = self.n
+
+    def reset(self) -> None:
+        super().reset()
+        if self.initial:
+            self.left = self.n
 
     def end(self, error: BaseException | None = None) -> None:
         self.done(error)
@@ -135,6 +184,7 @@ class PushRows(Push):
 
     def __init__(self, server: int, key: int, index: int, round: int, rows: np.ndarray, data: np.ndarray, width: int, done: Done):
         super().__init__(server, key, index, round, None, data, done)
+        self.type = FrameType.PUSH_ROWS
         self.rows, self.width = rows, width
 
     def runs(self) -> Iterable[tuple[Record, Any]]:
@@ -146,3 +196,25 @@ class PushRows(Push):
             data = self.data[start * self.width:(start + len(rows)) * self.width]
             yield Record(self.key, self.index, self.code, len(data), self.round, start, INLINE, count, *self.reply), b"".join(
                 (data.view(np.uint8).data, rows.view(np.uint8).data))
+
+
+def in_frames(requests: Iterable[Request]) -> Iterable[list[Request]]:
+    """Yield the requests that share a frame: small pushes, and pulls of whole values. The highest priority goes first."""
+    small: list[Request] = []
+    pulls: list[Request] = []
+    room = CHUNK
+    for r in sorted(requests, key=lambda r: -r.priority):
+        if isinstance(r, Pull) and r.rows is None:
+            pulls.append(r)
+            continue
+        nbytes = r.nbytes if isinstance(r, Push) and r.place is None else 0
+        if not isinstance(r, Push) or isinstance(r, PushRows) or r.initial or r.threshold or nbytes > RUN:
+            yield [r]
+            continue
+        if nbytes > room or len(small) >= MOST_RECORDS or (
+                small and small[0].priority > r.priority and nbytes > CHUNK // 64):
+            yield small
+            small, room = [], CHUNK
+        small.append(r)
+        room -= nbytes
+    yield from filter(None, [small, *(pulls[i:i + MOST_RECORDS] for i in range(0, len(pulls), MOST_RECORDS))])

@@ -11,7 +11,6 @@ import socket
 import subprocess
 import sys
 import time
-from concurrent.futures import Future
 
 import numpy as np
 import pytest
@@ -20,6 +19,7 @@ from support.kvstore_cluster import TIMEOUT, array, pull, until, wait_for_state,
 from tritium.errors import DeadWorkerError, KVStoreError, MXNetError
 from tritium.kvstore.job.local_job import LocalJob
 from tritium.kvstore.wire.frame import FrameType
+from tritium.kvstore.worker.requests import Question
 
 SHAPES = [(5, 3), (40, 50), (600, 600)]  # in a frame with others, alone, in shared memory
 STEPS = 12
@@ -84,18 +84,18 @@ def test_two_kills_in_one_run(tmp_path):
     assert states == wanted_states
 
 
-def repeat_and_delay(connection, rng):
+def repeat_and_delay(stream, rng):
     """Send every frame of a connection two or three times, some of them long after the first."""
-    send, late = connection.put, []
+    send, late = stream.put, []
 
-    def disturbed(priority, head, payload):
+    def disturbed(head, payload, priority):
         payload = bytes(payload)  # a delayed frame must have the bytes of the first
-        send(priority, head, payload)
-        late.extend([(priority, head, payload)] * int(rng.integers(1, 3)))
+        send(head, payload, priority)
+        late.extend([(head, payload, priority)] * int(rng.integers(1, 3)))
         while late and rng.random() < 0.6:
             send(*late.pop(int(rng.integers(len(late)))))
 
-    connection.put = disturbed
+    stream.put = disturbed
 
 
 def test_repeated_and_delayed_frames_count_once(monkeypatch):
@@ -107,7 +107,7 @@ def test_repeated_and_delayed_frames_count_once(monkeypatch):
         with workers(2, servers=2, snapshot_rounds=2) as (_, stores, each):
             for kv in stores if disturb else ():
                 for remote in kv._client.servers:
-                    repeat_and_delay(remote.connection, np.random.default_rng([kv.rank, remote.index]))
+                    repeat_and_delay(remote.stream, np.random.default_rng([kv.rank, remote.index]))
 
             def steps(kv):
                 kv.set_optimizer(mx.optimizer.SGD(momentum=0.9, learning_rate=0.1))
@@ -143,7 +143,7 @@ def test_connections_that_break_lose_nothing(monkeypatch, interface):
             for step in range(8):
                 kv.push(list("abc"), [array(np.random.default_rng([step, kv.rank]).normal(size=s)) for s in shapes])
                 if kv.rank == 0 and step in cuts:
-                    for stream in (remote.connection.stream, kv._client.coordinator.stream):
+                    for stream in (remote.stream, kv._client.coordinator.stream):
                         if stream is not None:
                             socket.socket.shutdown(stream._socket, socket.SHUT_RDWR)
                 values = [pull(kv, "abc"[i], np.zeros(s, "f")) for i, s in enumerate(shapes)]
@@ -161,16 +161,16 @@ def test_questions_to_a_server_wait_until_it_is_back():
     """Sent and not answered, or not sent. A connection that is replaced is not a death."""
     with workers(1) as (_, (kv,), _):
         kv.init("w", mx.nd.zeros(3))
-        (remote,), answers, call_soon = kv._client.servers, [Future(), Future()], kv._client.loop.call_soon
+        (remote,), call_soon = kv._client.servers, kv._client.loop.call_soon
+        first, second = Question(0, FrameType.SAVE), Question(0, FrameType.SAVE)
         coordinator, location = kv._client.coordinator, {"op": "shard", **kv._client.coordinator.locations[0]}
-        call_soon(lambda: (remote.ask(FrameType.SAVE, [], b"", answers[0]), remote.disconnect(),
-                           remote.ask(FrameType.SAVE, [], b"", answers[1])))
-        until(lambda: len(remote._unasked) == 2)
+        call_soon(lambda: (remote.submit(first, 0), remote.flush(), remote.close(), remote.submit(second, 0)))
+        until(lambda: len(remote.waiting) == len(remote.asked) == 1)
         assert kv.get_num_dead_node(2) == 0
         call_soon(lambda: coordinator.handle({**location, "down": True}))
         until(lambda: kv.get_num_dead_node(2) == 1)
         call_soon(lambda: coordinator.handle(location))
-        assert all(a.result(TIMEOUT) for a in answers) and kv.get_num_dead_node(2) == 0
+        assert first.future.result(TIMEOUT) and second.future.result(TIMEOUT) and kv.get_num_dead_node(2) == 0
 
 
 def test_states_saved_after_the_death_of_a_server_match_the_weights(tmp_path):
@@ -187,7 +187,7 @@ def test_states_saved_after_the_death_of_a_server_match_the_weights(tmp_path):
         os.kill(job.server_pid(0), signal.SIGKILL)
         until(lambda: late)
         saving = each.submit(stores[0].save_optimizer_states, tmp_path / "after")
-        until(lambda: saving.done() or stores[0]._client.servers[0].queue.pulls)
+        until(lambda: saving.done() or stores[0]._client.servers[0].asked)
         del remote._on_handshake_reply
         stores[1]._client.loop.call_soon(lambda: [remote._on_handshake_reply(frame) for frame in late])
         saving.result(TIMEOUT)

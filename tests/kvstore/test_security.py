@@ -86,9 +86,9 @@ def works(kv):
 
 def large_works(kv):
     """Values larger than a message arrive, over the connection that exists."""
-    stream = kv._client.servers[0].connection.stream
+    stream = kv._client.servers[0].stream
     kv.push("large", mx.nd.ones(200_000) * 3)
-    return (pull(kv, "large", np.zeros(200_000, "f")) == 3).all() and kv._client.servers[0].connection.stream is stream
+    return (pull(kv, "large", np.zeros(200_000, "f")) == 3).all() and kv._client.servers[0].stream is stream
 
 
 def test_only_the_documented_sockets_listen(job, here, before):
@@ -142,9 +142,9 @@ def test_500_silent_or_slow_connections_change_nothing(job, data):
                     s.sendall(data)
             assert large_works(kv)
             remote = kv._client.servers[0]
-            stream = remote.connection.stream
+            stream = remote.stream
             kv._client.loop.call_soon(remote.reconnect)
-            until(lambda old=stream, r=remote: r.ready and r.connection.stream is not old)
+            until(lambda old=stream, r=remote: r.ready and r.stream is not old)
             assert large_works(kv) and kv._client.request("info")["keys"] == 2
     for name, pid in processes(job).items():
         assert resident(pid) - before[name] < GROWTH
@@ -315,14 +315,10 @@ def test_forged_frames_of_a_worker_affect_no_other(job):
         (encode(FrameType.PULL_ROWS, [asked] * 2, 8, rank=0), bytes(8)),
     ]
 
-    def put(head, payload):
-        remote.connection.put(0, head, payload)
-        remote.connection.flush()
-
     before = resident(job.server_pid(0))
     assert works(kv)
     for head, payload in frames * 20:
-        kv._client.loop.call_soon(lambda h=head, p=payload: put(h, p))
+        kv._client.loop.call_soon(lambda h=head, p=payload: remote.stream.put(h, p))
     assert works(kv) and resident(job.server_pid(0)) - before < GROWTH
 
 
@@ -341,7 +337,7 @@ def test_forged_runs_of_large_values_affect_no_other(job):
                  encode(FrameType.PUSH, [good._replace(offset=150_000)], len(payload), rank=0),
                  encode(FrameType.HANDSHAKE, [], len(payload), rank=0),
                  encode(FrameType.STATES, [good], len(payload), rank=0)) * 10:
-        kv._client.loop.call_soon(lambda h=head: (remote.connection.put(0, h, payload), remote.connection.flush()))
+        kv._client.loop.call_soon(lambda h=head: remote.stream.put(h, payload))
     assert large_works(kv) and resident(job.server_pid(0)) - before < GROWTH
 
 
@@ -354,7 +350,7 @@ def test_messages_beyond_the_limit_end_the_connection(name, request):
     for lengths in ((0, 100 << 20), (100 << 20, 0), ((1 << 32) - 1,) * 2):
         poller, ended = Poller(), []
         stream = connect_to_coordinator(poller, file, on_message=lambda *_: None, on_end=ended.append)
-        stream._waiting.append(memoryview(struct.pack("<II", *lengths) + bytes(1 << 20)))
+        stream._sending.append(memoryview(struct.pack("<II", *lengths) + bytes(1 << 20)))
         with contextlib.suppress(BrokenPipeError):
             stream._send() if stream._opening is None else None
         while not ended:

@@ -346,7 +346,7 @@ class SimulatedWorker:
 def check_states(server):
     """Every push of a worker is where its state says."""
     session = server.session
-    assert all(p.state is State.QUEUED for p in server.queue.waiting if isinstance(p, requests.Push))
+    assert all(p.state is State.QUEUED for p in server.waiting if isinstance(p, requests.Push))
     assert all(p.state is State.SENT for p in session.sent)
     assert all(p.state is State.UNKNOWN for p in session._unknown)
     for name, retained in session._retained.items():

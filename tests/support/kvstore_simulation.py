@@ -29,14 +29,7 @@ from tritium.kvstore.server import optimizer_codec
 from tritium.kvstore.server import server as server_module
 from tritium.kvstore.wire.frame import pack, unpack
 from tritium.kvstore.wire.shared_memory import remove_segments
-from tritium.kvstore.worker import (
-    coordinator_connection,
-    event_loop,
-    remote_server,
-    request_queue,
-    requests,
-    server_connection,
-)
+from tritium.kvstore.worker import coordinator_connection, event_loop, remote_server, requests
 
 from support.kvstore_processes import SIZES, Halves, SimulatedServer, SimulatedWorker, step
 from support.kvstore_wires import FakeSockets
@@ -192,8 +185,8 @@ class SimulatedJob:
     def _where(self):
         return {w.rank: {"finished": w.finished, "gone": dict(w.client.coordinator.gone), "lost": w.client.coordinator.lost_since,
                          **{k: (key.round, key.busy) for k, key in w.keys.items()},
-                         "links": [(s.ready, s.session.sent, len(s.queue.waiting), s.connection.pending, list(s.queue.pulls))
-                                   for s in w.client.servers]} for w in self.workers}
+                         "links": [(s.ready, s.session.sent, len(s.waiting), list(s.asked)) for s in w.client.servers]}
+                for w in self.workers}
 
     @contextlib.contextmanager
     def _replacements(self):
@@ -204,8 +197,7 @@ class SimulatedJob:
         for i in range(self.num_servers):
             (self.folder / f"server-{i}").mkdir(exist_ok=True)
         with contextlib.ExitStack() as stack:
-            for module, names in ((server_connection, {"sockets": self.sockets}), (remote_server, {"time": clock}),
-                                  (request_queue, sizes), (requests, sizes), (server_module, sizes),
+            for module, names in ((remote_server, time_and_sockets), (requests, sizes), (server_module, sizes),
                                   (coordinator_connection, time_and_sockets), (event_loop, {"time": clock}),
                                   (server_main, time_and_sockets)):
                 stack.enter_context(mock.patch.multiple(module, **names))
@@ -220,7 +212,7 @@ class SimulatedJob:
     def _noting_deaths(self, away):
         def noted(coordinator, rank, why):
             sends = away(coordinator, rank, why)
-            self.deaths.append((coordinator._generation, rank))
+            self.deaths.append((coordinator._workers.generation, rank))
             return sends
 
         return noted

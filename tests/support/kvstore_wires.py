@@ -20,11 +20,15 @@ class End:
 
     @property
     def full(self):
-        return self.wire.job.rng.random() < 0.1
+        return self.wire.job.rng.random() < 0.5
 
-    def put(self, head, payload=b""):
+    def put(self, head, payload=b"", priority=0.0):
+        """Messages that wait are overtaken by those with a higher priority, as long as the connection has not accepted them."""
         if not self.closed and not self.wire.ended:
-            self.sent.append((bytes(head), payload))
+            at = len(self.sent)
+            while at and self.sent[at - 1][2] < priority and self.full:
+                at -= 1
+            self.sent.insert(at, (bytes(head), payload, priority))
 
     def close(self):
         self.closed = True
@@ -49,7 +53,7 @@ class Wire:
     def lose(self, end):
         """Keep some of the messages that an end has put, as copies: their memory may be used again."""
         arrives = int(self.job.rng.integers(len(end.sent) + 1))
-        end.sent = deque((head, bytes(payload)) for head, payload in itertools.islice(end.sent, arrives))
+        end.sent = deque((head, bytes(payload), priority) for head, payload, priority in itertools.islice(end.sent, arrives))
 
     def cut(self):
         """The connection ends. Each end gets to know that some time later."""
@@ -79,7 +83,7 @@ class Wire:
         return found
 
     def _arrive_far(self):
-        head, payload = self.near.sent.popleft()
+        head, payload, _ = self.near.sent.popleft()
         listener = self.job.listener(self.address)
         if not self.accepted:
             self.accepted = True
@@ -98,7 +102,7 @@ class Wire:
             listener.lost(self.far)
 
     def _arrive_near(self):
-        head, payload = self.far.sent.popleft()
+        head, payload, _ = self.far.sent.popleft()
         lend(payload, lambda borrowed: self.near.on_message(head, borrowed))
 
     def _end_near(self):

@@ -293,7 +293,7 @@ def test_a_restarted_server_gets_members_and_keys():
     h.join("a"), h.join("b")
     h.say("a", op="init", **KEYS)
     h.take(h.c.lost("s0"))
-    assert h.sent["a"][-1] == {"op": "shard", "index": 0, "down": True}
+    assert h.sent["a"][-1] == {"op": "shard", "index": 0, "down": True, "address": "tcp://0", "public": "key0", "incarnation": 1}
     m = h.say("s0b", "server", op="join", id=9, index=0, address="new", public="k")
     assert m["keys"][0]["key"] == "s:w" and m["members"]["ranks"] == {"0": 1, "1": 1} and m["incarnation"] == 2
     assert h.sent["a"][-1]["address"] == "new"
@@ -428,7 +428,7 @@ def test_a_server_that_joins_while_an_optimizer_is_installed_gets_it():
         c.receive(f"s{i}", "server", {"op": "ack", "epoch": 9})
     sent = c.receive("a", "worker", {"op": "optimizer", "id": 2, "spec": {"name": "sgd"}, "n": 1})
     assert [peer for peer, m in sent if m.get("optimizer")] == ["s0", "s1"]
-    assert c.lost("s0") == [("a", {"op": "shard", "index": 0, "down": True})]
+    assert c.lost("s0") == [("a", {"op": "shard", "index": 0, "down": True, "address": "x", "public": "key0", "incarnation": 1})]
     assert c.receive("s1", "server", {"op": "ack", "epoch": 9}) == []  # server 0 may not have received it
     back = {"op": "back", "index": 0, "incarnation": 1, "public": "key0"}
     answer = dict(c.receive("S", "server", {**back, "optimizers": 0}))["S"]

@@ -223,7 +223,7 @@ def test_truncated_messages_are_not_delivered(network):
     stream = network.connect("me")
     stream.put(b"whole", b"payload")
     network.run(lambda: network.came)
-    stream._waiting.append(memoryview(b"\x05\0\0\0\xff\0\0\0trunc"))
+    stream._sending.append(memoryview(b"\x05\0\0\0\xff\0\0\0trunc"))
     stream._send()
     stream.close()
     network.run(lambda: network.ended)

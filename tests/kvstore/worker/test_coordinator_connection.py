@@ -335,11 +335,11 @@ def test_a_handshake_discards_earlier_contributions():
         remote, client = stores[1]._client.servers[0], stores[1]._client
         stores[1].push("w", mx.nd.ones(3))
         client.rounds([0])  # it has arrived
-        on_reply, connection, back = remote._on_handshake_reply, remote.connection, threading.Event()
+        on_reply, back = remote._on_handshake_reply, threading.Event()
 
         def on_handshake_reply(frame):
             on_reply(frame)
-            connection.flush = lambda: None  # the repeated contribution is not sent yet
+            remote.flush = lambda: None  # the repeated contribution is not sent yet
             back.set()
 
         remote._on_handshake_reply = on_handshake_reply
@@ -347,8 +347,8 @@ def test_a_handshake_discards_earlier_contributions():
         assert back.wait(TIMEOUT)
         stores[0].push("w", mx.nd.ones(3) * 4)
         assert list(stores[0]._client.rounds([0]).values()) == [0]
-        del connection.flush
-        client.loop.call_soon(connection.flush)
+        del remote.flush, remote._on_handshake_reply
+        client.loop.call_soon(remote.flush)
         assert [pull(kv, "w", np.zeros(3, "f")).tolist() for kv in stores] == [[5] * 3] * 2
 
 

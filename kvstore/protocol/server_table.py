@@ -1,0 +1,142 @@
+"""ServerTable: the servers of a job as the coordinator knows them, and the messages that they have not acknowledged yet.
+
+Messages to all servers are numbered by epochs. What a worker is told about them waits until every server has acknowledged.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from ...errors import FrameError
+
+Message = dict[str, Any]
+Sends = list[tuple[Any, Message]]
+Then = Callable[[str], Sends]  # its argument: the error of a server, or ""
+
+
+@dataclass
+class _Entry:
+    """A server process. attempt: number of its last "join" or "back"; a smaller one is from a connection that has ended."""
+
+    address: str = ""
+    public: str = ""
+    incarnation: int = 0
+    peer: Any = None
+    attempt: int = 0
+
+
+@dataclass
+class _Announcement:
+    """A message that the servers in `missing` have not acknowledged, and what follows when they have."""
+
+    missing: set[int]
+    epoch: int
+    then: Then
+    error: str = ""
+
+
+class ServerTable:
+    """epoch:  of the last message to all servers."""
+
+    def __init__(self, count: int):
+        self.epoch = 0
+        self._entries = [_Entry() for _ in range(count)]
+        self._announced: list[_Announcement] = []
+        self._expected: set[int] = set()  # after a restart of the coordinator: not back yet
+        self._missing: set[int] = set()  # not back in time
+
+    def __len__(self) -> int:
+        return len(self._entries)
+
+    def complete(self) -> bool:
+        """Return whether every server has joined, and none is expected back."""
+        return not self._expected and all(e.incarnation for e in self._entries)
+
+    def locations(self) -> list[Message]:
+        """Return where each server is, as workers are told."""
+        return [self.location(i) for i in range(len(self))]
+
+    def location(self, index: int) -> Message:
+        """Return where a server is."""
+        e = self._entries[index]
+        return {"index": index, "address": e.address, "public": e.public, "incarnation": e.incarnation, "down": e.peer is None}
+
+    # ---- connections ----------------------------------------------------------------------------------------------------
+    def join(self, peer: Any, m: Message) -> int | None:
+        """Admit a new process. Returns its index, or None for a message of a connection that has ended."""
+        index, public, attempt = int(m["index"]), str(m["public"]), int(m.get("n", 0))
+        if not 0 <= index < len(self):
+            raise FrameError(f"unknown server {index}: the job has {len(self)}")
+        e = self._entries[index]
+        if public == e.public and attempt < e.attempt:
+            return None
+        self._entries[index] = _Entry(str(m["address"]), public, e.incarnation + 1, peer, attempt)
+        return index
+
+    def back(self, peer: Any, m: Message) -> int | None:
+        """Note that a process has connected again. Returns as `join` does."""
+        index, attempt = int(m["index"]), int(m.get("n", 0))
+        e = self._entries[index]
+        if (e.incarnation, e.public) != (int(m["incarnation"]), m["public"]):
+            raise FrameError(f"server {index} has been restarted in the meantime")
+        if attempt < e.attempt:
+            return None
+        e.peer, e.attempt = peer, attempt
+        return index
+
+    def index_of(self, peer: Any) -> int | None:
+        """Return the index of a connected server."""
+        return next((i for i, e in enumerate(self._entries) if e.peer == peer and peer is not None), None)
+
+    def lost(self, index: int) -> None:
+        """Note that a connection has ended."""
+        self._entries[index].peer = None
+
+    def arrived(self, index: int, *, in_time: bool = True) -> None:
+        """Expect a server no longer: it is there, or it did not come back in time."""
+        self._expected.discard(index)
+        self._missing.discard(index) if in_time else self._missing.add(index)
+
+    @property
+    def expected(self) -> Sequence[int]:
+        """The servers that are expected back."""
+        return sorted(self._expected)
+
+    # ---- announcements --------------------------------------------------------------------------------------------------
+    def announce(self, message: Message, then: Then) -> Sends:
+        """Send a message to all servers, and run `then` when all have acknowledged it, also those that are away now."""
+        self.epoch += 1
+        servers = {i for i, e in enumerate(self._entries) if e.incarnation and i not in self._missing}
+        if not servers:
+            return then("")
+        self._announced.append(_Announcement(set(servers), self.epoch, then))
+        return [(self._entries[i].peer, {**message, "epoch": self.epoch}) for i in servers if self._entries[i].peer is not None]
+
+    def tell(self, index: int, message: Message, then: Then) -> Sends:
+        """Send a message to one server, and run `then` when it has acknowledged it."""
+        self.epoch += 1
+        self._announced.append(_Announcement({index}, self.epoch, then))
+        return [(self._entries[index].peer, {**message, "epoch": self.epoch})]
+
+    def acknowledge(self, index: int, epoch: int, error: str = "") -> Sends:
+        """Note that a server has carried out all messages up to an epoch. error: of the message of that epoch."""
+        for a in self._announced:
+            if a.epoch <= epoch:
+                a.missing.discard(index)
+            if a.epoch == epoch:
+                a.error = error or a.error
+        complete = [a for a in self._announced if not a.missing]
+        self._announced = [a for a in self._announced if a.missing]
+        return [send for a in complete for send in a.then(a.error)]
+
+    # ---- surviving a restart --------------------------------------------------------------------------------------------
+    def state(self) -> list[list[Any]]:
+        """Return the servers as JSON values."""
+        return [[e.address, e.public, e.incarnation] for e in self._entries]
+
+    def resume(self, state: Sequence[Sequence[Any]], epoch: int) -> None:
+        """Restore `state()`. The servers of before are expected back."""
+        self.epoch, self._entries = epoch, [_Entry(*e) for e in state]
+        self._expected = {i for i, e in enumerate(self._entries) if e.incarnation}
