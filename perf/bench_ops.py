@@ -31,7 +31,7 @@ from operator_cases import SIZES, TABLE, six
 #: Seconds of a turn; the fewest and the most turns; seconds that all turns of a package take, about.
 TURN, TURNS, TAKEN = 0.004, (5, 15), 0.2
 DIES = ("ROIAlign", "ROIAlign step")  # these calls end a process of MXNet 1.9.1
-PAUSE = 0.004  # seconds between turns: a peer's threads may spin for so long after their work
+PAUSE = 0.02  # seconds between turns: the threads of torch were seen to spin for 10 ms after their work
 FAMILIES = {
     "chains": ("chain in a graph", "chain imperative"),
     "softmax, norms, pooling": ("softmax", "normalisation", "pooling"),
