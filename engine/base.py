@@ -185,12 +185,13 @@ class Engine(Shown, Handle):
         """
         return None
 
-    def try_call_inline(self, a: Any, b: Any, fn: Callable[..., Any], *args: Any) -> Any:
-        """Return fn(*args) if the owners a and b are free; None if they are not, or if fn raises. The caller pushes it then.
+    def try_call_inline(self, owners: Sequence[Any], fn: Callable[..., Any], *args: Any) -> Any:
+        """Return fn(*args) if the owners are free; None if they are not, or if fn raises. The caller pushes it then.
 
-        a, b:  have an attribute `_var`, None until something that uses them is pushed. It is read while no thread can push.
-        fn:    a NumPy function that takes a few hundred nanoseconds: no bookkeeping is done meanwhile. It has no side effects,
-               so that it may be called again by the function that is pushed, whose error is raised by the next wait.
+        owners:  have an attribute `_var`, None until something that uses them is pushed. It is read while no thread can push.
+        fn:      a function that takes some microseconds: no bookkeeping is done meanwhile. It neither pushes, waits nor
+                 allocates memory of the engine, and has no side effects, so that it may be called again by the function that is
+                 pushed, whose error is raised by the next wait.
         """
         return None
 

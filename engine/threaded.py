@@ -280,17 +280,18 @@ class ThreadedEngine(Engine):
             t.pool.put(t)
 
     @ki_protected
-    def try_call_inline(self, a: Any, b: Any, fn: Callable[..., Any], *args: Any) -> Any:
+    def try_call_inline(self, owners: Sequence[Any], fn: Callable[..., Any], *args: Any) -> Any:
         if self._bulks or self._stopped or self._profiler is not None or not self._lock.acquire(False):
             return None
         try:
-            u, v = a._var, b._var
-            # Var.is_free, written out: to call it twice takes 67 ns, which are 5 % of `a + b` (perf/bench_dispatch.py)
-            if (not self._arrived
-                    and (u is None or (u.held >= 0 and u.queue is None and u.failure is None and u.pending_events is None))
-                    and (v is None or (v.held >= 0 and v.queue is None and v.failure is None and v.pending_events is None))):
-                return fn(*args)
-            return None
+            if self._arrived:
+                return None
+            for a in owners:
+                v = a._var
+                # Var.is_free, written out: to call it twice takes 67 ns, which are 5 % of `a + b` (perf/bench_dispatch.py)
+                if v is not None and (v.held < 0 or v.queue is not None or v.failure is not None or v.pending_events is not None):
+                    return None
+            return fn(*args)
         except Exception:
             return None
         finally:

@@ -112,7 +112,7 @@ class BinaryOperator:
                     function, layout, _, _, plan, p = call
                     x, y = a._view, b._view
                     if function is not None and x is not None and y is not None:
-                        view = current().try_call_inline(a, b, prepared.leaf, function, x, y)
+                        view = current().try_call_inline((a, b), prepared.leaf, function, x, y)
                         if view is not None:
                             result = ArrayCore.array_class(layout, view)
                             if (a._grad_edge is not None or b._grad_edge is not None) and state.recording:
@@ -125,7 +125,7 @@ class BinaryOperator:
                     function, layout, left, right, plan, p = call
                     x = a._view
                     if function is not None and x is not None:
-                        view = current().try_call_inline(a, a, prepared.leaf, function, x if left is None else left,
+                        view = current().try_call_inline((a,), prepared.leaf, function, x if left is None else left,
                                                   x if right is None else right)
                         if view is not None:
                             result = ArrayCore.array_class(layout, view)

@@ -5,22 +5,20 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from functools import cache
 from math import copysign
-from typing import Any
+from typing import Any, NamedTuple
 
 from ...cache import key_of
 from ...context import Context, current_context
-from ...engine import current
 from ...errors import DTypeError, MXNetError, OperatorError
 from ...kernels.configs import float32_matmul
-from ...kernels.cpu.errstate import prepared
 from ...kernels.declare.composite import TracedValue
 from ...kernels.op import Op, Req
 from ...kernels.params import REQUIRED, Param, Params
-from ..autograd.tape import Seen, state
+from ..autograd.tape import state
 from ..core.array_core import ArrayCore
 from ..core.sparse_core import find_sparse
-from .invoke import invoke, overwritten, record, run_new, run_plan
-from .plan import CACHE, plan_of
+from .invoke import invoke, run_new, run_plan
+from .plan import CACHE, DispatchPlan, plan_of
 
 _ARRAYS = (ArrayCore, TracedValue)  # a composite's body may call the functions of mx.nd, too
 
@@ -74,74 +72,89 @@ def sample(op: Op) -> Params | None:
 
 
 def operator_function(op: Op) -> Callable[..., Any]:
-    """Return a new function of op's arguments that does what `call_op` does, and computes tiny results of one or two arrays at
-    once.
+    """Return a new function that runs op on NDArrays: arrays by position or by name, then parameters, likewise, then `out`.
 
-    It finds those by the layouts, if only flags are given beside two arrays, and nothing beside one.
-    Training does not change what NumPy computes.
+    It returns an NDArray, or a list if op has several visible outputs; `out` if it was given. It raises what `invoke` does, and
+    OperatorError for an array that is missing, given twice or unknown. A call as one before, but for the values of its arrays,
+    finds its plan in the cache.
     """
-    get = CACHE.get
+    get, multiplies = CACHE.get, op.multiplies
+
+    def key_of_call(args: Sequence[Any], kwargs: Mapping[str, Any]) -> tuple:
+        array_class = ArrayCore.array_class
+        key = (op, state.training, *[a.layout if a.__class__ is array_class else (a.__class__, a) for a in args])
+        if kwargs:
+            key = (*key, *kwargs, *(values := kwargs.values()), *map(type, values))  # 1 and 1.0 are equal
+        if multiplies:
+            key = (*key, float32_matmul.other())
+        return key if args else (*key, current_context())
 
     def call(*args: Any, **kwargs: Any) -> Any:
-        if len(args) == 2 and (a := args[0]).__class__ is (b := args[1]).__class__ is ArrayCore.array_class:
-            direct = None
-            if not kwargs:
-                direct = get((op, a.layout, b.layout))
-            else:
-                for value in kwargs.values():
-                    if value.__class__ is not bool:  # 1 and 1.0 would have the key of True
-                        break
-                else:
-                    direct = get((op, a.layout, b.layout, *kwargs.items()))
-            if direct is not None and not (Seen.overwrites and overwritten(a, b)):
-                plan, p = direct
-                x, y = a._view, b._view
-                if x is not None and y is not None:
-                    view = current().try_call_inline(a, b, prepared.leaf, plan.direct, x, y)
-                    if view is not None:
-                        result = a.__class__(plan.outs[0], view)
-                        if (a._grad_edge is not None or b._grad_edge is not None) and state.recording:
-                            record(plan, p, args, (result,))
-                        return result
-        elif len(args) == 1 and not kwargs and (a := args[0]).__class__ is ArrayCore.array_class:
-            found = get((op, a.layout, state.training))
-            if found is not None:
-                plan, p = found
-                x = a._view
-                if plan.direct is not None and x is not None and not (Seen.overwrites and overwritten(a, a)):
-                    view = current().try_call_inline(a, a, prepared.leaf, plan.direct, x)
-                    if view is not None:
-                        result = a.__class__(plan.outs[0], view)
-                        if a._grad_edge is not None and state.recording:
-                            record(plan, p, args, (result,))
-                        return result
-                return run_new(plan, args, p)
-        return call_op(op, args, kwargs)
+        out = None
+        if kwargs:
+            if "out" in kwargs:
+                out = kwargs.pop("out")
+            kwargs.pop("name", None)  # of a symbol
+        try:
+            found = get(key := key_of_call(args, kwargs))
+        except TypeError:  # there is a list among them
+            key, found = _key_with_lists(key_of_call, args, kwargs), None
+            if key is not None:
+                found = get(key)
+        if found is None or (found.zeros and found.zeros != _signs(args, kwargs)):
+            return _call_anew(op, args, kwargs, out, key)
+        arrays = args if found.count == len(args) else args[:found.count]
+        if found.single and out is None:
+            return run_new(found.plan, arrays, found.p)
+        return _result(run_plan(found.plan, arrays, found.p, out), out)
 
     return call
 
 
-def call_op(op: Op, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Any:
-    """Run op on NDArrays: arrays by position or by name, then parameters, likewise; `out` to write into.
+def _key_with_lists(key_of_call: Callable[..., tuple], args: Sequence[Any], kwargs: Mapping[str, Any]) -> tuple | None:
+    """Return the key of a call with lists of numbers, such as the rates of several weights; None for one with other lists."""
+    key = key_of_call(args, {k: key_of(tuple(v)) if v.__class__ is list and _SIMPLE.issuperset(map(type, v)) else v
+                             for k, v in kwargs.items()})
+    try:
+        hash(key)
+    except TypeError:
+        return None
+    return key
 
-    Returns: an NDArray, or a list if op has several visible outputs.
-    Raises: as `invoke`; OperatorError for an array that is missing, given twice or unknown.
+
+class _Call(NamedTuple):
+    """What a call does, but for the values of its arrays.
+
+    count:   the number of its arrays, which come first.
+    single:  it has one output.
+    zeros:   the signs of the zeros among its floating-point parameters: 0.0 equals -0.0.
     """
-    key = _call_key(op, args, kwargs)
-    call = CACHE.get(key) if key is not None else None
-    if call is not None:
-        plan, p, count = call
-        out = kwargs.get("out") if kwargs else None
-        arrays = args if count == len(args) else args[:count]
-        if out is None and len(plan.outs) == 1:
-            return run_new(plan, arrays, p)
-        outputs = run_plan(plan, arrays, p, out)
-        return out if out is not None else outputs[0] if len(outputs) == 1 else outputs
-    if key is None and (sparse := find_sparse(args, kwargs)) is not None:
-        return sparse.call_sparse(op, args, kwargs)
+
+    plan: DispatchPlan
+    p: Params
+    count: int
+    single: bool
+    zeros: list[float]
+
+
+def _signs(args: Sequence[Any], kwargs: Mapping[str, Any]) -> list[float]:
+    """Return the signs of all zeros among the floating-point numbers of a call."""
+    return [copysign(1, v) for v in (*args, *kwargs.values()) if v.__class__ is float and not v]
+
+
+_caller = cache(operator_function)
+
+
+def call_op(op: Op, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Any:
+    """Run op on NDArrays, as `operator_function` says."""
+    return _caller(op)(*args, **kwargs)
+
+
+def _call_anew(op: Op, args: Sequence[Any], kwargs: Mapping[str, Any], out: Any, key: tuple | None) -> Any:
+    """Run op, and keep what the call does by this key, if it is of simple values and of arrays by position."""
+    if (sparse := find_sparse((*args, out), kwargs)) is not None:
+        return sparse.call_sparse(op, args, {**kwargs, "out": out})
     params = dict(kwargs)
-    out = params.pop("out", None)
-    params.pop("name", None)
     req = params.pop("req", Req.WRITE)
     ctx = as_context(params.pop("ctx", None))  # for an operator without inputs; others run where their inputs are
     if is_variadic(op):
@@ -153,53 +166,33 @@ def call_op(op: Op, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Any:
         count, most = 0, len(array_names(op)) + len(op.optional_names)
         while count < len(args) and (isinstance(args[count], _ARRAYS) or (args[count] is None and count < most)):
             count += 1
-        named = {k: params.pop(k) for k in kwargs if isinstance(kwargs[k], _ARRAYS) and k != "out"}
+        named = {k: params.pop(k) for k in kwargs if isinstance(kwargs[k], _ARRAYS)}
         for k in [k for k, v in params.items() if v is None and not any(d.name == k for d in op.params)]:
             del params[k]  # bias=None
         _positional(op, args[count:], params)
         p = parse(op, params)
         arrays = _arrange(op, (*op.arguments(p), *op.auxiliaries(p)), list(args[:count]), named)
-    traced = next((a for a in arrays if isinstance(a, TracedValue)), None) if key is None else None
+    traced = next((a for a in arrays if isinstance(a, TracedValue)), None)
     if traced is not None:
         return traced.trace.call(op, arrays, p)
-    if key is None or not arrays:
+    if key is None or "req" in kwargs or not _is_simple(args, kwargs, arrays):
         return _result(invoke(op, arrays, p, out, req, ctx), out)
-    plan = plan_of(op, p, [a.layout for a in arrays], state.training)
-    CACHE[key] = plan, p, len(arrays)
-    if plan.direct is not None and len(args) == 2 and out is None:
-        CACHE[(op, *plan.ins, *kwargs.items())] = plan, p
-    elif len(args) == 1 and not kwargs and len(plan.outs) == 1 and not (plan.target == "gpu" and op.multiplies):
-        CACHE[(op, plan.ins[0], state.training)] = plan, p
+    if not arrays and ctx is None:
+        ctx = current_context()
+    plan = plan_of(op, p, [a.layout for a in arrays], state.training, ctx)
+    CACHE[key] = _Call(plan, p, len(arrays), len(plan.outs) == 1, _signs(args, kwargs))
     return _result(run_plan(plan, arrays, p, out), out)
 
 
-_SIMPLE = frozenset((bool, int, float, str, tuple, type(None)))
-_SPECIAL = frozenset(("name", "req", "ctx"))
+_SIMPLE = frozenset((bool, int, float, str, tuple, type, type(None)))
 
 
-def _call_key(op: Op, args: Sequence[Any], kwargs: Mapping[str, Any]) -> tuple | None:
-    """Return the key of a call with all arrays by position, `out` apart, and simple parameters. Return None for other calls."""
-    array_class = ArrayCore.array_class
-    key = [op, state.training]
-    if float32_matmul.Chosen.ever:
-        key.append(float32_matmul.other())
-    for a in args:
-        kind = a.__class__
-        if kind is array_class:
-            key.append(a.layout)
-        elif kind in _SIMPLE:
-            key += (kind, a) if a or kind is not float else (kind, a, copysign(1, a))  # 0.0 equals -0.0
-        else:
-            return None
-    for k, v in kwargs.items() if kwargs else ():
-        kind = v.__class__
-        if kind in _SIMPLE and k not in _SPECIAL:
-            key += (k, kind, v) if v or kind is not float else (k, kind, v, copysign(1, v))
-        elif kind is list and k != "out" and _SIMPLE.issuperset(map(type, v)):  # as the rates of several weights
-            key += (k, key_of(tuple(v)))
-        elif k != "out" and k != "name":  # a name is of a symbol
-            return None
-    return tuple(key)
+def _is_simple(args: Sequence[Any], kwargs: Mapping[str, Any], arrays: Sequence[Any]) -> bool:
+    """Return True if a call has these arrays, all of the one class, by position, and else numbers, text and contexts."""
+    n = len(arrays)
+    return (all(a is b for a, b in zip(args[:n], arrays)) and n <= len(args)
+            and all(a.__class__ is ArrayCore.array_class for a in arrays)
+            and all(v.__class__ in _SIMPLE for v in (*args[n:], *kwargs.values()) if v.__class__ not in (Context, list)))
 
 
 def as_context(spelling: Context | str | None) -> Context | None:

@@ -43,11 +43,13 @@ class DispatchPlan:
     shortest:   nanoseconds of the shortest run, while that is not known to be short.
     small:      True if its arrays are so small that it may run in the calling thread while others are in flight, too.
     float32:    how its GPU kernels multiply float32 matrices, as `float32_matmul.other` says it.
+    tiny:       True if it computes one tiny result of values alone, in the calling thread.
     direct:     a NumPy function of the one or two input arrays that computes the one output, if that is tiny; else None.
     """
 
     __slots__ = ("_kernels", "ctx", "direct", "draws", "enqueues", "float32", "gradient", "inplace", "ins", "instant", "kernel",
-                 "mutated", "name", "op", "outs", "p", "prop", "run_context", "shortest", "small", "target", "train", "visible")
+                 "mutated", "name", "op", "outs", "p", "prop", "run_context", "shortest", "small", "target", "tiny", "train",
+                 "visible")
 
     def __init__(self, op: Op, p: Params, ins: tuple[Layout, ...], outs: tuple[Layout, ...], ctx: Context, train: bool):
         self.op, self.name, self.p, self.ins, self.outs, self.ctx, self.train = op, op.name, p, ins, outs, ctx, train
@@ -61,6 +63,7 @@ class DispatchPlan:
         self.enqueues = self.target == "gpu" and op.nonblocking and cuda.is_real()
         self.prop = "inline" if small else None
         self.instant = small and op.nonblocking
+        self.tiny = self.instant and len(outs) == 1 and outs[0].tiny and not self.draws and not self.mutated
         self.run_context = engine.RunContext(ctx) if small else None
         self.shortest = 0 if small or self.target == "gpu" or not op.nonblocking else math.inf
         self._kernels: dict[tuple[Req, ...], Kernel] = {}
@@ -103,10 +106,10 @@ class DispatchPlan:
         number:   the value of the operator's scalar, if it has one.
         Returns:  (function, left, right): an operand is None where the function takes the input, and an array of the number.
         """
-        if not self.instant or len(self.outs) != 1 or self.draws or self.mutated:
+        if not self.tiny:
             return None
         out, dtype = self.outs[0], self.outs[0].dtype
-        if not out.tiny or not out.shape or any(a.dtype != dtype for a in self.ins):
+        if not out.shape or any(a.dtype != dtype for a in self.ins):
             return None
         found = self.op.numpy_function(self.p, [a.spec for a in self.ins], out.spec)
         wanted = [*range(len(self.ins)), *([] if number is None else [None])]

@@ -264,12 +264,12 @@ def test_try_call_inline_holds_the_bookkeeping_lock(engine):
         engine.push_sync(lambda run: order.append("writer"), cpu(), [], [v], prop="inline")
         order.append("called")
         return x
-    assert engine.try_call_inline(Owner(v), Owner(), call, 7) == 7
+    assert engine.try_call_inline((Owner(v), Owner()), call, 7) == 7
     assert v.held == -1 or order == ["called", "writer"]  # the writer that came meanwhile is in flight without another push
     alone(engine)
     assert order == ["called", "writer"]
-    assert engine.try_call_inline(Owner(v), Owner(w), lambda: 1 / 0) is None  # the caller pushes it, and the wait raises
-    assert engine.try_call_inline(Owner(v), Owner(w), call, 8) == 8
+    assert engine.try_call_inline((Owner(v), Owner(w)), lambda: 1 / 0) is None  # the caller pushes it, and the wait raises
+    assert engine.try_call_inline((Owner(v), Owner(w)), call, 8) == 8
     engine.wait_for_all()
 
 
@@ -277,9 +277,9 @@ def test_variables_with_pending_gpu_work_are_not_used_inline(engine):
     v, w = engine.new_variable(), engine.new_variable()
     v.pending_events = PendingEvents()
     for owners in ((Owner(v), Owner(w)), (Owner(w), Owner(v))):
-        assert engine.try_call_inline(*owners, int) is None
+        assert engine.try_call_inline(owners, int) is None
     assert not engine.try_run_inline(int, (w, v), ()) and w.held == v.held == 0
-    assert engine.try_call_inline(Owner(w), Owner(), int) == 0 and engine.try_run_inline(int, (w,), ())
+    assert engine.try_call_inline((Owner(w), Owner()), int) == 0 and engine.try_run_inline(int, (w,), ())
 
 
 def test_try_call_inline_overtakes_nothing(engine):
@@ -290,14 +290,14 @@ def test_try_call_inline_overtakes_nothing(engine):
         gate.wait()
     engine.push_sync(hold, cpu(), [], [v])
     begun.wait()
-    assert engine.try_call_inline(Owner(v), Owner(), int) is None and engine.try_call_inline(Owner(), Owner(v), int) is None
+    assert engine.try_call_inline((Owner(v), Owner()), int) is None and engine.try_call_inline((Owner(), Owner(v)), int) is None
     engine.push_sync(lambda run: None, cpu(), [v], [w])
-    assert engine.try_call_inline(Owner(w), Owner(), int) is None and engine.try_call_inline(Owner(), Owner(), int) == 0
+    assert engine.try_call_inline((Owner(w), Owner()), int) is None and engine.try_call_inline((Owner(), Owner()), int) == 0
     gate.set()
     engine.wait_for_all()
     with engine._lock:  # as if another thread were doing bookkeeping
         engine.push_sync(lambda run: None, cpu(), [], [v])
-    assert engine.try_call_inline(Owner(v), Owner(), int) is None
+    assert engine.try_call_inline((Owner(v), Owner()), int) is None
     engine.wait_for_all()
     engine.stop()
-    assert engine.try_call_inline(Owner(), Owner(), int) is None
+    assert engine.try_call_inline((Owner(), Owner()), int) is None
