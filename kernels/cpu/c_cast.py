@@ -10,7 +10,7 @@ from .c_moving import ReboundKernel
 from .c_team import Phases, int64s, step_of_elements
 from .c_template import Template, address
 
-LEAST = 1 << 14  # elements from which on C is worth compiling
+LEAST = 1 << 8  # elements from which on C computes: a machine compiles it once
 PIECE = 1 << 15  # elements
 
 _TEXT = """

@@ -18,8 +18,7 @@ from .c_team import int64s
 from .c_template import Call, Template
 from .c_turn import turn_text
 
-LEAST = 1 << 16  # bytes of a copy from which on C is worth compiling
-LEAST_TURNED = 1 << 14  # the same, where NumPy would read or write one element of each cache line
+LEAST = 1 << 10  # bytes of a copy from which on C makes it: a machine compiles it once for each size of elements
 PIECE = 1 << 17  # bytes of a piece
 SHORT = 8  # elements of an axis that is neither an inner loop nor turned
 BLOCK = 64  # elements along each side of a block that is turned
@@ -134,8 +133,7 @@ def copies(moves: Sequence[tuple[Strided, Strided]], have: np.dtype, want: np.dt
         return None
     made = template(size, ADDED[have.name] if add else "")
     plans = [_Plan(source, target, add) for source, target in moves]
-    least = LEAST_TURNED if any(p.turned for p in plans) else LEAST
-    if any(len(p.axes) > MOST_AXES for p in plans) or not made.serves(sum(p.elements for p in plans) * size, least):
+    if any(len(p.axes) > MOST_AXES for p in plans) or not made.serves(sum(p.elements for p in plans) * size, LEAST):
         return None
     return [p.call(made, size, add) for p in plans]
 

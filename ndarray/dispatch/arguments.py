@@ -7,6 +7,8 @@ from functools import cache
 from math import copysign
 from typing import Any, NamedTuple
 
+import numpy as np
+
 from ...cache import key_of
 from ...context import Context, current_context
 from ...errors import DTypeError, MXNetError, OperatorError
@@ -188,11 +190,11 @@ _SIMPLE = frozenset((bool, int, float, str, tuple, type, type(None)))
 
 
 def _is_simple(args: Sequence[Any], kwargs: Mapping[str, Any], arrays: Sequence[Any]) -> bool:
-    """Return True if a call has these arrays, all of the one class, by position, and else numbers, text and contexts."""
+    """Return True if a call has these arrays, all of the one class, by position, and else numbers, text, dtypes and contexts."""
     n = len(arrays)
     return (all(a is b for a, b in zip(args[:n], arrays)) and n <= len(args)
             and all(a.__class__ is ArrayCore.array_class for a in arrays)
-            and all(v.__class__ in _SIMPLE for v in (*args[n:], *kwargs.values()) if v.__class__ not in (Context, list)))
+            and all(v.__class__ in _SIMPLE or isinstance(v, (Context, list, np.dtype)) for v in (*args[n:], *kwargs.values())))
 
 
 def as_context(spelling: Context | str | None) -> Context | None:

@@ -22,7 +22,7 @@ from ..core.indexing import copy_recorded
 from ..core.ndarray import NDArray
 from ..core.sparse_core import STORAGE_TYPES, SparseCore, storage_type
 from ..dispatch.arguments import call_op, context_of
-from ..dispatch.copy import fill, store_host
+from ..dispatch.copy import fill, filled, store_host
 from ..interop import dlpack as capsules
 from ..interop.numpy_protocol import arrays_in
 
@@ -109,6 +109,8 @@ def empty(shape: ShapeLike, ctx: Context | str | None = None, dtype: DTypeLike |
 def full(shape: ShapeLike, val: float | NDArray, ctx: Context | str | None = None, dtype: DTypeLike | None = None,
          out: NDArray | None = None) -> NDArray:
     """Return an array with every element val."""
+    if out is None and not isinstance(val, ArrayCore):
+        return filled(layout_of(_shape("full", shape), as_dtype(dtype), context_of(ctx)), val)
     target = empty(shape, ctx, dtype) if out is None else out
     if isinstance(val, ArrayCore):
         target[:] = val
