@@ -29,11 +29,12 @@ class Apply(NamedTuple):
 
 
 class Acknowledge(NamedTuple):
-    """Notify rank that its contribution to `round` of key has been applied."""
+    """Notify rank that its contribution to `round` of key has been applied. reply: as the contribution had."""
 
     rank: int
     key: Hashable
     round: int
+    reply: Any = None
 
 
 class Reject(NamedTuple):
@@ -54,6 +55,7 @@ class _Contribution(NamedTuple):
 
     data: Any
     resent: bool
+    reply: Any
 
 
 @dataclass
@@ -166,11 +168,15 @@ class Rounds:
         return key.version + 1, [r for r in sorted(self._members) if r not in by_rank]
 
     # ---- contributions ------------------------------------------------------------------------------------------------
-    def push(self, name: Hashable, rank: int, n: int, data: Any, resent: bool = False) -> list[Action]:
-        """Add the contribution of rank to round n of a key (async: its n-th contribution). resent: as in `_Contribution`."""
+    def push(self, name: Hashable, rank: int, n: int, data: Any, resent: bool = False, reply: Any = None) -> list[Action]:
+        """Add the contribution of rank to round n of a key (async: its n-th contribution).
+
+        resent:  as in `_Contribution`.
+        reply:   any object, which comes back in the acknowledgement.
+        """
         key = self._keys[name]
         if rank in self._members and n <= self.last_applied(name, rank):
-            return [Acknowledge(rank, name, n)]
+            return [Acknowledge(rank, name, n, reply)]
         if self._gone.get(rank) == "died" and self.policy != "wait":
             return []  # it is only unreachable: when it is back, it sends again what was not acknowledged
         if rank not in self._members or (rank in self._gone and self.policy != "wait"):
@@ -180,12 +186,13 @@ class Rounds:
         if not self.sync:
             key.version += 1
             key.applied[rank] = n
-            return [Apply(name, key.version, (data,)), Acknowledge(rank, name, n)]
+            return [Apply(name, key.version, (data,)), Acknowledge(rank, name, n, reply)]
         if self._gone and self.policy == "fail" and not resent:
             return [self._rejection(name, n, rank)]
         by_rank = key.waiting.setdefault(n, {})
-        if resent or rank not in by_rank or not by_rank[rank].resent:  # an applied contribution wins over a later attempt
-            by_rank[rank] = _Contribution(data, resent)
+        if rank in by_rank and by_rank[rank].resent and not resent:  # an applied contribution wins over a later attempt
+            data, resent = by_rank[rank].data, True
+        by_rank[rank] = _Contribution(data, resent, reply)
         return self._advance(name, key)
 
     def can_batch(self, names: Sequence[Hashable], numbers: Sequence[int]) -> bool:
@@ -218,5 +225,5 @@ class Rounds:
             key.version += 1
             ranks = sorted(by_rank)
             actions.append(Apply(name, key.version, tuple(by_rank[r].data for r in ranks)))
-            actions += [Acknowledge(r, name, key.version) for r in ranks]
+            actions += [Acknowledge(r, name, key.version, by_rank[r].reply) for r in ranks]
         return actions

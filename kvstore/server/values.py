@@ -98,38 +98,6 @@ class StoredValue:
         self.array.wait_to_read()
 
 
-class PartialPush:
-    """A contribution that arrives in several runs, each some arrays of equal length: elements, or row indices and their rows.
-
-    attempt:  its round, and the number of its frames.
-    size:     elements or rows of all runs together.
-    """
-
-    def __init__(self, attempt: tuple[int, int], size: int):
-        self.attempt, self.size, self.missing, self.lengths = attempt, size, size, dict[int, int]()
-        self.data: list[np.ndarray] = []
-
-    def add(self, offset: int, run: Sequence[np.ndarray]) -> list[np.ndarray] | None:
-        """Add a run, and return all data when they are complete. A repeated run counts once.
-
-        Raises FrameError for runs that overlap.
-        """
-        self.data = self.data or [np.empty((self.size, *part.shape[1:]), part.dtype) for part in run]
-        if offset not in self.lengths:
-            self.lengths[offset] = len(run[0])
-            for whole, part in zip(self.data, run):
-                whole[offset:offset + len(part)] = part
-            self.missing -= len(run[0])
-        if self.missing > 0:
-            return None
-        end = 0
-        for start, length in sorted(self.lengths.items()):
-            if start != end:
-                raise FrameError(f"frame: the runs of a push do not join: one starts at {start}, the one before ends at {end}")
-            end += length
-        return self.data
-
-
 class StoredValues(dict[Name, StoredValue]):
     """All values of a server. folder: for snapshots; None: no snapshots."""
 

@@ -9,15 +9,13 @@ reads the copy. It is refreshed when it may be stale: before the first push, and
 from __future__ import annotations
 
 import atexit
-import functools
 import logging
 import os
 import sys
 import threading
 import weakref
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from concurrent.futures import Future
-from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -26,54 +24,25 @@ import numpy as np
 from ... import environment
 from ...atomic_file import write_atomic
 from ...context import cpu
-from ...engine import Var, current
-from ...errors import KVStoreError, ParameterError, RoundMadeError
-from ...ndarray import NDArray, RowSparseNDArray, empty, zeros
-from ..array_ops import add_up, add_up_each, copy, queue, queue_async
+from ...engine import current
+from ...errors import KVStoreError, ParameterError
+from ...ndarray import NDArray, RowSparseNDArray, empty
+from ..array_ops import add_up, add_up_each, copy, queue_async
 from ..base import Key, first_values, pairs
 from ..job.local_job import LocalJob
 from ..local import LocalKVStore, read_states
 from ..protocol.placement import tag
-from ..protocol.row_sparse import add_up_rows, row_indices, row_size, slice_shape, splits_between_rows
+from ..protocol.row_sparse import add_up_rows, row_indices, slice_shape, splits_between_rows
 from ..server import optimizer_codec
-from ..wire.compression import TwoBit, packed_bytes, read_parameters
+from ..wire.compression import TwoBit, read_parameters
 from ..wire.frame import CHUNK, CODES, FrameType, Record
 from .client import Client, common_round
-from .requests import Place, Pull, Push, PushRows, Request
+from .key_state import KeyState
+from .requests import Pull, Request
 from .send_buffer import SendBuffer
 
 _log = logging.getLogger(__name__)
 _SMALL = 256 << 10  # bytes: smaller contributions are sent together
-
-
-@dataclass(slots=True)
-class _KeyState:
-    """The state of a key in this worker.
-
-    place:   of the copy in shared memory.
-    slices:  (server, start, stop) of each.
-    round:   the last round that this worker has contributed to.
-    called:  the round of the last call of push, if no earlier one fails.
-    fresh:   the copy is up to date, or will be when the pushed functions have completed.
-    pushed:  async: variable of the pushes. If a push fails, later pulls fail with its error.
-    """
-
-    place: Place | None
-    id: int = -1
-    slices: Sequence[tuple[int, int, int]] = ()
-    round: int = 0
-    called: int = 0
-    fresh: bool = False
-    pushed: Var = field(default_factory=Var)
-    residual: NDArray | None = None
-
-
-def _note_end(key: _KeyState, n: int, error: BaseException | None) -> None:
-    """Update the state of a key when a contribution to its round n has ended."""
-    if getattr(error, "made", False):  # the round was applied; only RoundMadeError leaves the copy up to date
-        key.fresh = key.fresh and isinstance(error, RoundMadeError)
-    elif error is not None and key.round == n:
-        key.round = n - 1  # it was not applied: the next push is for this round
 
 
 class DistKVStore(LocalKVStore):
@@ -98,7 +67,7 @@ class DistKVStore(LocalKVStore):
             if self._own_job is not None:
                 self._own_job.close()
             raise
-        self._keys: dict[Key, _KeyState] = {}
+        self._keys: dict[Key, KeyState] = {}
         self._compression: TwoBit | None = None
         self._resumed: int | None = None  # the step from which it continues
         self._split_size = environment.KVSTORE_BIGARRAY_BOUND.get()  # elements
@@ -168,7 +137,7 @@ class DistKVStore(LocalKVStore):
             buffer = SendBuffer(self._client, [a[0] for _, a in group], separate=True)
             for (k, arrays), stored, place in zip(group, buffer.arrays, buffer.places):
                 copy(arrays[0], stored)
-                self._values[k], self._keys[k] = stored, _KeyState(place)
+                self._values[k], self._keys[k] = stored, KeyState(stored, place)
         for k, _ in todo:
             self._values[k].wait_to_read()
         try:
@@ -177,9 +146,8 @@ class DistKVStore(LocalKVStore):
             for (k, _), e in zip(todo, m["keys"]):
                 self._keys[k].id, self._keys[k].slices = e["id"], [tuple(s) for s in e["parts"]]
                 self._client.key_names[e["id"]] = repr(k)
-            names = {tag(k): k for k, _ in todo}
-            self._for_each_slice([names[e["key"]] for e in m["fill"]], lambda state, i, data, place: Push(
-                state.slices[i][0], state.id, i, 0, None, data, place=place, initial=True))
+            fill = {e["key"] for e in m["fill"]}
+            self._wait_for([p for k, _ in todo if tag(k) in fill for p in self._keys[k].initial_values()])
             if m.get("first"):
                 self._client.request("filled", keys=[e["key"] for e in m["keys"]])
             self._join_rounds([k for k, _ in todo])
@@ -214,23 +182,15 @@ class DistKVStore(LocalKVStore):
             self._join_rounds(list(self._keys))
         return self._resumed
 
-    def _for_each_slice(self, keys: Sequence[Key], make: Callable[..., Request]) -> None:
-        """Submit make(state, slice index, its memory, its place) for every slice of keys, and wait."""
+    def _wait_for(self, requests: Sequence[Request]) -> None:
+        """Submit requests, and wait."""
         ended: Future[None] = Future()
 
         def done(error: BaseException | None) -> None:
             ended.set_exception(error) if error is not None else ended.set_result(None)
 
-        self._client.submit([make(state, i, *self._slice_memory(k, i)) for k in keys for state in [self._keys[k]]
-                             for i in range(len(state.slices))], done)
+        self._client.submit(requests, done)
         self._client.wait_all([ended], "the servers' answer")
-
-    def _slice_memory(self, key: Key, index: int) -> tuple[np.ndarray, Place | None]:
-        """Return the memory of one slice of the copy of a key, and its place in shared memory, or None."""
-        state = self._keys[key]
-        _, start, stop = state.slices[index]
-        flat = self._values[key].device_array().reshape(-1)
-        return flat[start:stop], _advance(state.place, start, flat)
 
     # ---- values ---------------------------------------------------------------------------------------------------------
     def push(self, key: Key | Sequence[Key], value: Any, priority: int = 0) -> None:
@@ -242,7 +202,7 @@ class DistKVStore(LocalKVStore):
         group: list[tuple[Key, Sequence[NDArray]]] = []
         nbytes = round = 0
         for k, arrays in todo:
-            size, n = self._values[k].nbytes, self._next_round(k)
+            size, n = self._values[k].nbytes, self._keys[k].next_round()
             if size >= _SMALL:
                 self._push_group([(k, arrays)], priority)
                 continue
@@ -254,13 +214,6 @@ class DistKVStore(LocalKVStore):
         if group:
             self._push_group(group, priority)
 
-    def _next_round(self, k: Key) -> int:
-        """Count a call of push for a key, and return the round that it will contribute to if no earlier call fails."""
-        state, var = self._keys[k], self._values[k].chunk.var
-        settled = var.held >= 0 and var.queue is None  # every earlier call has succeeded or failed
-        state.called = (state.round if settled else state.called) + 1
-        return state.called
-
     def _push_group(self, group: Sequence[tuple[Key, Sequence[NDArray]]], priority: int) -> None:
         """Add up each key's arrays into memory of its own, then send the sums together.
 
@@ -271,7 +224,9 @@ class DistKVStore(LocalKVStore):
         sums = buffer.arrays
         jobs = [(self._on_one_device(arrays, priority), total) for (_, arrays), total in zip(group, sums)]
         add_up_each(jobs, priority)
-        compressed = [self._compress(k, s, priority) for (k, _), s in zip(group, sums)]
+        two_bit = self._compression
+        compressed = [self._keys[k].compress(s, two_bit, priority) if two_bit is not None and np.dtype(s.dtype) == np.float32
+                      else None for (k, _), s in zip(group, sums)]
         for k, _ in group:
             self._keys[k].fresh = self._sync
 
@@ -282,7 +237,7 @@ class DistKVStore(LocalKVStore):
                                          f"sent. Push each of them again."))
                 return
             pushes = [p for (k, _), total, codes, place in zip(group, sums, compressed, buffer.places)
-                      for p in self._pushes(k, total, codes, place, buffer.release)]
+                      for p in self._keys[k].pushes(total, codes, place, two_bit, buffer.release)]
             buffer.lend(len(pushes))
             self._client.submit(pushes, on_complete, priority)
 
@@ -292,24 +247,16 @@ class DistKVStore(LocalKVStore):
 
     def _push_rows(self, key: Key, arrays: Sequence[RowSparseNDArray], priority: int) -> None:
         """Add up each device's rows, then send each server the rows of its slice."""
-        self._next_round(key)
-        state, shape = self._keys[key], self._values[key].shape
+        state = self._keys[key]
+        state.next_round()
         total = add_up_rows(arrays, cpu(), priority)
-        if not splits_between_rows(state.slices, shape):
+        if not splits_between_rows(state.slices, state.value.shape):
             self._push_group([(key, [total.tostype("default")])], priority)
             return
         state.fresh = False
-        width = row_size(shape)
 
         def send(_: Any, on_complete: Any) -> None:
-            state.round += 1
-            flat, n = total.data.device_array().reshape(-1), state.round
-            pushes: list[Request] = []
-            for i, (server, start, stop) in enumerate(state.slices):
-                a, b = np.searchsorted(total.rows, (start // width, stop // width))
-                pushes.append(PushRows(server, state.id, i, n, total.rows[a:b] - start // width, flat[a * width:b * width], width,
-                                       functools.partial(_note_end, state, n)))
-            self._client.submit(pushes, on_complete, priority)
+            self._client.submit(state.pushes_of_rows(total), on_complete, priority)
 
         queue_async("kvstore.push", send, [total.data], [self._values[key]], priority,
                     mutable=[] if self._sync else [state.pushed])
@@ -320,47 +267,6 @@ class DistKVStore(LocalKVStore):
         total = empty(arrays[0].shape, ctx=arrays[0].context, dtype=arrays[0].dtype)
         add_up(arrays, total, priority)
         return [total]
-
-    def _pushes(self, k: Key, total: NDArray, compressed: NDArray | None, place: Place | None, release: Any) -> list[Push]:
-        """Return the contributions of a key's slices to its next round."""
-        state = self._keys[k]
-        state.round += 1
-        done, pushes, at = functools.partial(_note_end, state, state.round), [], 0
-        for i, (server, start, stop) in enumerate(state.slices):
-            out, out_place = self._slice_memory(k, i)
-            if compressed is None:
-                flat, two_bit = total.device_array().reshape(-1), {}
-                data, data_place = flat[start:stop], _advance(place, start, flat)
-            else:
-                assert self._compression is not None
-                data, data_place = compressed.device_array()[at:at + packed_bytes(stop - start)], None
-                at += len(data)
-                two_bit = {"n": stop - start, "threshold": self._compression.threshold}
-            pushes.append(Push(server, state.id, i, state.round, out, data, done, place=data_place, out_place=out_place,
-                               release=release, **two_bit))
-        return pushes
-
-    def _compress(self, k: Key, total: NDArray, priority: int) -> NDArray | None:
-        """Return the 2-bit form of a sum, slice by slice, or None without compression."""
-        two_bit, state = self._compression, self._keys[k]
-        if two_bit is None or np.dtype(total.dtype) != np.float32:
-            return None
-        residual = state.residual
-        if residual is None:
-            residual = state.residual = zeros(total.shape, ctx=cpu())
-        ranges = [(start, stop) for _, start, stop in state.slices]
-        compressed = empty((sum(packed_bytes(b - a) for a, b in ranges),), ctx=cpu(), dtype="uint8")
-
-        def run(_: Any) -> None:
-            grad, rest, out = total.device_array().reshape(-1), residual.device_array().reshape(-1), compressed.device_array()
-            at = 0
-            for a, b in ranges:
-                size = packed_bytes(b - a)
-                two_bit.compress(grad[a:b], rest[a:b], out[at:at + size])
-                at += size
-
-        queue("kvstore.compress", run, [total], [compressed, residual], priority)
-        return compressed
 
     def pull(self, key: Key | Sequence[Key], out: Any = None, priority: int = 0, ignore_sparse: bool = True) -> None:
         if out is not None:
@@ -374,19 +280,11 @@ class DistKVStore(LocalKVStore):
             self._refresh([key], priority)
             super()._pull_rows(key, out, ids, priority)
             return
-        indices, width = row_indices(ids, stored.shape), row_size(stored.shape)
+        indices = row_indices(ids, stored.shape)
         some = empty((len(indices), *stored.shape[1:]), ctx=cpu(), dtype=stored.dtype)
 
         def fetch(_: Any, on_complete: Any) -> None:
-            flat = some.device_array().reshape(-1)
-            pulls: list[Request] = []
-            for i, (server, start, stop) in enumerate(state.slices):
-                a, b = np.searchsorted(indices, (start // width, stop // width))
-                for at in range(a, b, CHUNK // 8):
-                    end = min(at + CHUNK // 8, b)
-                    pulls.append(Pull(server, state.id, i, state.round, flat[at * width:end * width],
-                                      rows=indices[at:end] - start // width))
-            self._client.submit(pulls, on_complete, priority)
+            self._client.submit(state.pulls_of_rows(some, indices), on_complete, priority)
 
         queue_async("kvstore.row_sparse_pull", fetch, [stored], [some], priority,
                     const=[] if self._sync else [state.pushed])
@@ -401,15 +299,14 @@ class DistKVStore(LocalKVStore):
         stale = [k for k in keys if k in self._keys and not self._keys[k].fresh]
         if not stale:
             return
-        states = [(k, self._keys[k]) for k in stale]
+        states = [self._keys[k] for k in stale]
 
         def fetch(_: Any, on_complete: Any) -> None:
-            self._client.submit([Pull(server, state.id, i, state.round, *self._slice_memory(k, i))
-                                 for k, state in states for i, (server, _, _) in enumerate(state.slices)], on_complete, priority)
+            self._client.submit([p for state in states for p in state.pulls()], on_complete, priority)
 
         queue_async("kvstore.pull", fetch, [], [self._values[k] for k in stale], priority,
-                    const=[] if self._sync else [state.pushed for _, state in states])
-        for _, state in states:
+                    const=[] if self._sync else [state.pushed for state in states])
+        for state in states:
             state.fresh = self._sync
 
     def barrier(self) -> None:
@@ -465,17 +362,11 @@ class DistKVStore(LocalKVStore):
 
     def _wait_for_rounds(self) -> None:
         """Wait until the servers have this worker's rounds: a restarted server may have to apply its last rounds again."""
-        self._for_each_slice(list(self._keys), lambda state, i, _data, _place: Pull(
-            state.slices[i][0], state.id, i, state.round, None))
+        self._wait_for([Pull(p.server, p.key, p.index, p.round, None) for key in self._keys.values() for p in key.pulls()])
 
     def _require_optimizer(self, caller: str) -> None:
         if not self._optimizers:
             raise KVStoreError(f"KVStore.{caller}: the store has no optimizer, so no states. Call set_optimizer first.")
-
-
-def _advance(place: Place | None, start: int, flat: np.ndarray) -> Place | None:
-    """Return the place of the elements from start on."""
-    return None if place is None else (place[0], place[1] + start * flat.itemsize)
 
 
 _open_stores: weakref.WeakSet[DistKVStore] = weakref.WeakSet()

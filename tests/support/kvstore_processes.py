@@ -21,7 +21,7 @@ from tritium.kvstore.wire.credentials import Credentials
 from tritium.kvstore.wire.frame import FrameType
 from tritium.kvstore.worker import client, coordinator_connection, event_loop, remote_server, requests
 from tritium.kvstore.worker.coordinator_connection import Timeouts
-from tritium.kvstore.worker.dist import _note_end
+from tritium.kvstore.worker.key_state import note_end
 
 from support.kvstore_wires import Wire, poller_of
 
@@ -64,7 +64,7 @@ class SimulatedServer:
 
 
 class SimulatedKey:
-    """The state of a key in a worker, as _KeyState in dist.py."""
+    """The state of a key in a worker, as KeyState."""
 
     def __init__(self, entry):
         self.id, self.slices, self.round, self.busy, self.fresh = entry["id"], entry["parts"], 0, False, False
@@ -333,7 +333,7 @@ class SimulatedWorker:
             else:
                 assert isinstance(error, KVStoreError), error
                 tried[:] = [d for d in tried if d is not data]  # it was not applied, and never will be
-            _note_end(key, n, error)
+            note_end(key, n, error)
 
         return done
 

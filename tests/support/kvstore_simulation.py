@@ -25,7 +25,7 @@ import numpy as np
 from tritium import engine
 from tritium.kvstore.protocol.coordinator import Coordinator
 from tritium.kvstore.server import main as server_main
-from tritium.kvstore.server import optimizer_codec
+from tritium.kvstore.server import optimizer_codec, outgoing
 from tritium.kvstore.server import server as server_module
 from tritium.kvstore.wire.frame import pack, unpack
 from tritium.kvstore.wire.shared_memory import remove_segments
@@ -197,7 +197,8 @@ class SimulatedJob:
         for i in range(self.num_servers):
             (self.folder / f"server-{i}").mkdir(exist_ok=True)
         with contextlib.ExitStack() as stack:
-            for module, names in ((remote_server, time_and_sockets), (requests, sizes), (server_module, sizes),
+            for module, names in ((remote_server, time_and_sockets), (requests, sizes), (outgoing, sizes),
+                                  (server_module, {"CHUNK": CHUNK}),
                                   (coordinator_connection, time_and_sockets), (event_loop, {"time": clock}),
                                   (server_main, time_and_sockets)):
                 stack.enter_context(mock.patch.multiple(module, **names))

@@ -16,8 +16,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from tritium.errors import FrameError
 from tritium.kvstore.protocol.rounds import Rounds
-from tritium.kvstore.server import server
+from tritium.kvstore.server import outgoing, server
 from tritium.kvstore.server.batched_rounds import BatchedRounds
+from tritium.kvstore.server.incoming import Incoming
+from tritium.kvstore.server.outgoing import Outgoing
 from tritium.kvstore.server.server import Server
 from tritium.kvstore.server.values import StoredValue, StoredValues
 from tritium.kvstore.wire.compression import TwoBit
@@ -33,7 +35,7 @@ MEMBERS = {"0": 1, "1": 1}
 @pytest.fixture(autouse=True)
 def _alone(serial):
     """Run as a server does, with short runs, and remove the shared memory."""
-    with mock.patch.multiple(server, RUN=RUN, CHUNK=CHUNK):
+    with mock.patch.multiple(outgoing, RUN=RUN, CHUNK=CHUNK), mock.patch.object(server, "CHUNK", CHUNK):
         yield
     remove_segments(JOB)
 
@@ -173,7 +175,7 @@ def test_a_server_works_after_any_frames(data):
 
 FAULTS = (MemoryError, OSError, RuntimeError, ZeroDivisionError, AttributeError, RecursionError, BufferError)
 PLACES = ((StoredValue, "update"), (StoredValues, "save"), (SegmentViews, "bytes"), (TwoBit, "expand"), (BatchedRounds, "_sum"),
-          (BatchedRounds, "_make_layout"), (Rounds, "push"), (Server, "_place"), (Server, "_check"), (Server, "_value_for"))
+          (BatchedRounds, "_make_layout"), (Rounds, "push"), (Incoming, "place"), (Incoming, "_check"), (Outgoing, "_value_for"))
 
 
 class Adds:

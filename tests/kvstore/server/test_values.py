@@ -11,8 +11,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 from tritium.errors import FileError, FrameError, ParameterError
 from tritium.kvstore.protocol.placement import bounds, place, tag, untag
+from tritium.kvstore.server.incoming import _Partial
 from tritium.kvstore.server.optimizer_codec import hook
-from tritium.kvstore.server.values import PartialPush, StoredValues
+from tritium.kvstore.server.values import StoredValues
 
 
 def make_values(folder):
@@ -82,7 +83,7 @@ def test_runs_in_any_order_and_repeated_make_up_the_contribution(lengths, random
     last = runs.pop(random.randrange(len(runs)))  # the others may come twice
     runs = runs * 2
     random.shuffle(runs)
-    push = PartialPush((0, 1), len(whole))
+    push = _Partial((0, 1), len(whole), [whole, whole])
     for start, n in runs:
         assert push.add(start, [whole[start:start + n], 2 * whole[start:start + n]]) is None
     start, n = last
@@ -91,7 +92,7 @@ def test_runs_in_any_order_and_repeated_make_up_the_contribution(lengths, random
 
 
 def test_runs_that_overlap_are_rejected_because_they_leave_a_gap():
-    push = PartialPush((0, 1), 4)
+    push = _Partial((0, 1), 4, [np.ones(2)])
     assert push.add(0, [np.ones(2)]) is None
     with pytest.raises(FrameError, match="the runs of a push do not join: one starts at 1, the one before ends at 2"):
         push.add(1, [np.ones(2)])

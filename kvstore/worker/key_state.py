@@ -1,0 +1,133 @@
+"""KeyState: a key of a distributed store in this worker: its copy of the value, its slices on the servers, and its round."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import numpy as np
+
+from ...context import cpu
+from ...engine import Var
+from ...errors import RoundMadeError
+from ...ndarray import NDArray, RowSparseNDArray, empty, zeros
+from ..array_ops import queue
+from ..protocol.row_sparse import row_size
+from ..wire.compression import TwoBit, packed_bytes
+from ..wire.frame import CHUNK
+from .requests import Place, Pull, Push, PushRows
+
+
+class KeyState:
+    """A key. Its methods that return requests are called by engine functions, or while none about the key runs.
+
+    value:   the copy; its engine variable orders everything about the key.
+    place:   of the copy in shared memory.
+    slices:  (server, start, stop) of each.
+    round:   the last round that this worker has contributed to.
+    fresh:   the copy is up to date, or will be when the pushed functions have completed.
+    pushed:  async: variable of the pushes. If a push fails, later pulls fail with its error.
+    """
+
+    def __init__(self, value: NDArray, place: Place | None):
+        self.value, self.place = value, place
+        self.id = -1
+        self.slices: Sequence[tuple[int, int, int]] = ()
+        self.round, self.fresh, self.pushed = 0, False, Var()
+        self._called = 0  # the round of the last call of push, if no earlier one fails
+        self._residual: NDArray | None = None  # of the compression
+
+    def next_round(self) -> int:
+        """Count a call of push, and return the round that it will contribute to if no earlier call fails."""
+        var = self.value.chunk.var
+        settled = var.held >= 0 and var.queue is None  # every earlier call has succeeded or failed
+        self._called = (self.round if settled else self._called) + 1
+        return self._called
+
+    def memory(self, index: int) -> tuple[np.ndarray, Place | None]:
+        """Return the memory of one slice of the copy, and its place in shared memory, or None."""
+        _, start, stop = self.slices[index]
+        flat = self.value.device_array().reshape(-1)
+        return flat[start:stop], _advance(self.place, start, flat)
+
+    # ---- requests ---------------------------------------------------------------------------------------------------------
+    def initial_values(self) -> list[Push]:
+        """Return the copy as the initial value."""
+        return [Push(server, self.id, i, 0, None, data, place=place, initial=True)
+                for i, (server, _, _) in enumerate(self.slices) for data, place in [self.memory(i)]]
+
+    def pulls(self) -> list[Pull]:
+        """Return the requests for the value."""
+        return [Pull(server, self.id, i, self.round, *self.memory(i)) for i, (server, _, _) in enumerate(self.slices)]
+
+    def pulls_of_rows(self, out: NDArray, indices: np.ndarray) -> list[Pull]:
+        """Return the requests for rows of the value, which go to out [n, ...]. indices [n]: ascending."""
+        flat, width, pulls = out.device_array().reshape(-1), row_size(self.value.shape), []
+        for i, (server, start, stop) in enumerate(self.slices):
+            a, b = np.searchsorted(indices, (start // width, stop // width))
+            for at in range(a, b, CHUNK // 8):
+                end = min(at + CHUNK // 8, b)
+                pulls.append(Pull(server, self.id, i, self.round, flat[at * width:end * width],
+                                  rows=indices[at:end] - start // width))
+        return pulls
+
+    def pushes(self, total: NDArray, codes: NDArray | None, place: Place | None, two_bit: TwoBit | None,
+               release: Callable[[], None]) -> list[Push]:
+        """Return the contributions to the next round: total, or its 2-bit form if there are codes. place: of total."""
+        done, pushes, at = self._begin_round(), [], 0
+        for i, (server, start, stop) in enumerate(self.slices):
+            flat = total.device_array().reshape(-1)
+            data, data_place, form = flat[start:stop], _advance(place, start, flat), {}
+            if codes is not None and two_bit is not None:
+                data, data_place = codes.device_array()[at:at + packed_bytes(stop - start)], None
+                at += len(data)
+                form = {"n": stop - start, "threshold": two_bit.threshold}
+            out, out_place = self.memory(i)
+            pushes.append(Push(server, self.id, i, self.round, out, data, done, place=data_place, out_place=out_place,
+                               release=release, **form))
+        return pushes
+
+    def pushes_of_rows(self, total: RowSparseNDArray) -> list[Push]:
+        """Return the contributions to the next round, of which each server gets the rows of its slice."""
+        done, flat, width, pushes = self._begin_round(), total.data.device_array().reshape(-1), row_size(self.value.shape), []
+        for i, (server, start, stop) in enumerate(self.slices):
+            a, b = np.searchsorted(total.rows, (start // width, stop // width))
+            pushes.append(PushRows(server, self.id, i, self.round, total.rows[a:b] - start // width, flat[a * width:b * width],
+                                   width, done))
+        return pushes
+
+    def _begin_round(self) -> Callable[[BaseException | None], None]:
+        self.round += 1
+        return functools.partial(note_end, self, self.round)
+
+    def compress(self, total: NDArray, two_bit: TwoBit, priority: int) -> NDArray:
+        """Return the 2-bit form of total, slice by slice, computed by an engine function."""
+        if self._residual is None:
+            self._residual = zeros(total.shape, ctx=cpu())
+        residual, ranges = self._residual, [(start, stop) for _, start, stop in self.slices]
+        codes = empty((sum(packed_bytes(b - a) for a, b in ranges),), ctx=cpu(), dtype="uint8")
+
+        def run(_: Any) -> None:
+            grad, rest, out = total.device_array().reshape(-1), residual.device_array().reshape(-1), codes.device_array()
+            at = 0
+            for a, b in ranges:
+                size = packed_bytes(b - a)
+                two_bit.compress(grad[a:b], rest[a:b], out[at:at + size])
+                at += size
+
+        queue("kvstore.compress", run, [total], [codes, residual], priority)
+        return codes
+
+
+def note_end(key: Any, n: int, error: BaseException | None) -> None:
+    """Update the state of a key when a contribution to its round n has ended."""
+    if getattr(error, "made", False):  # the round was applied; only RoundMadeError leaves the copy up to date
+        key.fresh = key.fresh and isinstance(error, RoundMadeError)
+    elif error is not None and key.round == n:
+        key.round = n - 1  # it was not applied: the next push is for this round
+
+
+def _advance(place: Place | None, start: int, flat: np.ndarray) -> Place | None:
+    """Return the place of the elements from start on."""
+    return None if place is None else (place[0], place[1] + start * flat.itemsize)
