@@ -172,7 +172,7 @@ class SimulatedWorker:
         yield from self._rounds()
         yield from self._all(self._fetch, list(SIZES))
         c.timeouts.timeout, self.pushing = job.timeout, True
-        self.goal = {k: job.rounds + (key.round if job.from_start else 0) for k, key in self.keys.items()}
+        self.goal = job.rounds + (max(key.round for key in self.keys.values()) if job.from_start else 0)
         yield from self._steps()
         self.ending = True
         if job.from_start:
@@ -252,16 +252,16 @@ class SimulatedWorker:
         """Push every key, in groups. The next operation of a key begins when its last one has ended. A rejected push is
         repeated.
 
-        With `from_start` there are no groups: workers that stop at different rounds of a key would wait for each other, one for a
-        key of the other's group, and the other for another key of that group.
+        With `from_start`, workers stop at different rounds, but each of them at the same round of all keys: a group ends when all
+        of its keys have, so a worker that has finished with one of them must not need another one any more.
         """
         rng, small = self.job.rng, [k for k in SIZES if k[1:].isdigit()]
-        while any(key.round < self.goal[k] or key.busy for k, key in self.keys.items()):
+        while any(key.round < self.goal or key.busy for key in self.keys.values()):
             if self.deaths and self.patient:
                 yield from self._wait_for_the_dead()
-            todo = [k for k, key in self.keys.items() if not key.busy and key.round < self.goal[k]]
+            todo = [k for k, key in self.keys.items() if not key.busy and key.round < self.goal]
             if todo and rng.random() < 0.7:
-                group = [k for k in small if k in todo] if rng.random() < 0.6 and not self.job.from_start else []
+                group = [k for k in small if k in todo] if rng.random() < 0.6 else []
                 group = [k for k in group if self.keys[k].round == self.keys[group[0]].round]  # as push in dist.py
                 group = group or [todo[int(rng.integers(len(todo)))]]
                 if rng.random() < 0.2 and "rows" not in group:

@@ -129,7 +129,7 @@ class SimulatedJob:
         choices = []
         for rank in range(self.num_workers):
             choices.append([*self._choices(k, i, n, rank), *([None] if rank in self.may_lack or n > self.rounds else [])])
-        results = []
+        results = {}  # by their bytes: different contributions may give equal values
         for combination in itertools.product(*choices):
             data = [d for d in combination if d is not None]
             if not data:
@@ -140,8 +140,8 @@ class SimulatedJob:
             for state, value in states:
                 new = step(state, total, value) if self.optimizer else (None, total)
                 if not values or new[1].tobytes() in values:
-                    results.append(new)
-        return results
+                    results[tuple(None if part is None else part.tobytes() for part in new)] = new
+        return list(results.values())
 
     def _choices(self, k, i, n, rank):
         """Return the data of rank that may have counted: what was acknowledged, or, if that is unknown, any that it pushed."""

@@ -110,6 +110,27 @@ def test_workers_push_keys_alone_and_in_lists_in_any_order(two):
     assert each(run) == [[5.0, 5.0]] * 2
 
 
+def test_a_list_ends_when_all_of_its_keys_have(caplog):
+    """Worker 1 has finished with y and still needs x, which worker 0 pushes in a list with y: both wait, and a warning says so.
+    Without the list, each key goes on by itself."""
+    with workers(2, policy="wait") as (_, (a, b), each):
+        each(lambda kv: kv.init(["x", "y"], [array([0.0])] * 2))
+        a._client.timeouts.stall = 0.1
+        a.push(["x", "y"], [array([1.0])] * 2)
+        a.push("x", array([2.0]))
+        for n in (10.0, 20.0):
+            b.push("x", array([n]))
+        until(lambda: "key 'y' round 1 waits for workers [1]" in caplog.text)
+        assert sorted(a._client.rounds([0]).values()) == [0, 1]  # x has not gone on to round 2
+        b.push("y", array([10.0]))
+        assert [float(pull(kv, k, np.zeros(1, "f"))[0]) for kv in (a, b) for k in "xy"] == [22.0, 11.0] * 2
+        a.push("x", array([1.0])), a.push("y", array([1.0])), a.push("x", array([2.0]))
+        for n in (10.0, 20.0):
+            b.push("x", array([n]))
+        assert float(pull(b, "x", np.zeros(1, "f"))[0]) == 22.0
+        b.push("y", array([10.0]))
+
+
 def test_a_barrier_waits_for_all_workers_and_none_is_dead(two):
     _, stores, each = two
     assert sorted(s.rank for s in stores) == [0, 1] and {s.num_workers for s in stores} == {2}
