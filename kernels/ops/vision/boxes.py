@@ -71,8 +71,16 @@ def overlaps(a: np.ndarray, b: np.ndarray, pixel: float = 0) -> np.ndarray:
     """
     size = np.minimum(a[:, None, 2:], b[None, :, 2:]) - np.maximum(a[:, None, :2], b[None, :, :2]) + pixel
     common = np.maximum(size, 0).prod(-1)
-    area_a, area_b = (np.where((s := x[:, 2:] - x[:, :2] + pixel).min(-1) < 0, 0, s.prod(-1)) for x in (a, b))
-    union = area_a[:, None] + area_b - common
+    return _shares(common, _areas(a, pixel)[:, None] + _areas(b, pixel) - common)
+
+
+def _areas(boxes: np.ndarray, pixel: float) -> np.ndarray:
+    """Return the areas of boxes in corner form, 0 for one that ends before it begins."""
+    size = boxes[:, 2:] - boxes[:, :2] + pixel
+    return np.where(size.min(-1) < 0, 0, size.prod(-1))
+
+
+def _shares(common: np.ndarray, union: np.ndarray) -> np.ndarray:
     return np.divide(common, union, out=np.zeros_like(common), where=union > 0)
 
 
@@ -86,6 +94,8 @@ def suppressed(boxes: np.ndarray, kinds: np.ndarray | None, threshold: float, in
     n = len(boxes)
     gone = np.zeros(n, bool)
     kept = 0
+    low, high = (np.ascontiguousarray(ends.T) for ends in (boxes[:, :2], boxes[:, 2:]))  # by coordinate: rows of numbers
+    areas = _areas(boxes, pixel)
     for i in range(n):
         if gone[i]:
             continue
@@ -93,7 +103,11 @@ def suppressed(boxes: np.ndarray, kinds: np.ndarray | None, threshold: float, in
         if kept == enough:
             gone[i + 1:] = True
             break
-        iou = overlaps(boxes[i:i + 1], boxes[i + 1:], pixel)[0]
+        size = np.minimum(high[:, i + 1:], high[:, i:i + 1])
+        size -= np.maximum(low[:, i + 1:], low[:, i:i + 1])
+        width, height = np.maximum(size + pixel if pixel else size, 0)
+        common = width * height
+        iou = _shares(common, areas[i + 1:] + areas[i] - common)
         hit = iou >= threshold if inclusive else iou > threshold
         gone[i + 1:] |= hit if kinds is None else hit & (kinds[i + 1:] == kinds[i])
     return gone
