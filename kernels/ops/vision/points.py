@@ -11,8 +11,11 @@ from typing import Any
 import numpy as np
 
 from ....errors import ShapeError
+from ...declare.index_kernel import At, IndexedArray, index_kernel
 from ...declare.operator_property import KnownShapes, OperatorProperty, Shapes, assign, gpu_module, upcast
 from ...declare.property_op import register_operator
+from ...ir.expr import Expr
+from ...ir.lang import floor, maximum, minimum, where
 from ...kernel import KernelFunction
 from ...op import Req, Reqs, Specs
 
@@ -30,12 +33,21 @@ def _corners(y: np.ndarray, x: np.ndarray, h: int, w: int) -> Iterator[tuple[np.
             yield np.where(inside, row * w + col, 0), inside, wy * wx, sy * wx, sx * wy
 
 
-def read_points(data: np.ndarray, y: np.ndarray, x: np.ndarray) -> np.ndarray:
-    """Interpolate data [C, H, W] at points y, x [P]; returns [C, P]."""
-    flat = data.reshape(len(data), -1)
-    total = np.zeros((len(data), len(y)), data.dtype)
-    for place, inside, weight, _, _ in _corners(y, x, *data.shape[1:]):
-        total += flat[:, place] * np.where(inside, weight, 0)
+def _read(at: At, data: IndexedArray, y: IndexedArray, x: IndexedArray, image: IndexedArray) -> Expr:
+    """Return an element of the planes of an image at a point."""
+    g, c, p = at
+    (n, _, h, w), i = data.sizes, image[g].astype("int64")
+    there = (i >= 0) & (i < n)
+    wide = "float64" if data.dtype == np.float64 else "float32"
+    down, right = (maximum(minimum(where(v == v, v, -2.0), d + 1), -2) for v, d in ((y[g, p], h), (x[g, p], w)))
+    down, right = down.astype(wide), right.astype(wide)
+    top, left = floor(down), floor(right)
+    below, beside = down - top, right - left
+    total: Any = 0.0
+    for row, wy in ((top.astype("int64"), 1 - below), (top.astype("int64") + 1, below)):
+        for col, wx in ((left.astype("int64"), 1 - beside), (left.astype("int64") + 1, beside)):
+            inside = there & (row >= 0) & (row < h) & (col >= 0) & (col < w)
+            total = total + data.at(i, c, row, col, inside=inside) * where(inside, wy * wx, 0)
     return total
 
 
@@ -85,22 +97,10 @@ class Points(OperatorProperty):
         return [(y[0], data[1], y[1])]
 
     def forward_kernel(self, ins: Specs, outs: Specs, reqs: Reqs, target: str, train: bool) -> KernelFunction:
-        req = reqs[0]
         if target == "gpu":
             module = gpu_module("vision.triton_points")
-            return lambda run, inputs, outputs: module.read(run, *inputs, outputs[0], add=req == Req.ADD)
-
-        def kernel(run: Any, inputs: Sequence[Any], outputs: Sequence[Any]) -> None:
-            data, y, x, image = inputs
-
-            def one(g: int) -> None:
-                i = int(image[g])
-                made = read_points(upcast(data[i]), upcast(y[g]), upcast(x[g])) if 0 <= i < len(data) else 0
-                assign(outputs[0][g], req, made)
-
-            run.parallel(one, len(image))
-
-        return kernel
+            return lambda run, inputs, outputs: module.read(run, *inputs, outputs[0], add=reqs[0] == Req.ADD)
+        return index_kernel(_read, ins, outs, reqs, target, self.name)
 
     def backward_kernel(self, ins: Specs, outs: Specs, reqs: Reqs, target: str, train: bool) -> KernelFunction:
         if target == "gpu":
