@@ -11,31 +11,45 @@ from typing import Any, Literal
 import numpy as np
 
 from ....errors import ShapeError
+from ....integers import cdiv
 from ...declare.numpy_op import NumpyOp
-from ...declare.operator_property import KnownShapes, Shapes, gpu_module
+from ...declare.operator_property import KnownShapes, Shapes, assign, gpu_module, upcast
 from ...declare.property_op import register_operator
 from ...declare.row_kernel import row_kernel
 from ...kernel import KernelFunction
-from ...op import Reqs, Specs
+from ...op import Req, Reqs, Specs
 
 
-def _log_add(*terms: np.ndarray) -> np.ndarray:
-    """Return log Σ exp(terms), -inf where all terms are -inf."""
-    total = terms[0]
-    for t in terms[1:]:
-        total = np.logaddexp(total, t)
-    return total
+LEAST = -1e300  # a finite logarithm below all others
+PIECE = 1 << 16  # elements of data that one thread takes at a time
 
 
-def _shifted(x: np.ndarray, by: int) -> np.ndarray:
-    """Shift x [n, s] by `by` places to the right (negative: to the left) and fill with -inf."""
-    y = np.full_like(x, -np.inf)
-    if abs(by) < x.shape[1]:
-        if by > 0:
-            y[:, by:] = x[:, :-by]
-        else:
-            y[:, :by] = x[:, -by:]
-    return y
+def _log_sum(terms: np.ndarray) -> np.ndarray:
+    """Return log Σ exp(terms) along axis 0, -inf where all terms are -inf. terms is changed."""
+    top = np.maximum(terms.max(0), LEAST)
+    terms -= top
+    found = np.log(np.exp(terms, out=terms).sum(0))
+    found += top
+    return found
+
+
+def _reached(seen: np.ndarray, states: np.ndarray, last: np.ndarray) -> np.ndarray:
+    """Return the log probability [t, s, n] of all ways to be in a state at a step, from the first step on.
+
+    seen: [t, s, n], log probability of each state's class; states: [s, n], the classes; last: [n], the last state in use.
+    """
+    t, width, n = seen.shape
+    place = np.arange(width)[:, None]
+    bars = np.zeros((3, width, n))  # from two states before, the one before, and the same
+    bars[0] = np.where((place % 2 == 1) & (states != np.roll(states, 2, axis=0)) & (place > 1), 0, -np.inf)
+    padded = np.full((t, width + 2, n), -np.inf)  # two states that nothing reaches come first
+    before, found = np.moveaxis(np.lib.stride_tricks.sliding_window_view(padded, width, axis=1), -1, 2), padded[:, 2:]
+    alive = np.where(place <= last, 0, -np.inf)
+    found[0] = np.where(place <= np.minimum(1, last), seen[0], -np.inf)
+    for i in range(1, t):
+        np.add(_log_sum(before[i - 1] + bars), seen[i], out=found[i])
+        found[i] += alive
+    return found
 
 
 def losses(scores: np.ndarray, steps: np.ndarray, labels: np.ndarray, counts: np.ndarray, blank: int
@@ -43,38 +57,33 @@ def losses(scores: np.ndarray, steps: np.ndarray, labels: np.ndarray, counts: np
     """Return (-log probability [n], its derivative by scores [t, n, k]).
 
     scores: [t, n, k] before softmax; steps: [n], valid time steps; labels: [n, m], of which the first counts[n] are valid.
+    What follows a step is what precedes it where both time and label run backwards: one recursion computes both.
     """
-    t, n, _ = scores.shape
+    (t, n, _), m, sample = scores.shape, labels.shape[1], np.arange(len(steps))
     top = scores.max(2, keepdims=True)
-    log_p = scores - top - np.log(np.exp(scores - top).sum(2, keepdims=True))
-    m = labels.shape[1]
-    states = np.full((n, 2 * m + 1), blank)
-    states[:, 1::2] = np.where(np.arange(m) < counts[:, None], labels, blank)
-    place, last = np.arange(2 * m + 1), 2 * counts[:, None]
-    alive = place <= last
-    jump = (place % 2 == 1) & np.concatenate([np.zeros((n, 2), bool), states[:, 2:] != states[:, :-2]], 1)[:, :2 * m + 1]
-    seen = np.take_along_axis(log_p, np.broadcast_to(states, (t, *states.shape)), axis=2)
-    ahead, behind = np.full((t, *states.shape), -np.inf), np.full((t, *states.shape), -np.inf)
-    now = np.where(place <= np.minimum(1, last), seen[0], -np.inf)
-    for i in range(t):
-        if i:
-            now = _log_add(now, _shifted(now, 1), np.where(jump, _shifted(now, 2), -np.inf)) + seen[i]
-        ahead[i] = now = np.where(alive, now, -np.inf)
-    ends = alive & (place >= last - 1)
-    for i in range(t - 1, -1, -1):
-        if i + 1 < t:
-            onward = now + seen[i + 1]
-            now = _log_add(now + seen[i + 1], _shifted(onward, -1), _shifted(np.where(jump, onward, -np.inf), -2))
-        now = np.where((steps - 1 == i)[:, None], np.where(ends, 0.0, -np.inf), np.where((steps - 1 > i)[:, None], now, -np.inf))
-        behind[i] = np.where(alive, now, -np.inf)
-    at_end = np.take_along_axis(ahead, (steps - 1)[None, :, None].clip(0), axis=0)[0]
-    log_total = np.logaddexp.reduce(np.where(ends, at_end, -np.inf), axis=1)
-    grad = np.exp(log_p)
-    with np.errstate(invalid="ignore"):  # a label without any alignment
-        share = np.exp(np.where(np.isfinite(log_total)[:, None], ahead + behind - log_total[:, None], -np.inf))
-    rows = np.arange(n)[:, None]
-    for i in range(t):
-        np.subtract.at(grad[i], (rows, states), share[i])
+    grad = np.exp(scores - top)
+    total = grad.sum(2, keepdims=True)
+    grad /= total
+    norm = (top + np.log(total))[:, :, 0]
+    last, end = 2 * counts, (steps - 1).clip(0)
+    states = np.full((2 * m + 1, 2 * n), blank)
+    letter = np.arange(m)[:, None]
+    states[1::2] = np.where(letter < np.tile(counts, 2), np.concatenate(
+        [labels.T, labels.T[(counts - 1 - letter).clip(0), sample] if m else labels.T], axis=1), blank)
+    time = np.arange(t)[:, None]
+    time, both = np.concatenate([np.broadcast_to(time, (t, n)), (end - time).clip(0)], axis=1)[:, None], np.tile(sample, 2)
+    seen = scores[time, both, states] - norm[time, both]
+    ways = _reached(seen, states, np.tile(last, 2))
+    ahead, place = ways[..., :n], np.arange(2 * m + 1)[:, None]
+    behind = ways[time[..., n:], (last - place).clip(0), n + sample]  # the step's own probability is in both
+    ends = np.stack([ahead[end, last, sample], np.where(last > 0, ahead[end, (last - 1).clip(0), sample], -np.inf)])
+    log_total = _log_sum(ends)
+    some = (ahead > -np.inf) & (behind > -np.inf) & (log_total > -np.inf)  # else a label without any alignment
+    with np.errstate(invalid="ignore"):
+        share = np.exp(np.where(some, ahead + behind - seen[..., :n] - log_total, -np.inf))
+    grad[:, :, blank] -= share[:, ::2].sum(1)
+    for j in range(m):
+        grad[:, sample, states[2 * j + 1, :n]] -= share[:, 2 * j + 1]
     grad[np.arange(t)[:, None] >= steps] = 0
     return -log_total, grad
 
@@ -120,9 +129,29 @@ class CTCLoss(NumpyOp):
         ending = 0 if self.blank_label == "first" else -1
         whole = label.astype(np.int64)
         counts = np.asarray(given.get("label_lengths", np.argmax(np.c_[whole == ending, np.ones(n, bool)], axis=1)), np.int64)
-        loss, grad = losses(data.astype(np.float64), steps, whole.clip(0, k - 1), counts.clip(0, label.shape[1]),
-                            0 if self.blank_label == "first" else k - 1)
-        return loss, grad
+        with np.errstate(divide="ignore"):
+            return losses(data.astype(np.float64), steps, whole.clip(0, k - 1), counts.clip(0, label.shape[1]),
+                          0 if self.blank_label == "first" else k - 1)
+
+    def forward_kernel(self, ins: Specs, outs: Specs, reqs: Reqs, target: str, train: bool) -> KernelFunction:
+        if target == "gpu":
+            return self.gpu_forward(ins, outs, reqs)
+        t, n, k = ins[0].shape
+        piece = max(1, PIECE // (t * max(1, k, 2 * ins[1].shape[1])))
+
+        def kernel(run: Any, inputs: Sequence[Any], outputs: Sequence[Any]) -> None:
+            data, *others = map(upcast, inputs)
+
+            def some(i: int) -> None:
+                these = slice(i * piece, (i + 1) * piece)
+                loss, gradient = self.compute(data[:, these], *(a[these] for a in others))
+                for out, req, made in zip((outputs[0][these], outputs[1][:, these]), reqs, (loss, gradient)):
+                    if req != Req.NULL:
+                        assign(out, req, made)
+
+            run.parallel(some, cdiv(n, piece))
+
+        return kernel
 
     def gpu_forward(self, ins: Specs, outs: Specs, reqs: Reqs) -> KernelFunction:
         module, names = gpu_module("loss.triton_ctc"), self.argument_names
