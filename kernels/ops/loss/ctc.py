@@ -19,7 +19,6 @@ from ...declare.row_kernel import row_kernel
 from ...kernel import KernelFunction
 from ...op import Req, Reqs, Specs
 
-
 LEAST = -1e300  # a finite logarithm below all others
 PIECE = 1 << 16  # elements of data that one thread takes at a time
 
