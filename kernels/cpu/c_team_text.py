@@ -134,17 +134,25 @@ static int team_wanted(void)
 #define MOST_PROCESSORS 4096
 static _Atomic int team_ids[MOST_HELPERS + 1];  /* the system's numbers of the helpers */
 
+static _Atomic unsigned team_starter;  /* the processor of the thread that started helpers last */
+
+/* Let threads run on the processors that the caller may use, but for this one. Without another one this changes nothing. */
+static void team_forbid(unsigned processor, const _Atomic int *threads, int64_t n)
+{
+    unsigned long allowed[MOST_PROCESSORS / 8 / sizeof(long)] = {0};
+    const long bytes = syscall(SYS_sched_getaffinity, 0, sizeof allowed, allowed);
+    if (bytes <= 0 || processor >= MOST_PROCESSORS) return;
+    allowed[processor / (8 * sizeof(long))] &= ~(1ul << processor % (8 * sizeof(long)));
+    for (int64_t i = 0; i < n; i++)
+        if (atomic_load(threads + i)) syscall(SYS_sched_setaffinity, atomic_load(threads + i), bytes, allowed);
+}
+
 /* Forbid the processor that the caller runs on to the helpers, before they wake. The system likes to put a thread that wakes
    beside the one that wakes it, where it would wait for milliseconds: the caller does not stop. */
 static void team_apart(void)
 {
-    unsigned long allowed[MOST_PROCESSORS / 8 / sizeof(long)] = {0};
     unsigned processor = 0;
-    const long bytes = syscall(SYS_sched_getaffinity, 0, sizeof allowed, allowed);
-    if (bytes <= 0 || syscall(SYS_getcpu, &processor, 0, 0) || processor >= MOST_PROCESSORS) return;
-    allowed[processor / (8 * sizeof(long))] &= ~(1ul << processor % (8 * sizeof(long)));
-    for (int64_t i = 1; i <= atomic_load(&team_size); i++)  /* without another processor this fails, and changes nothing */
-        if (atomic_load(&team_ids[i])) syscall(SYS_sched_setaffinity, atomic_load(&team_ids[i]), bytes, allowed);
+    if (!syscall(SYS_getcpu, &processor, 0, 0)) team_forbid(processor, team_ids + 1, atomic_load(&team_size));
 }
 #else
 static void team_apart(void) {}
@@ -155,6 +163,7 @@ static void *team_helper(void *number)
     const int64_t thread = (int64_t)(intptr_t)number;
 #ifdef __linux__
     atomic_store(&team_ids[thread], (int)syscall(SYS_gettid));
+    team_forbid(atomic_load(&team_starter), team_ids + thread, 1);  /* as in team_apart */
 #endif
     for (;;) {
         for (int64_t since = team_now(), now = since; now < since + WATCHED; now = team_now()) {
@@ -178,6 +187,10 @@ static void *team_helper(void *number)
 static void team_start(int64_t helpers)
 {
     pthread_attr_t detached;
+#ifdef __linux__
+    unsigned processor = 0;
+    if (!syscall(SYS_getcpu, &processor, 0, 0)) atomic_store(&team_starter, processor);
+#endif
     pthread_mutex_lock(&team_lock);
     pthread_attr_init(&detached);
     pthread_attr_setdetachstate(&detached, PTHREAD_CREATE_DETACHED);

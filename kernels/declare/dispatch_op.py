@@ -13,7 +13,7 @@ from ..params import Param, Params
 class DispatchOp(Op):
     """Delegate every question about a use to the operator that `choose(p)` names, which reads its own parameters from p."""
 
-    capturable = True  # as all that are chosen from
+    nonblocking = capturable = True  # as all that are chosen from
 
     def __init__(self, name: str, doc: str, params: Sequence[Param], choose: Callable[[Params], Op], aliases: Sequence[str] = ()):
         self.name, self.aliases, self.doc = name, tuple(aliases), inspect.cleandoc(doc)

@@ -36,7 +36,7 @@ def select(condition: np.ndarray, a: Any, b: Any, out: np.ndarray, mask: np.ndar
     Large arrays are selected by their bits, which is several times as fast as a masked copy and as exact.
     mask: scratch of out's shape, of integers as wide as its elements.
     """
-    if out.size < 1024:
+    if out.size < 4096:
         if out is not b:
             np.copyto(out, b, casting="unsafe")
         np.copyto(out, a, where=condition, casting="unsafe")
