@@ -10,6 +10,8 @@ which no two of them meet, or for all of them.
 A loop of the formula that is as long for all elements of a row goes over a block of them at each step, so that a compiler
 computes many elements at once; one whose length comes from data is a loop of each element.
 
+Along a last axis of a few elements there is no loop: they are computed together, and what they have in common once.
+
 Half precision, and functions without a C spelling, have no C function.
 """
 
@@ -24,7 +26,7 @@ import numpy as np
 
 from ...dtype import is_float
 from ..ir.expr import BOOL, CAST, CONST, PARAM, Expr, resolve_weak_dtype, topological, typed
-from ..ir.indexed import ACC, FOLD, GATHER, INDEX, LOOP, SIZE, TRUE, IndexedProgram, Ranges, axes_of, simplify
+from ..ir.indexed import ACC, FOLD, GATHER, INDEX, LOOP, SIZE, TRUE, IndexedProgram, Ranges, axes_of, simplify, unroll_last
 from ..ir.primitives import PRIMITIVES
 from ..ir.schedule import Item, Loop, Schedule
 from ..op import Req, Reqs, Spec, Specs
@@ -34,6 +36,7 @@ from .c_printer import NoSpelling, constant, converted, spelled
 LOOP_CALLS = 4  # of NumPy functions that a loop takes for each accumulator, and as many to begin
 UNKNOWN = 8  # steps that a loop is expected to take if its extent comes from data
 FEW = 4096  # steps of a use in which a function need not be fast: it is then compiled quickly, under another name
+TOGETHER, MOST_NODES = 4, 200  # elements of a last axis that are computed together, if so few nodes compute one of them
 BLOCK = 128  # elements of a row that a loop goes over at each step: a few arrays of them lie in a first-level cache
 
 
@@ -79,9 +82,12 @@ def indexed_function(p: IndexedProgram, ins: Specs, outs: Specs, reqs: Reqs) -> 
     if not targets or not math.prod(p.shape):
         return "nothing is computed"
     roots = [p.roots[t] if p.roots[t].dtype is not None else resolve_weak_dtype(p.roots[t], outs[t].dtype) for t in targets]
-    small = simplify(IndexedProgram(tuple(roots), p.shape, p.scalars), fixed_sizes=False)
+    small, together = simplify(IndexedProgram(tuple(roots), p.shape, p.scalars), fixed_sizes=False), 1
+    order = topological(small.roots)
+    if len(small.shape) > 1 and small.shape[-1] <= TOGETHER and len(order) <= MOST_NODES and all(x.op != FOLD for x in order):
+        together, small = small.shape[-1], unroll_last(small)
     try:
-        return _Printer(small, ins, [outs[t] for t in targets], [reqs[t] for t in targets]).function(targets)
+        return _Printer(small, ins, [outs[t] for t in targets], [reqs[t] for t in targets], together).function(targets)
     except NoSpelling as reason:
         return str(reason)
 
@@ -100,8 +106,9 @@ def scatter_function(p: IndexedProgram, ins: Specs, out: Spec, combine: str) -> 
 class _Printer:
     """Turns a program into the text of one function."""
 
-    def __init__(self, p: IndexedProgram, ins: Specs, outs: Specs, reqs: Reqs):
-        self.p, self.ins, self.outs, self.reqs = p, ins, outs, reqs
+    def __init__(self, p: IndexedProgram, ins: Specs, outs: Specs, reqs: Reqs, unrolled: int = 1):
+        """unrolled: the roots of each output, for as many elements that follow each other."""
+        self.p, self.ins, self.outs, self.reqs, self.unrolled = p, ins, outs, reqs, unrolled
         self.dims, self.last = p.shape or (1,), max(0, len(p.shape) - 1)
         self.results = self._results()
         self.order = topological(self.results)
@@ -145,7 +152,7 @@ class _Printer:
         name = f"indexed_{'quick_' if quick else ''}{hashlib.sha256(text.encode()).hexdigest()[:16]}"
         return IndexedFunction(name, f"void {name}{text}", frozenset(self.uses), tuple(self.used), tuple(targets),
                                tuple(value for _, value in self.sizes.values()), len(self.p.scalars), math.prod(self.dims),
-                               *self._span(), self.calls, self.steps, self.work, self.from_data,
+                               *self._span(), self.calls / self.unrolled, self.steps, self.work, self.from_data,
                                math.prod(self.dims[:self.last]), quick)
 
     # ---- what a printer of puts does otherwise ----
@@ -158,7 +165,12 @@ class _Printer:
 
     def _ends(self) -> list[str]:
         """The statements that store an element."""
-        return [f"to{t}[i{self.last}] = {self._end(t, r)};" for t, r in enumerate(self.p.roots)]
+        lines = []
+        for i, root in enumerate(self.p.roots):
+            t, k = divmod(i, self.unrolled)
+            place = f"to{t}[i{self.last}{f' * {self.unrolled} + {k}' if self.unrolled > 1 else ''}]"
+            lines.append(f"{place} = {self._end(t, root, place)};")
+        return lines
 
     # ---- the frame ----
     def _arguments(self) -> list[str]:
@@ -173,12 +185,12 @@ class _Printer:
 
     def _walk(self, dims: Sequence[str], row: list[str], cell: list[str]) -> list[str]:
         """The loops over the elements from begin to end: rows, and the elements of each."""
-        last, lines = self.last, ["int64_t rest = begin;"]
+        last, lines, each = self.last, ["int64_t rest = begin;"], f" * {self.unrolled}" if self.unrolled > 1 else ""
         for a in range(last, 0, -1):
             lines += [f"int64_t {'first' if a == last else f'i{a}'} = rest % {dims[a]};", f"rest /= {dims[a]};"]
         lines.append(f"int64_t {'i0' if last else 'first'} = rest;")
         inner = [f"const int64_t stop = end - at < {dims[last]} - first ? first + (end - at) : {dims[last]};", *row,
-                 *(f"{_c(s.dtype)} *restrict const to{t} = o{t} + (at - first);" for t, s in enumerate(self.outs)),
+                 *(f"{_c(s.dtype)} *restrict const to{t} = o{t} + (at - first){each};" for t, s in enumerate(self.outs)),
                  *cell, "at += stop - first;", "first = 0;"]
         carry = ""
         for a in range(last):
@@ -362,15 +374,15 @@ class _Printer:
         for x in loop.results:
             self.names[id(x)] = f"a{loop.number}_{x.value[2]}"
 
-    def _end(self, t: int, root: Expr) -> str:
-        """Return the text of what is stored in output t."""
+    def _end(self, t: int, root: Expr, place: str) -> str:
+        """Return the text of what is stored in output t at a place."""
         have, want, value = typed(root), self.outs[t].dtype, self._read(root)
         if self.reqs[t] != Req.ADD:
             return converted(value, have, want)
         if BOOL in (have, want):
             raise NoSpelling(f"{have} is added to {want}")
         wide = np.promote_types(have, want)
-        return converted(f"({_c(wide)})to{t}[i{self.last}] + ({_c(wide)}){value}", wide, want)
+        return converted(f"({_c(wide)}){place} + ({_c(wide)}){value}", wide, want)
 
 
 class _ScatterPrinter(_Printer):

@@ -453,6 +453,18 @@ def split_axes(p: IndexedProgram) -> IndexedProgram:
     return split_axes(simplify(IndexedProgram(_changed(p.roots, change), shape, p.scalars), fixed_sizes=True))
 
 
+def unroll_last(p: IndexedProgram) -> IndexedProgram:
+    """Return a simplified program without the last axis: for each root those of its elements along that axis, in order.
+
+    What these have in common is computed once.
+    """
+    last, n = len(p.shape) - 1, p.shape[-1]
+    roots = [_changed(p.roots, lambda x, args, k=k: const(k, INT64) if x.op == INDEX and x.value == last
+                      else node(x.op, args, x.value, x.dtype)) for k in range(n)]
+    return simplify(IndexedProgram(tuple(root for each in zip(*roots) for root in each), p.shape[:-1], p.scalars),
+                    fixed_sizes=False)
+
+
 def _in_step(p: IndexedProgram, x: Expr, j: int, axis: int) -> bool:
     """Return whether x reads or writes its axis j at the index along an output's axis of the same size."""
     if x.op not in PLACES or not (0 <= j < len(x.value[1]) and 0 <= axis < len(p.shape)):

@@ -21,7 +21,7 @@ from ...declare.property_op import register_operator
 from ...declare.random_fill import fill, on_host
 from ...declare.simple_op import Scalar
 from ...ir.expr import const
-from ...ir.lang import cos, log1p, maximum, minimum, mod, sqrt, where
+from ...ir.lang import cos, floor, log1p, maximum, minimum, sqrt, where
 from ...kernel import KernelFunction
 from ...op import Req, Reqs, Spec, Specs, builtin, compiled
 from ..vision.boxes import one_of
@@ -98,7 +98,8 @@ def _hue(at: Any, data: Any, by: Any, *, kind: str, clip: bool) -> Any:
     bottom = 2 * light - top
     made = []
     for shift in (2, 0, -2):
-        place = mod((sixth / 6 + by[0].astype("float32")) * 6 + shift, 6)
+        place = (sixth / 6 + by[0].astype("float32")) * 6 + shift
+        place = place - floor(place / 6) * 6
         turned = where(place < 1, bottom + (top - bottom) * place, where(place < 3, top, where(
             place < 4, bottom + (top - bottom) * (4 - place), bottom)))
         made.append(_settled(where(some, turned, light) * 255, clip))

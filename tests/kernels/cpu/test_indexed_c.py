@@ -77,6 +77,14 @@ def best(at, x):
     return largest(x.shape[-1], lambda k: x[(*at, k)]), argmax(x.shape[-1], lambda k: x[(*at, k)])
 
 
+@declared("turned", outputs=("channel", "sum"), shape=lambda x: (x, x))
+def turned(at, x):
+    """Elements of a last axis that share what is computed, and differ by their index and by what they read."""
+    all_of = [x[(*at[:-1], k)] for k in range(x.sizes[-1])]
+    mean = functools.reduce(operator.add, all_of) * 2
+    return where(at[-1] % 2 == 0, all_of[-1], x[at]) - mean, mean + at[-1]
+
+
 @declared("arithmetic", free=("y",))
 def arithmetic(at, x, y):
     return (x[at] // y[at]) * 3 + x[at] % y[at] - where(x[at] > y[at], x[at], -y[at])
@@ -124,6 +132,7 @@ CASES = [
     *[(reverse, [s]) for s in [(7,), (3, 5), (2, 3, 4)]], *[(border, [s]) for s in [(1,), (3, 5), (2, 3, 4)]],
     *[(lookup, [s, (6,)]) for s in SHAPES], *[(pairs, [s, (s[1] + 1, s[1])]) for s in SHAPES],
     *[(windows, [s]) for s in [(2, 3, 4), (1, 5, BLOCK + 9)]], *[(prefix, [s, s[1:]]) for s in SHAPES],
+    *[(turned, [s]) for s in [(5, 2), (2, 3, 4), (300, 3), (3, 5)]],
     *[(fibonacci, [s]) for s in SHAPES], *[(best, [s]) for s in [(7,), (3, 5), (2, 3, 4), (BLOCK + 1, 3)]],
 ]
 
@@ -179,6 +188,20 @@ def test_requests_and_numbers_at_run_time(req, rng):
     assert np.array_equal(w, g)
     (w, g) = both(best, [x], reqs=[Req.NULL, req])
     assert np.array_equal(w[1], g[1]) and (g[0] == 3).all()
+
+
+@pytest.mark.parametrize("req", [Req.WRITE, Req.ADD])
+@pytest.mark.parametrize("reqs", [(1, 0), (0, 1), (1, 1)])
+def test_requests_of_elements_that_are_computed_together(req, reqs, rng):
+    x = rng.normal(size=(7, 3)).astype("float32")
+    want, got = both(turned, [x], reqs=[req if r else Req.NULL for r in reqs], before=0.25)
+    for w, g in zip(want, got):
+        assert np.array_equal(w, g)
+
+
+def test_a_short_last_axis_is_no_loop_and_a_long_one_is():
+    for last, text in ((3, "* 3 + 2] ="), (9, "[i1] =")):
+        assert text in indexed_function(*border._samples([(40, last - 2)], "float32", {})[0]).text
 
 
 def test_exponentials_agree_within_the_table(rng):
