@@ -142,7 +142,7 @@ class Client:
                 self.request("leave", timeout=_LEAVE_TIMEOUT, well=well)  # a worker that ends without it is declared dead
         except KVStoreError:
             pass  # the job has ended already
-        self.loop.stop(5.0)
+        self.loop.stop(_LEAVE_TIMEOUT)
         if self.pool is not None:
             self.pool.close()
 

@@ -75,6 +75,53 @@ def test_a_killed_server_loses_nothing_20_times(tmp_path, seed):
     compare(tmp_path, 100 + seed)
 
 
+REPLACED = f"""
+import numpy as np, tritium as mx
+kv = mx.kv.create("dist_sync")
+kv.set_optimizer(mx.optimizer.SGD(momentum=0.9, learning_rate=0.1))
+shapes = {SHAPES}
+kv.init(list(range(len(shapes))), [mx.nd.ones(s) for s in shapes])
+for step in range(kv.resume(), {STEPS}):
+    for i, s in enumerate(shapes):
+        kv.push(i, mx.nd.array(np.random.default_rng([step, i, 1]).normal(size=s).astype("float32")))
+        if (step + i) % 3 == 0:
+            kv.pull(i, mx.nd.zeros(s))
+kv.barrier()
+"""
+
+
+def run_with_process(at=()):
+    """Weights of a run whose worker 1 is a process that is killed and replaced before push number `at` of worker 0."""
+    with contextlib.ExitStack() as stack:
+        job = stack.enter_context(LocalJob(2, 2, policy="wait", snapshot_rounds=3))
+        processes = [stack.enter_context(worker_process(job, 1, REPLACED))]
+
+        def kill():
+            processes[-1].kill()
+            processes.append(stack.enter_context(worker_process(job, 1, REPLACED)))
+
+        with worker(job, 0) as kv:
+            weights = run(kv, at, kill)
+        assert processes[-1].wait(TIMEOUT) == 0
+        return weights
+
+
+@pytest.fixture(scope="module")
+def undisturbed():
+    """Weights of the same run without a death, whose number of servers and snapshots do not matter."""
+    with workers(2, snapshot_rounds=0) as (_, _, each):
+        return each(lambda kv: run(kv, (), None))[0]
+
+
+@pytest.mark.nightly
+@pytest.mark.parametrize("seed", range(20))
+def test_a_killed_worker_that_is_replaced_changes_nothing_20_times(undisturbed, seed):
+    """It is killed wherever it is, also while it starts. The replacement continues with the step of the dead one."""
+    at = {int(np.random.default_rng(200 + seed).integers(STEPS * len(SHAPES)))}
+    for a, b in zip(run_with_process(at), undisturbed):
+        np.testing.assert_array_equal(a, b)
+
+
 def test_two_kills_in_one_run(tmp_path):
     """The second kill may happen during the recovery from the first."""
     weights, states = run_job(tmp_path, {7, 20}, servers=1)
