@@ -22,10 +22,10 @@ from typing import Any
 
 from ... import environment
 from ...errors import KVStoreError
-from .certificates import fingerprint
 from .credentials import SECRET_BYTES, Credentials, public_of
 from .frame import pack, unpack
 from .stream import READABLE, WRITABLE, Opening, Poller, Stream
+from .tls import shake_hands
 
 LARGEST_CONTROL = 64 << 20  # bytes of a message to or from the coordinator: its table of keys
 _BACKLOG = 1024  # processes that connect at the same moment
@@ -83,36 +83,16 @@ def _set_options(s: socket.socket) -> None:
 
 
 # ---- proofs -------------------------------------------------------------------------------------------------------------
-def _shake_hands(s: socket.socket, context: ssl.SSLContext, server: bool) -> Opening:
-    """Complete a handshake of TLS. Returns the fingerprint of the other end as its name."""
-    tls = context.wrap_socket(s, server_side=server, do_handshake_on_connect=False)
-    try:
-        if server:
-            yield READABLE  # a stream opens at an event, and not while it is made
-        while True:
-            try:
-                tls.do_handshake()
-                return tls, fingerprint(tls.getpeercert(True) or b"")
-            except ssl.SSLWantReadError:
-                yield READABLE
-            except ssl.SSLWantWriteError:
-                yield WRITABLE
-    except BaseException:
-        tls.close()
-        raise
-
-
 def _connect_securely(s: socket.socket, context: ssl.SSLContext, server: str) -> Opening:
     """Wait for a connection over TCP, and require the fingerprint of the server."""
     yield WRITABLE
     error = s.getsockopt(socket.SOL_SOCKET, socket.SO_ERROR)
     if error:
         raise OSError(error, os.strerror(error))
-    tls, peer = yield from _shake_hands(s, context, server=False)
+    channel, peer = yield from shake_hands(s, context, server=False)
     if peer != server:
-        tls.close()
         raise ssl.SSLCertVerificationError("the server has another certificate than the expected one")
-    return tls, peer
+    return channel, peer
 
 
 def _show_secret(s: socket.socket, secret: bytes, server: str) -> Opening:
@@ -249,7 +229,7 @@ class Listener:
     def _open(self, s: socket.socket, now: float) -> None:
         try:
             _require_own_user(s) if self._context is None else _set_options(s)
-            opening = _read_secret(s) if self._context is None else _shake_hands(s, self._context, server=True)
+            opening = _read_secret(s) if self._context is None else shake_hands(s, self._context, server=True)
             stream = Stream(self._poller, opening, s, self._largest, on_message=lambda head, payload: None,
                             on_end=lambda _: self._opening.pop(stream))
         except OSError:

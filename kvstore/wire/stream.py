@@ -12,11 +12,10 @@ import heapq
 import itertools
 import select
 import socket
-import ssl
 import struct
 from collections import deque
 from collections.abc import Callable, Generator, Sequence
-from typing import Any
+from typing import Any, Protocol
 
 import numpy as np
 
@@ -27,12 +26,18 @@ _LENGTHS = struct.Struct("<II")
 _LARGEST_HEAD = 64 + 80 * MOST_RECORDS  # bytes
 _ALIGN = 8  # bytes: payloads start at a multiple, so that arrays in them are aligned
 _READ = 512 << 10  # bytes read at a time
-_MUCH = 16 << 10  # bytes, a record of TLS: after a read of fewer, no more have arrived
+_MUCH = 16 << 10  # bytes: after a read of fewer, no more have arrived
 _TURN = 2 << 20  # bytes read before other connections get a turn
 _JOINED = 16 << 10  # bytes: a smaller payload is copied, to be sent with its head
-_AGAIN = BlockingIOError, ssl.SSLWantReadError, ssl.SSLWantWriteError
 
-Opening = Generator[int, None, tuple[socket.socket, str]]  # yields events to wait for; returns the socket and its peer's name
+Opening = Generator[int, None, tuple["Channel", str]]  # yields events to wait for; returns the channel and its peer's name
+
+
+class Channel(Protocol):
+    """What moves the bytes: a socket, or TLS over one."""
+
+    def send(self, data: memoryview, /) -> int: ...
+    def recv_into(self, buffer: memoryview, /) -> int: ...
 
 
 class Poller:
@@ -88,6 +93,7 @@ class Stream:
         self.on_open, self.on_message, self.on_end = on_open, on_message, on_end
         self._poller, self._socket, self._fd, self._largest = poller, s, s.fileno(), largest
         self._opening: Opening | None = opening
+        self._channel: Channel = s
         self._waiting: list[tuple[float, int, bytes, Any]] = []  # heap of messages: (-priority, order, head, payload)
         self._order = itertools.count()
         self._sending: deque[memoryview] = deque()  # the rest of the message that is being sent
@@ -111,7 +117,7 @@ class Stream:
             self._poll(next(self._opening))
         except StopIteration as opened:
             self._opening = None
-            self._socket, self.peer = opened.value
+            self._channel, self.peer = opened.value
             # pages that are never used take no memory
             self._received = np.empty(_LENGTHS.size + _LARGEST_HEAD + self._largest + _ALIGN + _READ, np.uint8).data
             self._poll(READABLE)
@@ -125,6 +131,7 @@ class Stream:
 
     def _on_event(self, events: int) -> None:
         try:
+            opened = self._opening is not None
             if self._opening is not None:
                 self._step()
                 if self._opening is not None:
@@ -132,7 +139,7 @@ class Stream:
                 self.on_open()
             if not self.closed:
                 self._send()
-            if events & ~WRITABLE:
+            if opened or events & ~WRITABLE:  # messages may have arrived with the end of the handshake
                 self._read()
         except OSError as e:
             if not self.closed:
@@ -179,7 +186,7 @@ class Stream:
     def _shut_down(self) -> None:
         """Have the poller report the end of the connection, now that its end is known."""
         try:
-            socket.socket.shutdown(self._socket, socket.SHUT_RDWR)
+            self._socket.shutdown(socket.SHUT_RDWR)
         except OSError:
             pass  # it is reported already
         self._poll(READABLE)
@@ -190,12 +197,12 @@ class Stream:
             while self.full:
                 if not self._sending:
                     self._take_next()
-                sent = self._socket.send(self._sending[0])
+                sent = self._channel.send(self._sending[0])
                 if sent == len(self._sending[0]):
                     self._sending.popleft()
                 else:
                     self._sending[0] = self._sending[0][sent:]
-        except _AGAIN:
+        except BlockingIOError:
             pass
         self._poll(READABLE | WRITABLE if self.full else READABLE)
 
@@ -205,8 +212,8 @@ class Stream:
         left = _TURN
         while left > 0 and not self.closed:
             try:
-                count = self._socket.recv_into(self._received[self._end:self._end + _READ])
-            except _AGAIN:
+                count = self._channel.recv_into(self._received[self._end:self._end + _READ])
+            except BlockingIOError:
                 return
             if not count:
                 raise ConnectionError("the other end has closed the connection")

@@ -1,0 +1,99 @@
+"""TLS over a socket, encrypted and decrypted in memory.
+
+OpenSSL on a socket reads the header and the content of each record (16 KB) by themselves. In memory, many records are moved by
+one call of the kernel.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import socket
+import ssl
+
+import numpy as np
+
+from .certificates import fingerprint
+from .stream import READABLE, WRITABLE, Opening
+
+_RECORD = 16 << 10  # bytes of plaintext that OpenSSL decrypts at a time
+_MOVED = 128 << 10  # bytes that are encrypted, or read from the socket, at a time: they stay in the cache
+
+
+class TlsChannel:
+    """A connection whose handshake is complete, with the methods of a socket that a stream uses. They do not block."""
+
+    def __init__(self, s: socket.socket, tls: ssl.SSLObject, incoming: ssl.MemoryBIO, outgoing: ssl.MemoryBIO):
+        self._socket, self._tls, self._incoming, self._outgoing = s, tls, incoming, outgoing
+        self._encrypted, self._count = memoryview(b""), 0  # not sent yet, and the bytes of plaintext in it
+        self._received = np.empty(_MOVED, np.uint8).data
+        self._left = True  # received bytes may not be decrypted: they came with the end of the handshake, or did not fit
+
+    def send(self, data: memoryview) -> int:
+        """Send the first bytes of data, and return their number.
+
+        Raises BlockingIOError if the socket does not accept them now. Then the next call must be with the same data.
+        """
+        if not self._encrypted:
+            self._count = self._tls.write(data[:_MOVED])
+            self._encrypted = memoryview(self._outgoing.read())
+        while self._encrypted:
+            self._encrypted = self._encrypted[self._socket.send(self._encrypted):]
+        return self._count
+
+    def recv_into(self, buffer: memoryview) -> int:
+        """Fill buffer, which is longer than `_MOVED`, with everything that has arrived. Returns its size; 0 at the end.
+
+        Raises BlockingIOError if nothing complete has arrived.
+        """
+        count = self._decrypt(buffer) if self._left else 0
+        if not count:
+            received = self._socket.recv_into(self._received)
+            if not received:
+                return 0
+            self._incoming.write(self._received[:received])
+            count = self._decrypt(buffer)
+        if not count:
+            raise BlockingIOError
+        return count
+
+    def _decrypt(self, buffer: memoryview) -> int:
+        end, self._left = 0, True
+        try:
+            while len(buffer) - end >= _RECORD and (count := int(self._tls.read(_RECORD, buffer[end:]))):  # type: ignore[arg-type]
+                end += count
+        except ssl.SSLWantReadError:
+            self._left = False
+        return end
+
+
+def shake_hands(s: socket.socket, context: ssl.SSLContext, server: bool) -> Opening:
+    """Complete a handshake. Returns the channel, and the fingerprint of the other end as its name."""
+    incoming, outgoing = ssl.MemoryBIO(), ssl.MemoryBIO()
+    tls = context.wrap_bio(incoming, outgoing, server)
+    complete = False
+    if server:
+        yield READABLE  # a stream opens at an event, and not while it is made
+    while True:
+        try:
+            tls.do_handshake()
+            complete = True
+        except ssl.SSLWantReadError:
+            pass
+        except ssl.SSLError:
+            with contextlib.suppress(OSError):
+                s.send(outgoing.read())  # the reason, for the other end
+            raise
+        left = outgoing.read()
+        while left:
+            try:
+                left = left[s.send(left):]
+            except BlockingIOError:
+                yield WRITABLE
+        if complete:
+            return TlsChannel(s, tls, incoming, outgoing), fingerprint(tls.getpeercert(True) or b"")
+        yield READABLE
+        with contextlib.suppress(BlockingIOError):
+            received = s.recv(_RECORD)
+            if not received:
+                raise ConnectionError("the other end has closed the connection during the handshake")
+            incoming.write(received)
