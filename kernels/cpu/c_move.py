@@ -123,10 +123,12 @@ def template(size: int, added: str) -> Template:
     return Template(text, (name, f"{name}_turned"))
 
 
-def copies(moves: Sequence[tuple[Strided, Strided]], have: np.dtype, want: np.dtype, add: bool) -> list[Call] | None:
+def copies(moves: Sequence[tuple[Strided, Strided]], have: np.dtype, want: np.dtype, add: bool, alike: bool = False
+           ) -> list[Call] | None:
     """Return each copy as a C function of (source, target), the contiguous arrays below the views; None where NumPy copies.
 
     That depends on the views, the dtypes and the machine alone.
+    alike: all are cut into as many pieces, so that those of one number lie about where the others do.
     """
     size = have.itemsize
     if have != want or size not in (1, 2, 4, 8) or (add and have.name not in ADDED) or not moves:
@@ -135,7 +137,11 @@ def copies(moves: Sequence[tuple[Strided, Strided]], have: np.dtype, want: np.dt
     plans = [_Plan(source, target, add) for source, target in moves]
     if any(len(p.axes) > MOST_AXES for p in plans) or not made.serves(sum(p.elements for p in plans) * size, LEAST):
         return None
-    return [p.call(made, size, add) for p in plans]
+    calls = [p.call(made, size, add) for p in plans]
+    if alike and not any(p.turned for p in plans):
+        pieces = max(call.pieces for call in calls)
+        calls = [p.call(made, size, add, pieces) for p in plans]
+    return calls
 
 
 def fills(dtype: np.dtype, nbytes: int) -> bool:
@@ -171,16 +177,19 @@ class _Plan:
             axes = [*axes[:dense], *axes[dense + 1:-1], axes[dense], axes[-1]]
         self.axes, self.turned, self.elements = axes, dense is not None, math.prod(source.shape)
 
-    def call(self, made: Template, size: int, add: bool) -> Call:
+    def call(self, made: Template, size: int, add: bool, pieces: int = 0) -> Call:
+        """Return the copy as a call. pieces: so many, of which the last may be empty; 0: of a size that suits a cache."""
         lines = BLOCK if self.turned else 1  # of a unit
         outer, width = self.axes[:-2] if self.turned else self.axes[:-1], self.axes[-1][0]
         units = math.prod(a[0] for a in outer) * (cdiv(self.axes[-2][0], BLOCK) if self.turned else 1)
         most = PIECE // size  # elements
         wide = width if lines * width <= most else max(BLOCK, most // lines // BLOCK * BLOCK)
         each, columns, room = max(1, most // (lines * width)), cdiv(width, wide), [0] * (MOST_AXES - len(self.axes))
+        if pieces:
+            each, wide, columns = (cdiv(units, pieces), width, 1) if units > 1 else (1, cdiv(width, pieces), pieces)
         lists = [n for i in range(3) for n in (*(a[i] for a in self.axes), *room)]
         numbers = int64s(len(self.axes), each, wide, columns, int(add), self.start, self.end, *lists)
-        return Call(made, made.names[self.turned], cdiv(units, each) * columns, numbers)
+        return Call(made, made.names[self.turned], pieces or cdiv(units, each) * columns, numbers)
 
 
 def _dense(axes: list[tuple[int, ...]]) -> int | None:

@@ -2,12 +2,17 @@
 
 from __future__ import annotations
 
+import itertools
+import math
 from collections.abc import Sequence
+from operator import itemgetter
 from typing import Any, Literal
 
 import numpy as np
 
+from ....dtype import is_half
 from ....errors import ParameterError, ShapeError
+from ...cpu.c_move import LEAST
 from ...declare.index_kernel import At, IndexedArray, index_kernel
 from ...declare.operator_property import Shapes
 from ...declare.property_op import register_operator
@@ -15,9 +20,11 @@ from ...ir.expr import Expr
 from ...ir.lang import maximum, minimum, where
 from ...ir.strided import whole
 from ...kernel import KernelFunction
-from ...op import Req, Reqs, Shape, Specs, is_known
+from ...op import Req, Reqs, Shape, Spec, Specs, is_known
 from ..tensor.data_movement import Move, fill, move_kernel
 from .resize import Resampled, Taps, taps_at
+
+MOST_COPIES = 40  # of parts of the data that make a border
 
 
 @register_operator("Pad", aliases=("pad",))
@@ -86,6 +93,30 @@ class Pad(Resampled):
                 source.append(where(mirrored >= d, 2 * (d - 1) - mirrored, mirrored))
         return x[tuple(source)]
 
+    def _copies(self, x: Shape) -> list[Move]:
+        """Return the moves that make an output with a border of other elements; the first one moves all of data."""
+        regions = [self._regions(d, before, after) for d, (before, after) in zip(x, self.pairs())]
+        return [Move(0, itemgetter(tuple(r[0] for r in each)), 0, itemgetter(tuple(r[1] for r in each)))
+                for each in itertools.product(*regions)]
+
+    def _regions(self, d: int, before: int, after: int) -> list[tuple[slice, slice]]:
+        """Return the parts of an axis of d elements, first all of it, and the parts of the output to which they are copied."""
+        found = [(slice(0, d), slice(before, before + d))]
+        if self.mode == "edge":
+            found += [(slice(0, 1), slice(i, i + 1)) for i in range(before)]
+            found += [(slice(d - 1, d), slice(i, i + 1)) for i in range(before + d, before + d + after)]
+        else:
+            found += [(slice(before, 0, -1), slice(0, before))] if before else []
+            last = d - 2 - after
+            found += [(slice(d - 2, None if last < 0 else last, -1), slice(before + d, before + d + after))] if after else []
+        return found
+
+    def _by_copies(self, x: Spec, target: str) -> list[Move]:
+        """Return the moves of `_copies` where they are made one by one, on the CPU; [] where one formula says all elements."""
+        if target == "gpu" or x.nbytes < LEAST or math.prod(1 + sum(pair) for pair in self.pairs()) > MOST_COPIES:
+            return []
+        return self._copies(x.shape)
+
     def _window(self, ins: Sequence[Shape]) -> Move:
         inner, outer = [], []
         for d, (before, after) in zip(ins[0], self.pairs()):
@@ -95,6 +126,8 @@ class Pad(Resampled):
 
     def forward_kernel(self, ins: Specs, outs: Specs, reqs: Reqs, target: str, train: bool) -> KernelFunction:
         if self.mode != "constant":
+            if copies := self._by_copies(ins[0], target):
+                return move_kernel(copies, ins, outs, reqs, target, alike=True)
             return index_kernel(self._repeated, ins, outs, reqs, target, self.name)
         value, y, adds = self.constant_value, outs[0], reqs[0] == Req.ADD
         put = move_kernel([self._window([ins[0].shape])], ins, outs, [Req.WRITE], target)
@@ -111,6 +144,21 @@ class Pad(Resampled):
 
     def backward_kernel(self, ins: Specs, outs: Specs, reqs: Reqs, target: str, train: bool) -> KernelFunction:
         if self.mode != "constant":
+            copies = self._by_copies(outs[0], target) if not is_half(outs[0].dtype) else []
+            if copies:
+                return self._collected(copies, ins, outs, reqs, target)
             return super().backward_kernel(ins, outs, reqs, target, train)
         move = self._window([outs[0].shape])
         return move_kernel([Move(0, move.put, 0, move.take)], ins, outs, reqs, target, clear=min(self.pad_width) < 0)
+
+    def _collected(self, copies: Sequence[Move], ins: Specs, outs: Specs, reqs: Reqs, target: str) -> KernelFunction:
+        """Return the kernel of the derivative: what was copied to several places adds up, in the order of the copies."""
+        back = [Move(0, move.put, 0, move.take) for move in copies]
+        inner = move_kernel(back[:1], ins, outs, reqs, target)
+        border = move_kernel(back[1:], ins, outs, [Req.NULL if reqs[0] == Req.NULL else Req.ADD], target, overlap=True)
+
+        def kernel(run: Any, inputs: Sequence[Any], outputs: Sequence[Any]) -> None:
+            inner(run, inputs, outputs)
+            border(run, inputs, outputs)
+
+        return kernel

@@ -69,11 +69,12 @@ def copy_into(run: Run, source: Any, target: Any, *, add: bool = False) -> None:
 
 
 def move_kernel(moves: Sequence[Move], ins: Specs, outs: Specs, reqs: Reqs, target: str,
-                *, clear: bool = False, overlap: bool = False) -> Kernel:
+                *, clear: bool = False, overlap: bool = False, alike: bool = False) -> Kernel:
     """Build the kernel that makes all moves.
 
     clear:    fill the elements that no move writes with zero.
     overlap:  several moves write the same elements, and their values are added. Implies clear.
+    alike:    the moves go through their arrays in the same order, so that their parts lie beside each other.
     """
     clear = clear or overlap
     moves = [m for m in moves if reqs[m.dst] != Req.NULL]
@@ -112,7 +113,7 @@ def move_kernel(moves: Sequence[Move], ins: Specs, outs: Specs, reqs: Reqs, targ
 
         return call
 
-    in_c = _in_c(moves, adds, wiped, ins, outs)
+    in_c = _in_c(moves, adds, wiped, ins, outs, alike)
     return Kernel(bind=bind) if in_c is None else ReboundKernel(partial(_bind_in_c, *in_c, overlap))
 
 
@@ -126,13 +127,13 @@ class _InC:
     alike: bool = False
 
 
-def _in_c(moves: Sequence[Move], adds: Sequence[bool], wiped: Sequence[int], ins: Specs, outs: Specs
-          ) -> tuple[list[_InC], list[_InC]] | None:
+def _in_c(moves: Sequence[Move], adds: Sequence[bool], wiped: Sequence[int], ins: Specs, outs: Specs,
+          alike: bool) -> tuple[list[_InC], list[_InC]] | None:
     """Return the functions that fill outputs with zeros, and the moves, in C; None where NumPy makes them."""
     moved = [(m, add, layout(ins[m.src].shape, m.take), layout(outs[m.dst].shape, m.put)) for m, add in zip(moves, adds)]
     moved = [m for m in moved if math.prod(m[2].shape)]
     kinds = {(ins[m.src].dtype, outs[m.dst].dtype, add) for m, add, *_ in moved}
-    calls = copies([(take, put) for *_, take, put in moved], *kinds.pop()) if len(kinds) == 1 else None
+    calls = copies([(take, put) for *_, take, put in moved], *kinds.pop(), alike) if len(kinds) == 1 else None
     if calls is None:
         return None
     found = [_InC(call, m.src, m.dst, not add and take == put) for call, (m, add, take, put) in zip(calls, moved)]

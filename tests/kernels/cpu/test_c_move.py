@@ -106,3 +106,15 @@ def test_nans_keep_their_bits():
     x = np.array([0x7F800001, 0xFFC12345, 0x80000000], np.uint32).view(np.float32).repeat(40).reshape(3, 40)
     np.testing.assert_array_equal(copied(x, np.transpose, np.zeros((40, 3), np.float32), lambda a: a).view(np.uint32),
                                   x.T.view(np.uint32))
+
+
+def test_copies_that_are_cut_alike_have_as_many_pieces(rng):
+    x, y = numbers(rng, (37, 40, 30), "float32"), np.zeros((37, 41, 31), "float32")
+    ends = [(np.s_[:], np.s_[:, :40, :30]), (np.s_[:, 39:], np.s_[:, 40:, :30]), (np.s_[:, :, 29:], np.s_[:, :40, 30:]),
+            (np.s_[:, 39:, 29:], np.s_[:, 40:, 30:])]
+    calls = c_move.copies([(layout(x.shape, lambda a, i=i: a[i]), layout(y.shape, lambda a, j=j: a[j])) for i, j in ends],
+                          x.dtype, y.dtype, False, True)
+    assert len({call.pieces for call in calls}) == 1
+    for call in calls:
+        Phases([[call.prepare(x, y)]])(HostRun())
+    assert np.array_equal(y, np.pad(x, ((0, 0), (0, 1), (0, 1)), mode="edge"))

@@ -16,7 +16,8 @@ def test_golden(m, z, target):
 @pytest.mark.parametrize("target", TARGETS)
 @pytest.mark.parametrize("mode", ["constant", "edge", "reflect"])
 @pytest.mark.parametrize("shape, widths", [((2, 2, 4, 3), (3, 1, 0, 2)), ((1, 2, 3, 3, 4), (1, 2, 0, 0, 2, 1)),
-                                           ((1, 1, 2, 2), (0, 0, 0, 0))])
+                                           ((1, 1, 2, 2), (0, 0, 0, 0)), ((3, 5, 30, 40), (1, 0, 2, 1)),
+                                           ((2, 5, 13, 14, 15), (0, 1, 1, 0, 1, 1))])
 def test_numpy_pads_the_same(shape, widths, mode, target, rng):
     x = rng.standard_normal(shape)
     params = {"mode": mode, "pad_width": (0, 0, 0, 0, *widths), "constant_value": 2.5 if mode == "constant" else 0.0}
