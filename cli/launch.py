@@ -6,6 +6,7 @@ import functools
 import json
 import signal
 import sys
+from pathlib import Path
 
 import click
 
@@ -31,13 +32,16 @@ from .group import Command
 @click.option("--address", metavar="HOST:PORT",
               help="Address of a running Ray cluster, whose machines then run workers and servers. Its token is needed: "
                    "RAY_AUTH_MODE=token and RAY_AUTH_TOKEN_PATH.")
+@click.option("--tee", metavar="DIR", type=click.Path(file_okay=False, path_type=Path),
+              help="Folder that gets the output of each worker as well, in worker-RANK.log.")
 @click.option("--json", "as_json", is_flag=True, help="End with one line of JSON: command, workers, servers, status.")
 @click.argument("command", nargs=-1, required=True, type=click.UNPROCESSED)
 def launch(workers: int, servers: int, policy: str, restarts: int, snapshot_rounds: int,
-           max_staleness: int | None, address: str | None, as_json: bool, command: tuple[str, ...]) -> None:
+           max_staleness: int | None, address: str | None, tee: Path | None, as_json: bool, command: tuple[str, ...]) -> None:
     """Run COMMAND in several processes that share one `mx.kv.create("dist_sync")` (or dist_async) store.
 
-    The script needs no change; its environment holds the addresses. Ends with the status of the first worker that fails.
+    The script needs no change; its environment holds the addresses. Each line that a worker writes comes after its rank, as in
+    "[worker 1] epoch 3". The last line says which worker failed first, and why; its status is that of this command.
     """
     try:
         start = LocalJob if address is None else functools.partial(RayJob, address)
@@ -47,9 +51,10 @@ def launch(workers: int, servers: int, policy: str, restarts: int, snapshot_roun
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(128 + signal.SIGTERM))
     with job:
         try:
-            status = job.run(command, workers, restarts)
+            status = job.run(command, workers, restarts, tee)
         except OSError as e:
-            raise click.ClickException(f"{command[0]}: cannot be started: {e.strerror}.") from e
+            what = "cannot be started: " if e.filename in (None, command[0]) else ""
+            raise click.ClickException(f"{e.filename or command[0]}: {what}{e.strerror}.") from e
     if as_json:
         click.echo(json.dumps({"command": command, "workers": workers, "servers": servers, "status": status}))
     sys.exit(status)

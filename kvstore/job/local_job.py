@@ -26,6 +26,7 @@ from ...errors import KVStoreError, ParameterError
 from ..wire import sockets
 from ..wire.credentials import read_secret, write_secret
 from ..wire.shared_memory import remove_segments
+from .output import Output, describe_end
 
 POLICIES = ("fail", "wait", "shrink")
 _START_TIMEOUT = 60.0  # seconds
@@ -69,37 +70,56 @@ class Job(AbstractContextManager["Job"]):
     @abstractmethod
     def _start(self, command: Sequence[str], rank: int) -> Any: ...
     @abstractmethod
-    def _wait(self, running: dict[int, Any]) -> dict[int, int]: ...  # exit statuses of those that have ended, by rank
+    def _wait(self, running: dict[int, Any], output: Output) -> dict[int, int]: ...  # statuses of those that ended, by rank
     @abstractmethod
     def _end(self, running: dict[int, Any]) -> None: ...
 
-    def run(self, command: Sequence[str], workers: int, restarts: int = 0) -> int:
-        """Run command as every rank. Returns the status of the first that fails for good, otherwise 0.
+    def run(self, command: Sequence[str], workers: int, restarts: int = 0, folder: Path | None = None) -> int:
+        """Run command as every rank, and pass on what the workers write. Returns the status of the first that fails for good,
+        otherwise 0; 130 after Ctrl-C.
 
         restarts:  the number of times that a failed worker is started again.
+        folder:    gets the output of each worker in a file, worker-RANK.log.
         """
-        left, status = dict.fromkeys(range(workers), restarts), 0
+        left, failed = dict.fromkeys(range(workers), restarts), dict[int, int]()
         running: dict[int, Any] = {}
+        output, interrupted = Output(folder), False
+
+        def start(rank: int) -> None:
+            running[rank] = process = self._start(command, rank)
+            if isinstance(process, subprocess.Popen):
+                output.attach(rank, process)
         try:
             for rank in range(workers):
-                running[rank] = self._start(command, rank)
+                start(rank)
             while running:
-                for rank, ended in self._wait(running).items():
+                for rank, ended in self._wait(running, output).items():
+                    output.detach(rank)
                     del running[rank]
-                    if ended and left[rank]:
+                    again = ended and left[rank]
+                    if ended:
+                        _say(f"worker {rank} {describe_end(ended)}{'; it is started again' if again else ''}")
+                    if again:
                         left[rank] -= 1
-                        print(f"worker {rank} ended with status {ended}; it is started again", file=sys.stderr, flush=True)
-                        running[rank] = self._start(command, rank)
+                        start(rank)
                     elif ended:
-                        print(f"worker {rank} ended with status {ended}", file=sys.stderr, flush=True)
-                        status = status or (ended if ended > 0 else 128 - ended)
+                        failed[rank] = ended
                     elif running:
                         self.report_ended(rank)  # the others need not wait for it
         except KeyboardInterrupt:
-            status = 130
+            interrupted = True
         finally:
             self._end(running)
-        return status
+            output.close()
+        if interrupted:
+            _say(f"interrupted: {_number(len(running), 'worker')} ended")
+            return 130
+        if not failed:
+            return 0
+        first, status = next(iter(failed.items()))
+        last = f" Its last line: {output.last[first]}" if first in output.last else ""
+        _say(f"{len(failed)} of {_number(workers, 'worker')} failed. The first was worker {first}, which {describe_end(status)}.{last}")
+        return status if status > 0 else 128 - status
 
     def report_ended(self, rank: int) -> None:
         """Tell the coordinator that the process of a worker has ended with success."""
@@ -112,6 +132,14 @@ class Job(AbstractContextManager["Job"]):
 
     def __exit__(self, *exc: object) -> None:
         self.close()
+
+
+def _say(text: str) -> None:
+    print(f"tritium launch: {text}", file=sys.stderr, flush=True)
+
+
+def _number(n: int, noun: str) -> str:
+    return f"{n} {noun}{'' if n == 1 else 's'}"
 
 
 class LocalJob(Job):
@@ -159,11 +187,12 @@ class LocalJob(Job):
         remove_segments(self.id)
 
     def _start(self, command: Sequence[str], rank: int) -> subprocess.Popen[bytes]:
-        return subprocess.Popen(command, env={**os.environ, "TRITIUM_KV_JOB": str(self.file), "TRITIUM_KV_LAUNCHED": "1",
-                                              "TRITIUM_KV_RANK": str(rank)})
+        return subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE,
+                                env={"PYTHONUNBUFFERED": "1", **os.environ, "TRITIUM_KV_JOB": str(self.file),
+                                     "TRITIUM_KV_LAUNCHED": "1", "TRITIUM_KV_RANK": str(rank)})
 
-    def _wait(self, running: dict[int, subprocess.Popen[bytes]]) -> dict[int, int]:
-        time.sleep(0.05)
+    def _wait(self, running: dict[int, subprocess.Popen[bytes]], output: Output) -> dict[int, int]:
+        output.wait(0.05)
         return {rank: process.returncode for rank, process in running.items() if process.poll() is not None}
 
     def _end(self, running: dict[int, subprocess.Popen[bytes]]) -> None:

@@ -24,6 +24,7 @@ from typing import Any
 from ... import environment as variables
 from ...errors import KVStoreError
 from .local_job import Job
+from .output import Output
 
 _START_TIMEOUT = 120.0  # seconds for Ray to start an actor
 _PR_SET_PDEATHSIG = 1
@@ -79,11 +80,18 @@ class WorkerActor:
 
     def run(self, command: Sequence[str], environment: dict[str, str]) -> int:
         """Run the command, and return its exit status."""
-        env = {**os.environ, **environment, "TRITIUM_KV_JOB": str(self.folder / "worker.json")}
+        env = {"PYTHONUNBUFFERED": "1", **os.environ, **environment, "TRITIUM_KV_JOB": str(self.folder / "worker.json")}
         prctl = ctypes.CDLL(None).prctl  # looked up before the fork
+        output = Output()
         try:
-            return subprocess.call(list(command), env=env, preexec_fn=lambda: prctl(_PR_SET_PDEATHSIG, signal.SIGKILL))
+            process = subprocess.Popen(list(command), env=env, stdout=subprocess.PIPE, stderr=subprocess.PIPE,
+                                       preexec_fn=lambda: prctl(_PR_SET_PDEATHSIG, signal.SIGKILL))
+            output.attach(int(environment["TRITIUM_KV_RANK"]), process)
+            while process.poll() is None:
+                output.wait(0.05)
+            return process.returncode
         finally:
+            output.close()
             shutil.rmtree(self.folder, ignore_errors=True)
 
 
@@ -138,7 +146,7 @@ class RayJob(Job):
         actor = self._actor(WorkerActor, num_cpus=1, scheduling_strategy="SPREAD").remote(self._credentials)
         return actor, actor.run.remote(list(command), {"TRITIUM_KV_RANK": str(rank), "TRITIUM_KV_LAUNCHED": "1"})
 
-    def _wait(self, running: dict[int, tuple[Any, Any]]) -> dict[int, int]:
+    def _wait(self, running: dict[int, tuple[Any, Any]], output: Output) -> dict[int, int]:
         (done,), _ = self.ray.wait([call for _, call in running.values()], num_returns=1)
         (rank,) = [rank for rank, (_, call) in running.items() if call == done]
         try:

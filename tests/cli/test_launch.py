@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import json
 import os
+import re
+import signal
 import subprocess
 import sys
 
@@ -20,8 +22,8 @@ def launch(*arguments, timeout=250):
 
 
 def lines(done):
-    whole = done.stdout.replace("}{", "}\n{")  # two workers may write at the same time
-    found = sorted((json.loads(x) for x in whole.splitlines() if x.startswith("{")), key=lambda x: x["rank"])
+    written = [re.sub(r"^\[worker \d+\] ", "", x) for x in done.stdout.splitlines()]
+    found = sorted((json.loads(x) for x in written if x.startswith("{")), key=lambda x: x["rank"])
     assert done.returncode == 0, done.stderr
     return found
 
@@ -65,6 +67,45 @@ def test_a_failing_worker_gives_its_status_and_is_started_again_if_asked(tmp_pat
     assert done.returncode == 7 and "worker 0 ended with status 7" in done.stderr
 
 
+TALKING = """
+import os, sys
+rank = os.environ["TRITIUM_KV_RANK"]
+print("first of", rank)
+sys.stdout.write("10 %\\r50 %\\r100 %\\nwithout an end")
+if rank == "1":
+    raise ValueError("no such digit")
+"""
+
+
+def test_each_line_has_its_rank_and_the_last_one_says_who_failed_and_why(tmp_path):
+    done = launch("-n", 2, "--tee", tmp_path / "logs", sys.executable, "-c", TALKING)
+    assert done.returncode == 1
+    assert sorted(done.stdout.splitlines()) == sorted(
+        f"[worker {r}] {text}" for r in (0, 1) for text in (f"first of {r}", "100 %", "without an end"))
+    errors = done.stderr.splitlines()
+    assert "[worker 1] ValueError: no such digit" in errors and "tritium launch: worker 1 ended with status 1" in errors
+    assert errors[-1] == ("tritium launch: 1 of 2 workers failed. The first was worker 1, which ended with status 1. "
+                          "Its last line: ValueError: no such digit")
+    assert (tmp_path / "logs" / "worker-0.log").read_bytes() == b"first of 0\n10 %\r50 %\r100 %\nwithout an end"
+    assert b"no such digit" in (tmp_path / "logs" / "worker-1.log").read_bytes()
+
+
+def test_an_interrupt_ends_all_workers_and_says_so():
+    process = subprocess.Popen([sys.executable, "-m", "tritium", "launch", "-n", "2", sys.executable, "-c",
+                                "import time; print('here'); time.sleep(300)"], stdout=subprocess.PIPE, stderr=subprocess.PIPE,
+                               text=True, env=ENVIRONMENT)
+    assert {process.stdout.readline(), process.stdout.readline()} == {"[worker 0] here\n", "[worker 1] here\n"}
+    process.send_signal(signal.SIGINT)
+    _, errors = process.communicate(timeout=60)
+    assert (process.returncode, errors.splitlines()[-1]) == (130, "tritium launch: interrupted: 2 workers ended"), errors
+
+
+def test_a_folder_for_output_that_cannot_be_made_is_named(tmp_path):
+    (tmp_path / "file").write_text("")
+    result = CliRunner().invoke(main, ["launch", "-n", "1", "--tee", str(tmp_path / "file" / "logs"), "true"])
+    assert result.exit_code == 1 and f"{tmp_path / 'file' / 'logs'}: Not a directory." in result.output
+
+
 def test_what_cannot_be_started_is_named():
     result = CliRunner().invoke(main, ["launch", "-n", "1", "/no/such/program"])
     assert result.exit_code == 1 and "/no/such/program: cannot be started" in result.output
@@ -99,7 +140,7 @@ def restarted(folder, *, epochs=3, killed=None, workers=2):
     more = ("-m", "tritium.examples.train_digits_restarted") if killed is None else ("-c", KILLED)
     done = launch("-n", workers, "-s", 2, "--policy", "wait", "--restarts", 1, sys.executable, *more, folder / "digits",
                   "--epochs", epochs, *(() if killed is None else (killed, folder / "flag")))
-    assert killed is None or "ended with status -9; it is started again" in done.stderr
+    assert killed is None or "was killed by SIGKILL; it is started again" in done.stderr
     (weights,) = {w["weights"] for w in lines(done)}
     return weights
 
@@ -141,4 +182,4 @@ mx.mod.Module(net).fit(data, num_epoch=3, kvstore="dist_sync", batch_end_callbac
 
 def test_a_plain_script_that_begins_anew_does_not_wait_for_who_has_ended(tmp_path):
     done = launch("-n", 2, "--policy", "wait", "--restarts", 1, sys.executable, "-c", PLAIN, tmp_path / "flag")
-    assert done.returncode == 0 and "worker 1 ended with status -9; it is started again" in done.stderr
+    assert done.returncode == 0 and "worker 1 was killed by SIGKILL; it is started again" in done.stderr
