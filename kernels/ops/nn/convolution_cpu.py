@@ -21,9 +21,11 @@ from ...declare.operator_property import assign, math_dtype
 from ...kernel import Run
 from ...op import Req, Reqs
 from . import c_conv
+from .c_conv_windows import WORK
 from .conv_geometry import ConvolutionGeometry
 
 _CACHE = 1 << 20  # bytes of the window matrix
+_WIDE = 16  # positions of an image from which on its product is one of its own
 _SLOTS, _PARTIAL = 16, 1 << 26  # number of partial sums of a weight derivative, and their total bytes
 
 
@@ -104,13 +106,23 @@ def forward(run: Run, g: ConvolutionGeometry, x: np.ndarray, weight: np.ndarray,
     b = None if bias is None else bias.astype(dtype, copy=False).reshape(g.groups, -1, 1)
     config = _config(g, "forward", dtype)
     images, rows = row_pieces(g, dtype.itemsize, config["cache"])
-    pieces = [(n, r) for n in range(0, g.n, images) for r in range(0, g.out[0], rows)]
     in_place = not add and dtype == y.dtype and not g.channels_last
-    inner = math.prod(g.out[1:])
+    positions, inner = math.prod(g.out), math.prod(g.out[1:])
+    as_they_lie = None
+    if in_place and g.pointwise and x.dtype == dtype and positions >= _WIDE:
+        images = max(1, min(images, WORK // (positions * g.depth * g.f)))
+        as_they_lie = x.reshape(g.n, g.groups, g.depth, positions), y.reshape(g.n, g.groups, g.f // g.groups, positions)
+    pieces = [(n, r) for n in range(0, g.n, images) for r in range(0, g.out[0], rows)]
 
     def piece(i: int) -> None:
         n, r = pieces[i]
         m, q = min(n + images, g.n), min(r + rows, g.out[0])
+        if as_they_lie is not None:
+            data, out = (a[n:m, ..., r * inner:q * inner] for a in as_they_lie)
+            np.matmul(w, data, out=out)
+            if b is not None:
+                out += b
+            return
         columns = windows(g, xs[n:m], r, q, dtype)
         if in_place and m - n == 1:
             out = y[n].reshape(g.groups, g.f // g.groups, -1)[..., r * inner:q * inner]
