@@ -28,13 +28,13 @@ def philox4x32(c0: np.ndarray, c1: np.ndarray, c2: np.ndarray, c3: np.ndarray, k
 
 
 _CHUNK = 1 << 14  # counters at a time: the working set stays in cache
-_FEW = 32  # numbers up to which Python's integers are faster than arrays
+FEW = 32  # numbers up to which Python's integers are faster than arrays
 
 
 def words(seed: int, offset: int, count: int) -> np.ndarray:
     """Numbers offset .. offset + count of seed, as uint32 [count]."""
     seed &= 0xFFFFFFFFFFFFFFFF
-    if count <= _FEW:
+    if count <= FEW:
         return _few_words(seed, offset, count)
     out = np.empty(count, np.uint32)
     done = 0

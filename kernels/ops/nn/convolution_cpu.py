@@ -110,7 +110,7 @@ def forward(run: Run, g: ConvolutionGeometry, x: np.ndarray, weight: np.ndarray,
     positions, inner = math.prod(g.out), math.prod(g.out[1:])
     as_they_lie = None
     if in_place and g.pointwise and x.dtype == dtype and positions >= _WIDE:
-        images = max(1, min(images, WORK // (positions * g.depth * g.f)))
+        images = max(1, min(images, WORK // max(1, positions * g.depth * g.f)))
         as_they_lie = x.reshape(g.n, g.groups, g.depth, positions), y.reshape(g.n, g.groups, g.f // g.groups, positions)
     pieces = [(n, r) for n in range(0, g.n, images) for r in range(0, g.out[0], rows)]
 

@@ -12,13 +12,16 @@ from ....dtype import as_dtype, float32
 from ....errors import ShapeError
 from ...declare.operator_property import RANDOM, Dtypes, OperatorProperty, Shapes, assign, gpu_module
 from ...declare.property_op import register_operator
+from ...declare.random_fill import fill
 from ...declare.row_kernel import row_kernel
 from ...ir.lang import row_sum, where
 from ...kernel import KernelFunction
-from ...op import Req, Reqs, Spec, Specs
-from ...philox import words
+from ...op import Req, Reqs, Spec, Specs, builtin, compiled
+from ...philox import FEW, words
 from ..tensor.arange import indices
 from .uniform import fill_uniform
+
+INT64 = np.dtype(np.int64)
 
 
 @register_operator("_sample_multinomial", aliases=("sample_multinomial",))
@@ -123,13 +126,20 @@ class Shuffle(OperatorProperty):
     def forward_kernel(self, ins: Specs, outs: Specs, reqs: Reqs, target: str, train: bool) -> KernelFunction:
         shape, req = ins[0].shape, reqs[0]
         n, inner = (shape[0], math.prod(shape[1:])) if shape else (1, 1)
-        gpu = gpu_module("random.triton_multinomial") if target == "gpu" else None
+        if target == "gpu":
+            gpu = gpu_module("random.triton_multinomial")
+            return lambda run, inputs, outputs, random: gpu.shuffle(run, (n, inner), *random, inputs[0], outputs[0],
+                                                                    add=req == Req.ADD)
+        matrix, take = Spec((n, inner), ins[0].dtype), builtin("take")
+        rows = compiled(take, take.parse({}), (matrix, Spec((n,), INT64)), (matrix,), tuple(reqs), target)
 
         def kernel(run: Any, inputs: Sequence[Any], outputs: Sequence[Any], random: tuple[int, int]) -> None:
-            if gpu is not None:
-                gpu.shuffle(run, (n, inner), *random, inputs[0], outputs[0], add=req == Req.ADD)
-                return
-            order = np.argsort(words(*random, n), kind="stable")
-            assign(outputs[0].reshape(n, inner), req, inputs[0].reshape(n, inner)[order])
+            if n > FEW:
+                drawn = run.workspace((n,), INT64)
+                fill(run, target, drawn, random, "integers", 0, 2**32)
+            else:
+                drawn = words(*random, n)
+            order = np.argsort(drawn, kind="stable")
+            rows(run, [inputs[0].reshape(n, inner), order], [outputs[0].reshape(n, inner)])
 
         return kernel
