@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from functools import lru_cache
 
+from ..engine.gc_pause import gc_paused
 from ..errors import GraphError
 from ..kernels.op import Spec
 from .memory.plan import MemoryPlan, apply_inplace, peak_bytes, plan_memory
@@ -18,7 +19,7 @@ from .passes.fuse_epilogue import add_epilogues
 from .passes.fuse_pairs import add_pairs
 from .passes.gradient import add_gradients
 from .passes.rematerialize import CostOf, mirror_candidates, moved_bytes, remat_cheap, remat_to_budget, rematerialize
-from .program import Program, gc_paused, lower, naive_bytes
+from .program import Program, lower, naive_bytes
 from .symbol.node import Entry, topological
 
 

@@ -5,13 +5,12 @@ A value is one buffer. One step writes it, except where gradients add up: there 
 
 from __future__ import annotations
 
-import contextlib
-import gc
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 import numpy as np
 
+from ..engine.gc_pause import gc_paused
 from ..errors import ShapeError
 from ..kernels.op import Op, Req, Shape, Spec, is_known
 from ..kernels.params import Params
@@ -164,19 +163,7 @@ class Program:
         return "\n".join(lines)
 
 
-@contextlib.contextmanager
-def gc_paused() -> Iterator[None]:
-    """Pause Python's garbage collector: passes make millions of small objects and no cycles."""
-    was_enabled = gc.isenabled()
-    gc.disable()
-    try:
-        yield
-    finally:
-        if was_enabled:
-            gc.enable()
-
-
-@gc_paused()
+@gc_paused()  # passes make millions of small objects and no cycles
 def specs_of(order: Sequence[Node], shapes: Mapping[str, Shape], dtypes: Mapping[str, np.dtype]) -> list[list[Spec]]:
     """Infer the specs of all outputs of all nodes, from those of some variables. Raises ShapeError for an unknown shape."""
     node_shapes = infer_shapes(order, shapes)

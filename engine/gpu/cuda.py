@@ -26,6 +26,7 @@ from ...context import GPU_MODE, missing_gpu
 from ...dtype import bfloat16
 from ...errors import EngineError
 from ...fork import in_forked_child
+from ..gc_pause import gc_paused
 
 _KINDS = ("compute", "copy", "priority")  # of streams, see `stream`
 _POLL = 0.0001  # seconds between the main thread's tests of an event it waits for,
@@ -95,8 +96,9 @@ def alloc(nbytes: int, device_id: int) -> Any:
                 raise MemoryError(str(e)) from e
             tensor = None
         if tensor is None:  # memory that streams still used is free once they are done
-            torch.cuda.synchronize(_device(device_id))
-            torch.cuda.empty_cache()
+            with _capture_lock:  # a device with a capture in progress refuses to be waited for
+                torch.cuda.synchronize(_device(device_id))
+                torch.cuda.empty_cache()
             try:
                 tensor = torch.empty(nbytes, dtype=torch.uint8, device=_device(device_id))
             except torch.cuda.OutOfMemoryError as e:
@@ -306,7 +308,7 @@ class FakeStream:
 def stream(device_id: int, kind: str = "compute") -> Any:
     """Return the stream that functions for a GPU context enqueue on. Raises ContextError for a missing GPU.
 
-    kind: "compute", "copy", or "priority", whose kernels overtake others on the device.
+    kind: "compute", "copy", "capture", on which graphs are captured, or "priority", whose kernels overtake others on the device.
     """
     return _stream(device_id, kind)
 
@@ -374,18 +376,18 @@ def _torch_on(s: Any) -> Any:
     return contextlib.nullcontext() if s is None or s is getattr(_calling, "torch_on", None) else run_on(s)
 
 
-#: Of this thread: stream, that of the function it runs; torch_on, the one `run_on` told torch; captures, while it captures.
+#: Of this thread: stream, that of the function it runs; torch_on, the one `run_on` told torch.
 _calling = threading.local()
 
-#: Held while work is captured, and by a thread other than the compute stream's worker while it enqueues on that: what another
-#: thread enqueues on a stream during a capture would be captured too.
+#: Held by a thread other than the compute stream's worker while it enqueues on that.
 enqueue_lock = threading.RLock()
+_capture_lock = threading.RLock()  # held during a capture
 
 
 def on_compute_stream(device_id: int) -> bool:
-    """Return True if the calling function enqueues on this device's compute stream, and is not being captured."""
+    """Return True if the calling function enqueues on this device's compute stream."""
     s = getattr(_calling, "stream", None)
-    return s is not None and s.computes and s.device_index == device_id and not getattr(_calling, "captures", False)
+    return s is not None and s.computes and s.device_index == device_id
 
 
 def _own_stream(device_id: int) -> Any:
@@ -550,18 +552,22 @@ class Graph:
         self._graph: Any = None
 
     def capture(self, fn: Callable[[], Any]) -> None:
-        """Capture the work that fn() enqueues on the compute stream. A real device does it at the first replay only."""
+        """Capture the work that fn() enqueues, on a real device on its stream "capture".
+
+        No other thread enqueues on that stream, or asks for memory or an event of it, so that they may go on meanwhile: on a
+        stream that others use, all these would become part of the graph. The collector is paused, as what it finalizes may
+        wait for the device, which a capture forbids.
+        """
         torch = _need(self.device_id)
         self._fn = fn
         if is_real():
             self._graph = torch.cuda.CUDAGraph()
-            # other threads may go on allocating and waiting meanwhile
-            with enqueue_lock, torch.cuda.graph(self._graph, stream=stream(self.device_id), capture_error_mode="thread_local"):
-                _calling.captures = True
+            with _capture_lock, gc_paused(), run_on(stream(self.device_id, "capture")):
+                self._graph.capture_begin(capture_error_mode="thread_local")
                 try:
                     fn()
                 finally:
-                    _calling.captures = False
+                    self._graph.capture_end()
 
     def replay(self) -> None:
         """Enqueue the work on the calling function's stream. Raises EngineError before capture."""

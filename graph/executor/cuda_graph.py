@@ -176,7 +176,11 @@ class CapturedSegment(Segment):
 
         def launch_all() -> None:
             self._context.take_back(self._checks)
-            self._checks = self._launch()
+            launched_on, self._context.stream = self._context.stream, cuda.stream(self.ctx.device_id, "capture")
+            try:
+                self._checks = self._launch()
+            finally:
+                self._context.stream = launched_on
 
         graph = cuda.Graph(self.ctx.device_id, self.name)
         try:

@@ -11,91 +11,18 @@ import threading
 import numpy as np
 import pytest
 import tritium as mx
-from support.helpers import assert_close
-from support.torch_stand_in import World
+from support.lagging_devices import KINDS, N, add, all_slow, run_on, slow_device, slow_kind
 from tritium.context import GPU_MODE, cpu, gpu
 from tritium.engine import NaiveEngine, ThreadedEngine
 from tritium.engine.gpu import cuda
 from tritium.engine.memory import storage
-from tritium.graph import options
 from tritium.kernels.gpu import launch
-from tritium.ndarray.dispatch import plan
 
 pytestmark = pytest.mark.skipif(GPU_MODE != "interpret", reason="replaces the interpreted GPU")
 
-N = 600  # elements of an array: more than a tiny one's
-KINDS = ("compute", "copy", "priority", "default")
 PLACES = (cpu(0), gpu(0), gpu(1))
 LANES = (None, "copy", "priority")
-INTERPRETED = launch._run
-CACHED = (cuda.num_gpus, cuda._stream, cuda._dtypes, cuda._device)
-
-
-@pytest.fixture
-def devices(monkeypatch):
-    """Make two stand-in GPUs, with a function of a stream that says whether it lags."""
-    monkeypatch.setattr(cuda, "GPU_MODE", "cuda")
-    monkeypatch.setattr(storage, "_pools", {})
-    before = mx.engine.current()
-
-    def stop():
-        made = mx.engine.current()
-        mx.engine.set_current(before)
-        if made is not before:
-            made.stop()
-        gc.collect()  # what came from these devices
-
-    def make(slow, engine=ThreadedEngine):
-        stop()
-        world = World(slow)
-        monkeypatch.setattr(cuda, "_torch", lambda: world)
-        monkeypatch.setattr(launch, "_run", world.launch(INTERPRETED))
-        for cached in CACHED:
-            cached.cache_clear()
-        cuda._staging.clear()
-        for device in range(world.devices):
-            for kind in KINDS[:3]:
-                cuda.stream(device, kind).name = kind
-        mx.engine.set_current(engine(*([2] if engine is ThreadedEngine else [])))
-        plan.CACHE.clear()
-        return world
-    yield make
-    stop()
-    plan.CACHE.clear()
-    cuda._staging.clear()
-    for cached in CACHED:
-        cached.cache_clear()
-
-
-def all_slow(stream):
-    return True
-
-
-def slow_kind(kind):
-    return lambda stream: stream.name == kind
-
-
-def slow_device(device):
-    return lambda stream: stream.device_index == device
-
-
 WORST = {"all": all_slow, **{k: slow_kind(k) for k in KINDS[:3]}, "gpu(0)": slow_device(0), "gpu(1)": slow_device(1)}
-
-
-def run_on(place, lane, body, reads, writes):
-    """body(run) as an engine function."""
-    mx.engine.current().push_sync(body, place, [a.chunk.var for a in reads], [a.chunk.var for a in writes], prop=lane)
-
-
-def add(run, a, b, c, lane_scratch=None):
-    """c = a + b, perhaps by way of scratch that is overwritten first."""
-    a, b, c = a.device_array(), b.device_array(), c.device_array()
-    if lane_scratch is None:
-        c.write(np.add, a, b)
-    else:
-        lane_scratch[...] = 77
-        lane_scratch.write(np.add, a, b)
-        c.write(np.positive, lane_scratch)
 
 
 def program(r, steps):
@@ -181,77 +108,6 @@ def test_many_random_programs(devices, seed):
     lagging = [(d, k) for d in range(2) for k in KINDS if r.random() < 0.5]
     devices(lambda s: (s.device_index, s.name) in lagging)
     program(r, 400)
-
-
-def busy(place):
-    """A function on the compute stream that has been enqueued and not begun, on memory that is dropped at once."""
-    a = mx.nd.empty((N,), ctx=place)
-    ran = []
-
-    def body(run):
-        a.device_array().write(lambda: ran.append(1) or 5)
-    run_on(place, None, body, [], [a])
-    wait_until_called(a, place)
-    return ran
-
-
-def wait_until_called(a, place):
-    """The engine has called what was pushed to write a; the device may not have begun it. place: where to ask."""
-    called = threading.Event()
-    run_on(place, None, lambda run: called.set(), [a], [])
-    assert called.wait(60)
-
-
-def test_a_copy_from_the_host_is_not_overwritten_by_earlier_users_of_its_memory(devices):
-    """Fault 1: the block of an array that a queued kernel writes goes to mx.nd.array, which copies on another stream."""
-    devices(slow_kind("compute"))
-    ran = busy(gpu(0))
-    gc.collect()
-    b = mx.nd.array(np.arange(N), ctx=gpu(0))
-    assert not ran  # nobody had to wait for the kernel
-    cuda.stream(0).record_event().synchronize()
-    assert ran and (b.asnumpy() == np.arange(N)).all()
-
-
-@pytest.mark.parametrize("lane", ["copy", "priority"])
-def test_scratch_on_another_stream_is_not_overwritten(devices, lane):
-    """Fault 2: memory taken for a function on another stream than compute's, while a kernel still has it in hand."""
-    devices(slow_kind("compute"))
-    b = mx.nd.array(np.arange(N), ctx=gpu(0))
-    ran = busy(gpu(0))
-    gc.collect()
-    out = mx.nd.empty((N,), ctx=gpu(0))
-    run_on(gpu(0), lane, lambda run: add(run, b, b, out, run.workspace((N,), np.float32)), [b], [out])
-    out.wait_to_read()
-    cuda.stream(0).record_event().synchronize()
-    assert ran and (out.asnumpy() == 2 * np.arange(N)).all()
-
-
-@pytest.mark.parametrize("lane", ["copy", "priority"])
-def test_memory_that_another_stream_still_reads_is_not_reused(devices, lane):
-    """Fault 2, the other way round: dropped while a function on another stream has only been enqueued."""
-    devices(slow_kind(lane))
-    out, a = mx.nd.empty((N,), ctx=gpu(0)), mx.nd.empty((N,), ctx=gpu(0))
-    run_on(gpu(0), None, lambda run, a=a: a.device_array().__setitem__(..., 3), [], [a])
-    run_on(gpu(0), lane, lambda run, a=a: add(run, a, a, out), [a], [out])
-    wait_until_called(out, gpu(1))  # there: so that gpu(0)'s compute stream is told nothing
-    del a
-    gc.collect()
-    b = mx.nd.empty((N,), ctx=gpu(0))
-    b[:] = -1
-    assert (b.asnumpy() == -1).all() and (out.asnumpy() == 6).all()
-
-
-@pytest.mark.parametrize("source, target", [(0, 1), (1, 0)])
-def test_a_copy_between_gpus_reads_what_was_written(devices, source, target):
-    """Fault 3: the function runs on the target's stream; the reading is done on one of the source's."""
-    for slow in WORST.values():
-        devices(slow)
-        a, b = mx.nd.empty((N,), ctx=gpu(source)), mx.nd.empty((N,), ctx=gpu(target))
-        run_on(gpu(source), None, lambda run, a=a: a.device_array().__setitem__(..., 4), [], [a])
-        a.copyto(b)
-        a[:] = 9
-        assert (b.asnumpy() == 4).all() and (a.asnumpy() == 9).all()
 
 
 def test_the_serial_engine_finishes_a_gpu_function_in_its_push(devices):
@@ -379,48 +235,3 @@ def test_a_forked_child_leaves_device_memory_alone(devices, monkeypatch):
     del arrays, views
     gc.collect()
     assert sorted(dropped) == [0, 1]
-
-
-# ---- captured graphs --------------------------------------------------------------------------------------------------
-def graph_of(ctx, n=40):
-    """A composite that draws, a sampler, a factor that is refused for some matrices, and another that takes scratch after it."""
-    x, a = mx.sym.Variable("x"), mx.sym.Variable("a")
-    noise = mx.sym.sample_gamma(x, x, shape=(3,)) + mx.sym.Dropout(mx.sym.broadcast_axis(
-        mx.sym.expand_dims(x, axis=1), axis=1, size=3), p=0.4)
-    low = mx.sym.linalg_gemm2(mx.sym.linalg_potrf(a, name="low"), a)
-    return mx.sym.Group([noise * 2, low + 1, mx.sym.linalg_det(a)]).simple_bind(ctx, "write", x=(n,), a=(2, 3, 3))
-
-
-def steps_of(executor, rng, n=40):
-    """The outputs of six steps, each with other data; an error in place of those whose matrix is refused."""
-    mx.random.seed(11)
-    seen, eye = [], np.eye(3, dtype="float32")
-    for step in range(6):
-        executor.forward(is_train=True, x=mx.nd.array(rng.uniform(0.5, 2, n)), a=mx.nd.array(np.stack([eye, eye]) * (
-            -1 if step == 3 else step + 1)))
-        try:
-            seen.append([o.asnumpy() for o in executor.outputs])
-        except mx.MXNetError as e:
-            seen.append(str(e))
-    return seen
-
-
-@pytest.mark.parametrize("slow", [all_slow, lambda stream: False, slow_kind("copy"), slow_kind("compute")])
-def test_a_captured_graph_computes_what_its_launches_do(slow, devices, monkeypatch):
-    monkeypatch.setattr("tritium.graph.executor.compiled_program.compile_ahead", lambda segments: 0)
-    want = steps_of(graph_of(mx.cpu()), np.random.default_rng(1))
-    devices(slow)
-    found = []
-    for capture in (True, False):
-        with options(capture=capture):
-            executor = graph_of(mx.gpu(0))
-        found.append(steps_of(executor, np.random.default_rng(1)))
-        segments = executor._compile(True).forward
-        assert [getattr(s, "is_captured", False) for s in segments] == [capture] * len(segments)
-    for captured, launched, cpu_result in zip(*found, want, strict=True):
-        if isinstance(captured, str):
-            assert captured == launched and "low (_linalg_potrf): _linalg_potrf: matrix is not positive definite" in captured
-            continue
-        assert all(np.array_equal(a, b) for a, b in zip(captured, launched, strict=True))
-        for a, b in zip(captured, cpu_result, strict=True):
-            assert_close(a, b)

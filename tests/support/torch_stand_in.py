@@ -1,15 +1,15 @@
 """A stand-in for torch on several CUDA devices, in which time is the worst that a real device allows.
 
 Streams are queues. What is enqueued is done as late as the host and the events allow on the streams called slow, and as
-early as they allow on the others; nothing else binds. What a thread enqueues while it captures a graph is done by its replays
-alone, and no memory may be asked for meanwhile. The allocator hands dropped memory out as torch's does: at once, to
-the stream it belongs to, unless other streams were recorded as users: then when these have done what they had been given
-when the memory was dropped. Fresh memory is full of rubbish.
+early as they allow on the others; nothing else binds. What is enqueued on a stream while that is captured is done by the graph's
+replays alone; whatever a device forbids meanwhile, or would do to others who know nothing of it, is a fault. The allocator hands
+dropped memory out as torch's does: at once, to the stream it belongs to, unless other streams were recorded as users: then when
+these have done what they had been given when the memory was dropped. Fresh memory is full of rubbish.
 """
 
 from __future__ import annotations
 
-import contextlib
+import gc
 import threading
 from types import SimpleNamespace
 
@@ -41,6 +41,8 @@ class Stream:
         self.queue, self.ended = [], 0
 
     def record_event(self):
+        if self in self.world.capturing:
+            self.world.fault("an event of a captured stream is recorded")
         with self.world.lock:
             return Event(self)
 
@@ -109,13 +111,24 @@ class CUDAGraph:
     """Work that was enqueued in a capture; a replay enqueues it."""
 
     def __init__(self, world):
-        self.world, self.work, self.replays = world, [], 0
+        self.world, self.work, self.replays, self.thread = world, [], 0, None
+
+    def capture_begin(self, capture_error_mode):
+        assert capture_error_mode == "thread_local"
+        if gc.isenabled():
+            self.world.fault("the garbage collector may run in a capture")
+        self.thread = threading.get_ident()
+        self.world.capturing[self.world.here_now()] = self
+        self.world.meanwhile()
+
+    def capture_end(self):
+        for stream in [s for s, graph in self.world.capturing.items() if graph is self]:
+            del self.world.capturing[stream]
 
     def replay(self):
         self.replays += 1
-        stream = self.world.current(self.world.cuda.current_device())
         for what in self.work:
-            self.world.enqueue(stream, what)
+            self.world.enqueue(self.world.here_now(), what)
 
 
 class World:
@@ -129,6 +142,9 @@ class World:
         self.streams = []
         self.defaults = [self.made(d, "default") for d in range(devices)]
         self.free, self.leaving = {}, []
+        self.capturing = {}  # stream -> graph
+        self.faults = []  # what went wrong in captures
+        self.meanwhile = lambda: None  # is called in each capture, before the work
         self.most = 1 << 34  # bytes that a request may have
         self.reused = 0  # requests that were met with memory used before
         for name, dtype in DTYPES.items():
@@ -137,8 +153,8 @@ class World:
             is_available=lambda: True, device_count=lambda: devices, set_stream=self.set_stream, current_stream=self.current,
             current_device=lambda: getattr(self.here, "device", 0), OutOfMemoryError=MemoryError,
             Stream=lambda d, priority=0: self.made(d, "priority" if priority else ""), mem_get_info=lambda d: (1 << 34, 1 << 34),
-            is_current_stream_capturing=lambda: self.captured() is not None, synchronize=self.synchronize,
-            empty_cache=lambda: None, CUDAGraph=lambda: CUDAGraph(self), graph=self.capturing, memory_allocated=lambda d: 0,
+            is_current_stream_capturing=lambda: self.here_now() in self.capturing, synchronize=self.synchronize,
+            empty_cache=lambda: None, CUDAGraph=lambda: CUDAGraph(self), memory_allocated=lambda d: 0,
             memory_reserved=lambda d: 0, max_memory_allocated=lambda d: 0)
 
     def made(self, device, name):
@@ -163,27 +179,23 @@ class World:
             self.enqueue(stream, lambda: interpret(fn, grid, given, constexprs))
         return run
 
+    def here_now(self):
+        """The current stream of the current device."""
+        return self.current(self.cuda.current_device())
+
+    def fault(self, text):
+        self.faults.append(text)
+        raise AssertionError(text)
+
     # ---- time ----
-    def captured(self):
-        """The graph that this thread captures; None while it captures nothing."""
-        return getattr(self.here, "captured", None)
-
-    @contextlib.contextmanager
-    def capturing(self, graph, stream, capture_error_mode):
-        self.synchronize(f"cuda:{stream.device_index}")
-        before = self.current(stream.device_index)
-        self.set_stream(stream)
-        self.here.captured = graph
-        try:
-            yield
-        finally:
-            self.here.captured = None
-            self.set_stream(before)
-
     def enqueue(self, stream, what):
-        if self.captured() is not None:
-            assert not isinstance(what, Event), "a capture waits for an event of another stream"
-            self.captured().work.append(what)
+        graph = self.capturing.get(stream)
+        if graph is not None:
+            if isinstance(what, Event):
+                self.fault("a captured stream waits for an event of another")
+            if graph.thread != threading.get_ident():
+                self.fault("another thread's work is captured")
+            graph.work.append(what)
             return
         with self.lock:
             stream.queue.append(what)
@@ -215,13 +227,16 @@ class World:
 
     def until(self, event):
         """The host waits for event."""
-        assert self.captured() is None, "the host waits in a capture"
+        if any(graph.thread == threading.get_ident() for graph in self.capturing.values()):
+            self.fault("the host waits in a capture")
         with self.lock:
             self.finish(event)
             self.pass_time()
 
     def synchronize(self, device):
         """The host waits for all work of a device."""
+        if any(f"cuda:{s.device_index}" == device for s in self.capturing):
+            self.fault("the host waits for a device with a captured stream")
         with self.lock:
             for s in self.streams:
                 if f"cuda:{s.device_index}" == device:
@@ -231,7 +246,8 @@ class World:
     def empty(self, shape, dtype, device=None, pin_memory=False):
         shape = (shape,) if isinstance(shape, int) else tuple(shape)
         nbytes = int(np.prod(shape)) * dtype.itemsize
-        assert self.captured() is None, "memory is asked for in a capture"
+        if device is not None and self.current(int(device.removeprefix("cuda:"))) in self.capturing:
+            self.fault("memory comes from a graph's pool")
         with self.lock:
             if device is not None and nbytes > self.most:
                 raise self.cuda.OutOfMemoryError(f"CUDA out of memory: {nbytes} bytes")
@@ -246,19 +262,22 @@ class World:
         for storage, events in leaving:
             self.put(storage, events)
         home = self.current(device)
-        waiting = self.free.get((home, nbytes))
-        self.reused += bool(waiting)
-        return Storage(self, device, home, waiting.pop() if waiting else np.full(nbytes, 0xAA, np.uint8))
+        fits = [data for data in self.free.get(home, ()) if len(data) >= nbytes]
+        self.reused += bool(fits)
+        data = min(reversed(fits), key=len) if fits else np.full(nbytes, 0xAA, np.uint8)
+        if fits:
+            self.free[home] = [other for other in self.free[home] if other is not data]
+        return Storage(self, device, home, data)
 
     def dropped(self, storage):
         with self.lock:
-            self.put((storage.home, len(storage.data), storage.data), [Event(s) for s in storage.users])
+            self.put((storage.home, storage.data), [Event(s) for s in storage.users])
 
     def put(self, memory, events):
         """Memory is free once events are done."""
         if all(e.done for e in events):
-            home, nbytes, data = memory
-            self.free.setdefault((home, nbytes), []).append(data)
+            home, data = memory
+            self.free.setdefault(home, []).append(data)
         else:
             self.leaving.append((memory, events))
 
