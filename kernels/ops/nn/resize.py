@@ -22,6 +22,7 @@ from ...ir.expr import Expr, typed
 from ...ir.lang import sum as total
 from ...kernel import NOTHING, KernelFunction
 from ...op import Req, Reqs, Shape, Spec, Specs
+from .pooling import Pooling
 
 
 @dataclass(frozen=True, eq=False)
@@ -234,3 +235,17 @@ class AdaptiveAvgPooling2D(Resampled):
 
     def taps(self, x: Shape, y: Shape) -> list[tuple[int, Taps]]:
         return [(axis, mean_taps(x[axis], y[axis])) for axis in (2, 3)]
+
+    def _even(self, x: Shape, y: Shape) -> Pooling | None:
+        """Return the pooling that computes the same, where all parts are as large and share no element."""
+        kernel = tuple(size // parts for size, parts in zip(x[2:], y[2:]))
+        even = all(k * parts == size for k, parts, size in zip(kernel, y[2:], x[2:]))
+        return Pooling(kernel=kernel, stride=kernel, pool_type="avg") if even else None
+
+    def forward_kernel(self, ins: Specs, outs: Specs, reqs: Reqs, target: str, train: bool) -> KernelFunction:
+        made = self._even(ins[0].shape, outs[0].shape) or super()
+        return made.forward_kernel(ins, outs, reqs, target, train)
+
+    def backward_kernel(self, ins: Specs, outs: Specs, reqs: Reqs, target: str, train: bool) -> KernelFunction:
+        made = self._even(outs[0].shape, ins[0].shape) or super()
+        return made.backward_kernel(ins, outs, reqs, target, train)

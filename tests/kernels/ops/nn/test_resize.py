@@ -39,7 +39,7 @@ def test_sizes_by_mode():
 
 
 @pytest.mark.parametrize("target", TARGETS)
-@pytest.mark.parametrize("size", [(), (2,), (3, 7), (5, 4), (1, 9)])
+@pytest.mark.parametrize("size", [(), (2,), (3, 7), (5, 4), (1, 9), (1, 2)])
 def test_means_by_hand(size, target, rng):
     x = rng.standard_normal((2, 3, 5, 4))
     y = forward(POOL, [x], target, output_size=size)[0]
