@@ -258,3 +258,7 @@ class DataLoader(Shown):
     def clean(self) -> None:
         """Drop what was read ahead."""
         self._iter = None
+
+
+#: MXNet's older loader, which takes the first ten of DataLoader's parameters.
+DataLoaderV1 = DataLoader

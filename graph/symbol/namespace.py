@@ -23,7 +23,7 @@ from ..control_flow import ops as _loops  # noqa: F401  declares its operators
 from ..control_flow.compose import cond, foreach, while_loop
 from ..executor.executor import Executor as Executor
 from .naming import AttrScope as AttrScope
-from .random import DISTRIBUTIONS
+from .random import DISTRIBUTIONS, rand_zipfian
 from .symbol import Group as Group
 from .symbol import Number, create
 from .symbol import Symbol as Symbol
@@ -83,7 +83,7 @@ def _whole_name(name: str, called: str) -> Callable[..., Symbol]:
 random = Namespace("mx.sym.random", ("_random_", "random_", "_sample_", "sample_", "_"), DISTRIBUTIONS, _whole_name)
 linalg = Namespace("mx.sym.linalg", ("_linalg_", "linalg_"), make=function)
 contrib = Namespace("mx.sym.contrib", ("_contrib_",), {"foreach": foreach, "while_loop": while_loop, "cond": cond,
-                                                       "boolean_mask": _boolean_mask}, function)
+                                                       "boolean_mask": _boolean_mask, "rand_zipfian": rand_zipfian}, function)
 image = Namespace("mx.sym.image", ("_image_",), make=function)
 sparse = _internal = op = Namespace("mx.sym.op", ("", "_"), make=_whole_name)
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from typing import Any
 
@@ -78,6 +79,22 @@ def multinomial(data: Symbol, shape: ShapeLike | None = None, get_prob: bool = T
     """Positions drawn with the probabilities along data's last axis; with get_prob also their log probabilities."""
     given = {"get_prob": get_prob, "dtype": dtype, **({} if shape is None else {"shape": shape}), **kwargs}
     return create(ops.builtin("_sample_multinomial"), (data,), given)
+
+
+def rand_zipfian(true_classes: Symbol, num_sampled: int, range_max: int) -> tuple[Symbol, Symbol, Symbol]:
+    """num_sampled classes below range_max with P(k) = log((k + 2) / (k + 1)) / log(range_max + 1), as mx.nd.contrib's.
+
+    Returns: the classes, int64; the expected count of each of true_classes among them; the expected count of each class drawn.
+    """
+    log_range = math.log(range_max + 1)
+    draws = uniform(0, log_range, shape=(num_sampled,), dtype="float64")
+    sampled = create(ops.builtin("expm1"), (draws,), {}).astype("int64") % range_max
+
+    def expected(classes: Symbol) -> Symbol:
+        k = classes.astype("float64")
+        return ((k + 2) / (k + 1)).log() * (num_sampled / log_range)
+
+    return sampled, expected(true_classes), expected(sampled)
 
 
 #: The functions of mx.sym.random that are more than an operator.

@@ -9,10 +9,11 @@ from typing import Any
 import numpy as np
 
 from ...context import Context
-from ...errors import ShapeError
+from ...errors import ParameterError, ShapeError, check_choice
 from ...kernels.op import builtin
 from ..core.advanced import marked
 from ..core.array_core import ArrayCore
+from ..core.csr import CSRNDArray
 from ..core.ndarray import NDArray
 from ..dispatch.arguments import call_op
 from . import random
@@ -76,6 +77,43 @@ def rand_zipfian(true_classes: NDArray, num_sampled: int, range_max: int, ctx: C
     return array(sampled, ctx=draws.ctx, dtype="int64"), expected(true_classes.asnumpy()), expected(sampled)
 
 
+def getnnz(data: CSRNDArray, axis: int | None = None) -> NDArray:
+    """Return the number of elements a CSRNDArray stores, zeros among them: int64[1], of each column (axis=0), of each row (1)."""
+    _check_csr("getnnz", data)
+    check_choice("getnnz", "axis", axis, (None, 0, 1))
+    counted = {None: lambda: np.array([len(data.columns)]), 0: lambda: np.bincount(data.columns, minlength=data.shape[1]),
+               1: lambda: np.diff(data.row_ends)}[axis]()
+    return array(counted, ctx=data.context, dtype="int64")
+
+
+def edge_id(data: CSRNDArray, u: NDArray, v: NDArray) -> NDArray:
+    """Return data[u[i], v[i]] for each i, and -1 where a graph stored as a CSRNDArray has no edge from u[i] to v[i].
+
+    u, v:    [n], nodes below the number of rows and columns.
+    Returns: [n], of data's dtype.
+    Raises:  ShapeError for u and v of different lengths or out of range; ParameterError for an array that is not csr.
+    """
+    _check_csr("edge_id", data)
+    begins, ends = (a.asnumpy().astype(np.int64) for a in (u, v))
+    if begins.ndim != 1 or begins.shape != ends.shape:
+        raise ShapeError(f"edge_id: u {begins.shape} and v {ends.shape} must be one axis of the same length.")
+    for name, nodes, size in (("u", begins, data.shape[0]), ("v", ends, data.shape[1])):
+        if len(nodes) and not (nodes.min() >= 0 and nodes.max() < size):
+            raise ShapeError(f"edge_id: {name} has nodes from {nodes.min()} to {nodes.max()}, the matrix is {data.shape}.")
+    places, asked = data.rows * data.shape[1] + data.columns, begins * data.shape[1] + ends  # places ascend
+    at = np.searchsorted(places, asked)
+    found = at < len(places)
+    found[found] = places[at[found]] == asked[found]
+    ids = np.full(len(asked), -1, data.dtype)
+    ids[found] = data.data.asnumpy()[at[found]]
+    return array(ids, ctx=data.context, dtype=data.dtype)
+
+
+def _check_csr(name: str, data: Any) -> None:
+    if not isinstance(data, CSRNDArray):
+        raise ParameterError(f"{name}: data is {type(data).__name__}, and must be a CSRNDArray. Use data.tostype('csr').")
+
+
 _ADAMW, _LAMB = ("rescale_grad", "lrs", "wds", "etas"), ("step_count", "lrs", "wds")
 
 #: name -> function, found in mx.nd.contrib before the operators.
@@ -84,6 +122,8 @@ FUNCTIONS: dict[str, Callable[..., Any]] = {
     "adamw_update": _rescaled("_adamw_update"),
     "mp_adamw_update": _rescaled("_mp_adamw_update"),
     "rand_zipfian": rand_zipfian,
+    "getnnz": getnnz,
+    "edge_id": edge_id,
     "multi_adamw_update": _many("_multi_adamw_update", 4, _ADAMW, "num_weights"),
     "multi_mp_adamw_update": _many("_multi_mp_adamw_update", 5, _ADAMW, "num_weights"),
     "multi_lamb_update": _many("_multi_lamb_update", 4, _LAMB, "num_tensors"),

@@ -330,3 +330,8 @@ def test_a_local_batchify_function_cannot_go_to_a_process():
     loader = DataLoader([1, 2, 3], batch_size=2, num_workers=1, batchify_fn=lambda samples: samples)
     with pytest.raises(ParameterError, match="batchify_fn or indices cannot be passed to a worker process"):
         list(loader)
+
+
+def test_the_older_loader_reads_the_same_batches():
+    loader = mx.gluon.data.dataloader.DataLoaderV1(list(range(5)), batch_size=2, last_batch="discard")
+    assert [b.asnumpy().tolist() for b in loader] == [[0, 1], [2, 3]]

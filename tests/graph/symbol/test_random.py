@@ -1,5 +1,8 @@
 """mx.sym.random: the operator of each function, and its parameters in files."""
 
+import math
+
+import numpy as np
 import pytest
 import tritium as mx
 from tritium.errors import GraphError
@@ -35,3 +38,12 @@ def test_values():
     drawn = random.uniform(sym.Variable("low"), sym.Variable("high"), shape=50).eval(
         low=mx.nd.array([0.0, 10.0]), high=mx.nd.array([1.0, 11.0]))[0].asnumpy()
     assert drawn.shape == (2, 50) and (drawn[0] < 1).all() and (drawn[1] >= 10).all() and len(set(drawn.ravel())) > 90
+
+
+def test_zipfian_counts_are_those_of_the_formula():
+    sampled, expected_true, expected = sym.contrib.rand_zipfian(sym.Variable("t"), 400, 50)
+    drawn, true, counts = (a.asnumpy() for a in sym.Group([sampled, expected_true, expected]).eval(t=mx.nd.array([0, 3])))
+    assert drawn.dtype == np.int64 and drawn.min() >= 0 and drawn.max() < 50 and true.dtype == counts.dtype == np.float64
+    for classes, got in (([0, 3], true), (drawn, counts)):
+        np.testing.assert_allclose(got, [400 * (math.log(k + 2) - math.log(k + 1)) / math.log(51) for k in classes], rtol=1e-12)
+    assert abs((drawn == 0).sum() - true[0]) < 50

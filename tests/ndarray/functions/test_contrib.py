@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 import tritium as mx
-from tritium.errors import ShapeError
+from tritium.errors import ParameterError, ShapeError
 
 
 @pytest.mark.parametrize("axis", [0, 1, -1])
@@ -32,3 +32,38 @@ def test_zipf_draws_small_numbers_more_often(ctx):
     assert drawn.dtype == np.int64 and counts.sum() == 4000 and len(counts) == 50
     assert abs(counts[0] - expected_true.asnumpy()[0]) < 100 and abs(counts[3] - expected_true.asnumpy()[1]) < 60
     assert expected.shape == (4000,)
+
+
+GRAPH = ([7.0, 0.0, 9.0], [0, 2, 1], [0, 2, 2, 3])  # (0, 0), (0, 2) and (2, 1) of 3 x 4
+
+
+def test_stored_elements_are_counted_with_their_zeros(ctx):
+    graph = mx.nd.sparse.csr_matrix(GRAPH, shape=(3, 4), ctx=ctx)
+    for axis, expected in ((None, [3]), (0, [1, 1, 1, 0]), (1, [2, 0, 1])):
+        counted = mx.nd.contrib.getnnz(graph, axis=axis)
+        np.testing.assert_array_equal(counted.asnumpy(), expected)
+        assert counted.dtype == np.int64
+    with pytest.raises(ParameterError, match="getnnz: axis=2 is not one of None, 0, 1"):
+        mx.nd.contrib.getnnz(graph, axis=2)
+    with pytest.raises(ParameterError, match=r"getnnz: data is NDArray, and must be a CSRNDArray. Use data.tostype\('csr'\)"):
+        mx.nd.contrib.getnnz(mx.nd.ones((2, 2), ctx=ctx))
+
+
+@pytest.mark.parametrize("dtype", ["float32", "int64"])
+def test_edges_of_a_graph_have_their_values_and_others_minus_one(ctx, dtype):
+    graph = mx.nd.sparse.csr_matrix(GRAPH, shape=(3, 4), ctx=ctx, dtype=dtype)
+    stored = {(0, 0): 7, (0, 2): 0, (2, 1): 9}
+    u, v = np.indices((3, 4)).reshape(2, -1)
+    ids = mx.nd.contrib.edge_id(graph, mx.nd.array(u, ctx=ctx), mx.nd.array(v, ctx=ctx, dtype="int64"))
+    np.testing.assert_array_equal(ids.asnumpy(), [stored.get((i, j), -1) for i, j in zip(u.tolist(), v.tolist())])
+    assert ids.dtype == np.dtype(dtype)
+
+
+def test_edges_outside_of_a_graph_are_an_error(ctx):
+    graph = mx.nd.sparse.csr_matrix(GRAPH, shape=(3, 4), ctx=ctx)
+    with pytest.raises(ShapeError, match=r"edge_id: v has nodes from 0 to 4, the matrix is \(3, 4\)"):
+        mx.nd.contrib.edge_id(graph, mx.nd.array([0, 0], ctx=ctx), mx.nd.array([0, 4], ctx=ctx))
+    with pytest.raises(ShapeError, match=r"edge_id: u \(2,\) and v \(1,\) must be one axis of the same length"):
+        mx.nd.contrib.edge_id(graph, mx.nd.array([0, 0], ctx=ctx), mx.nd.array([0], ctx=ctx))
+    empty = mx.nd.sparse.zeros("csr", (2, 2), ctx=ctx)
+    assert mx.nd.contrib.edge_id(empty, mx.nd.array([1], ctx=ctx), mx.nd.array([0], ctx=ctx)).asnumpy().tolist() == [-1]
