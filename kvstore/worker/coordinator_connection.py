@@ -68,7 +68,6 @@ class CoordinatorConnection:
         self.patience = 60.0
         self.gone: dict[int, str] = {}
         self._generation = 0  # of `gone`
-        self._rejection: tuple[int, dict[int, str]] = 0, {}  # the last generation and ranks that a server's rejection named
         self.expelled: KVStoreError | None = None
         self.locations: dict[int, dict[str, Any]] = {}
         self.ranks: list[int] = []
@@ -174,10 +173,8 @@ class CoordinatorConnection:
             if request.message.get("op") == "join" and "error" not in m:
                 self._identity = {"rank": m["rank"], "incarnation": m["incarnation"], "public": request.message["public"]}
             request.answer.set_result(m)
-        elif m.get("op") == "gone":
-            older = m["generation"] < self._rejection[0]
-            self.gone = {int(r): why for r, why in m["gone"].items()} | (self._rejection[1] if older else {})
-            self._generation = m["generation"]
+        elif m.get("op") == "gone" and m["generation"] >= self._generation:  # otherwise a newer one follows
+            self.gone, self._generation = {int(r): why for r, why in m["gone"].items()}, m["generation"]
         elif m.get("op") == "shard":
             self.locations[m["index"]] = m
             for server in self._servers:
@@ -189,10 +186,8 @@ class CoordinatorConnection:
 
         A program that waits until no worker is dead must see such a death at once.
         """
-        if generation > self._generation:
-            self.gone = {**self.gone, **gone}
-            if gone and generation >= self._rejection[0]:
-                self._rejection = generation, dict(gone)
+        if gone and generation > self._generation:
+            self.gone, self._generation = {**self.gone, **gone}, generation
 
     def _on_lost(self, error: OSError) -> None:
         """Note the end of the connection. Transfers with servers continue; requests wait until `check` connects again."""

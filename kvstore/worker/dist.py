@@ -166,7 +166,8 @@ class DistKVStore(LocalKVStore):
                 state.round = self._resumed
 
     def resume(self) -> int:
-        """Return the steps that the job has made: 0 in a new job. For scripts that push every key once a step.
+        """Return the steps that the job has made: 0 in a new job. For scripts that push every key once a step, and have the
+        values of a step before they push in the next.
 
         A worker that replaces a dead one continues with the next step. The dead worker may have pushed some keys of that step
         already. These pushes count; what the replacement pushes for the same keys in this step is acknowledged and has no effect.

@@ -47,10 +47,14 @@ class Request:
     left:       elements of the answer that have not arrived.
     group:      set when the request is submitted.
     type:       of its frames.
+    records, payload:  content of its frame, unless it is a push.
     """
 
-    __slots__ = ("group", "index", "key", "left", "name", "out", "out_place", "priority", "round", "server", "started", "type")
+    __slots__ = ("group", "index", "key", "left", "name", "out", "out_place", "payload", "priority", "records", "round", "server",
+                 "started", "type")
     group: Group
+    records: Sequence[Record]
+    payload: bytes
 
     def __init__(self, type: FrameType, server: int, key: int, index: int, round: int, out: np.ndarray | None,
                  out_place: Place | None = None):
@@ -76,16 +80,6 @@ class Request:
         self.left -= r.n
 
     @property
-    def records(self) -> Sequence[Record]:
-        """The request in a frame, unless it is a push."""
-        raise NotImplementedError
-
-    @property
-    def payload(self) -> bytes:
-        """The bytes that follow the records."""
-        raise NotImplementedError
-
-    @property
     def reply(self) -> Place:
         """The place for the value, as in a record."""
         return (NOTHING, 0) if self.out is None else self.out_place or (INLINE, 0)
@@ -94,38 +88,23 @@ class Request:
 class Pull(Request):
     """A request for a value, or for some rows of it: their indices in the slice, int64."""
 
-    __slots__ = ("rows",)
+    __slots__ = ()
 
     def __init__(self, server: int, key: int, index: int, round: int, out: np.ndarray | None, out_place: Place | None = None,
                  rows: np.ndarray | None = None):
         super().__init__(FrameType.PULL if rows is None else FrameType.PULL_ROWS, server, key, index, round, out, out_place)
-        self.rows = rows
-
-    @property
-    def records(self) -> Sequence[Record]:
-        return [Record(*self.name, 0, 0, self.round, reply_segment=self.reply[0], reply_at=self.reply[1])]
-
-    @property
-    def payload(self) -> bytes:
-        return b"" if self.rows is None else self.rows.tobytes()
+        self.records = [Record(*self.name, 0, 0, round, reply_segment=self.reply[0], reply_at=self.reply[1])]
+        self.payload = b"" if rows is None else rows.tobytes()
 
 
 class Question(Request):
     """A request outside the order of keys. future: gets the (frame, payload) of each answer, or the records that answer SAVE."""
 
-    __slots__ = ("_payload", "_records", "answers", "future")
+    __slots__ = ("answers", "future")
 
     def __init__(self, server: int, type: FrameType, records: Sequence[Record] = (), payload: bytes = b""):
         super().__init__(type, server, -1, 0, 0, None)
-        self._records, self._payload, self.future, self.answers = records, payload, Future[list[Any]](), list[Any]()
-
-    @property
-    def records(self) -> Sequence[Record]:
-        return self._records
-
-    @property
-    def payload(self) -> bytes:
-        return self._payload
+        self.records, self.payload, self.future, self.answers = records, payload, Future[list[Any]](), list[Any]()
 
     def reset(self) -> None:
         self.answers.clear()
@@ -204,7 +183,7 @@ def in_frames(requests: Iterable[Request]) -> Iterable[list[Request]]:
     pulls: list[Request] = []
     room = CHUNK
     for r in sorted(requests, key=lambda r: -r.priority):
-        if isinstance(r, Pull) and r.rows is None:
+        if r.type is FrameType.PULL:
             pulls.append(r)
             continue
         nbytes = r.nbytes if isinstance(r, Push) and r.place is None else 0

@@ -84,8 +84,9 @@ kv.init(list(range(len(shapes))), [mx.nd.ones(s) for s in shapes])
 for step in range(kv.resume(), {STEPS}):
     for i, s in enumerate(shapes):
         kv.push(i, mx.nd.array(np.random.default_rng([step, i, 1]).normal(size=s).astype("float32")))
-        if (step + i) % 3 == 0:
-            kv.pull(i, mx.nd.zeros(s))
+    for i, s in enumerate(shapes):
+        kv.pull(i, mx.nd.zeros(s))
+    mx.nd.waitall()
 kv.barrier()
 """
 
