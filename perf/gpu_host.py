@@ -14,17 +14,14 @@ from torch_networks import layers
 
 def host(m: Machine, first: int = 0) -> None:
     """A line per case from the first-th on. ratio: torch's time over ours, at least 1."""
-    for at, case in list(enumerate((_calls, _backward, _copies, _fit)))[first:]:
-        if m.late:
-            m.say(case.__name__.strip("_"), left_out="the time ran out")
-            continue
+    for case in m.turns("host", (_calls, _backward, _copies, _fit), first):
         try:
             case(m)
         except Exception as e:
             m.say(case.__name__.strip("_"), error=f"{type(e).__name__}: {e}"[:500])
             if m.smoke:
                 raise
-            m.check_alive(at)
+            m.check_alive()
 
 
 def _beside(m: Machine, name: str, ours: Callable[[], Any], theirs: Callable[[], Any], calls: int, wait: Callable[[], Any],

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import math
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -20,18 +20,14 @@ WORST = {"float32": 2e-3, "bfloat16": 4e-2}
 
 
 class Dead(Exception):
-    """The GPU answers this process no more: a kernel wrote or read where nothing is. at: the case that did."""
-
-    def __init__(self, at: int):
-        super().__init__(at)
-        self.at = at
+    """The GPU answers this process no more: a kernel wrote or read where nothing is."""
 
 
 class Report:
     """The lines so far, printed and written to a file after each one, so that a crash loses none."""
 
-    def __init__(self, out: Path | None = None):
-        self.lines: list[dict[str, Any]] = []
+    def __init__(self, out: Path | None = None, lines: Iterable[dict[str, Any]] = ()):
+        self.lines = list(lines)
         self.out = out
         if out:
             out.parent.mkdir(parents=True, exist_ok=True)
@@ -50,16 +46,19 @@ class Machine:
     """Tensors on device: "cuda", or "cpu" where kernels are interpreted (smoke) or launches only recorded.
 
     scale: sizes are divided by it. seconds: after so many, nothing more begins. copy: bytes per second of a copy, by dtype.
-    recording: launches are only recorded; slow preparations may be skipped.
+    recording: launches are only recorded; slow preparations may be skipped. next: the first case that was left out for want of
+    time. announces: print the number of each case that begins, for the process that started this one.
     """
 
     def __init__(self, torch: Any, device: str, scale: int = 1, *, smoke: bool = False, rounds: int = 5,
-                 seconds: float = math.inf, copy: dict[str, float] | None = None, report: Report | None = None):
+                 seconds: float = math.inf, copy: dict[str, float] | None = None, report: Report | None = None,
+                 announces: bool = False):
         self.torch, self.device, self.scale, self.smoke, self.rounds = torch, device, scale, smoke, rounds
         self.run = SimpleNamespace(stream=None, workspace=self._space, parallel=None)
         self.report = report or Report()
         self.copy = copy or {}
-        self.recording = False
+        self.recording, self.announces = False, announces
+        self.next: int | None = None
         self.until = time.monotonic() + seconds
 
     def _space(self, shape: Any, dtype: Any) -> Any:
@@ -80,18 +79,31 @@ class Machine:
         """n, smaller where the machine is."""
         return max(1, n // self.scale)
 
-    @property
-    def late(self) -> bool:
-        """True if cases that have not begun are skipped."""
-        return time.monotonic() > self.until
+    def begins(self, section: str, at: int) -> bool:
+        """Return whether the at-th case of a section may begin. If there is no time for it, a line says so."""
+        if time.monotonic() > self.until:
+            self.next = at
+            self.say(section, left_out="the time ran out")
+            return False
+        if self.announces:
+            print(json.dumps({"begins": at}), flush=True)
+        return True
 
-    def check_alive(self, at: int) -> None:
-        """Raise Dead where the GPU answers no more. at: the case at hand."""
+    def turns(self, section: str, cases: Iterable[Any], first: int) -> Iterator[Any]:
+        """The cases of a section from the first-th on, while there is time."""
+        for at, case in enumerate(cases):
+            if at >= first:
+                if not self.begins(section, at):
+                    return
+                yield case
+
+    def check_alive(self) -> None:
+        """Raise Dead where the GPU answers no more."""
         if not self.smoke:
             try:
                 self.torch.cuda.synchronize()
             except Exception:
-                raise Dead(at) from None
+                raise Dead from None
 
     def say(self, bench: str, **fields: Any) -> None:
         """A line of the report. A smoke test's are marked, and hold no time."""
@@ -120,9 +132,8 @@ class Machine:
         return found
 
     def compare(self, name: str, work: Callable[[], Any], peers: dict[str, Callable[[], Any] | None], exact: Callable[[], Any],
-                amount: float, unit: str, *, at_least: dict[str, float] | None = None, dtype: str = "", at: int = 0) -> None:
-        """One case, the at-th of its section: values against float64 first, then its times and each peer's in turn, so that all
-        meet the same clocks.
+                amount: float, unit: str, *, at_least: dict[str, float] | None = None, dtype: str = "") -> None:
+        """One case: values against float64 first, then its times and each peer's in turn, so that all meet the same clocks.
 
         peers: {name: function}; "copy" is a copy of as many bytes, timed before. at_least: {peer: ratio that is asked for}.
         """
@@ -141,7 +152,7 @@ class Machine:
             self.say(name, dtype=dtype, error=f"{type(e).__name__}: {e}"[:500])
             if self.smoke:
                 raise
-            self.check_alive(at)
+            self.check_alive()
             return
         median, spread = common.median_and_spread(times.pop(""))
         ratios = {n: round(common.median_and_spread(t)[0] / median, 3) for n, t in times.items()}

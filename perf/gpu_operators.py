@@ -36,10 +36,9 @@ def check(m: Machine, first: int = 0) -> None:
     if not m.smoke and not first:  # all at once, by as many processes as there are processors; what fails is said when it is run
         m.say("operators' kernels", kernels=sum(1 for _ in build(kernels(compute_capability()), timeout=60)))
     for start in range(first, len(found), AT_ONCE):
-        if m.late:
-            m.say("operators", left_out=sorted({op.name for op, *_ in found[start:]}))
-            break
         _check(m, found, start, operator_jobs.specs_of, data)
+        if m.next is not None:
+            break
 
 
 def _check(m: Machine, found: list[Any], start: int, specs_of: Any, data: Any) -> None:
@@ -49,7 +48,7 @@ def _check(m: Machine, found: list[Any], start: int, specs_of: Any, data: Any) -
 
     rng = np.random.default_rng(start)
     wrong, worst, ran, refused, dead = {}, 0.0, 0, [], None
-    for at, (op, inputs, params) in list(enumerate(found))[start:start + AT_ONCE]:
+    for op, inputs, params in m.turns("operators", found[:start + AT_ONCE], start):
         p = op.parse(params)
         try:
             exact, rounded = (specs_of(op, p, inputs, np.dtype(d)) for d in ("float64", "float32"))
@@ -68,7 +67,7 @@ def _check(m: Machine, found: list[Any], start: int, specs_of: Any, data: Any) -
         except Exception as e:
             wrong[op.name] = f"{type(e).__name__}: {e}"[:200]
             try:
-                m.check_alive(at)
+                m.check_alive()
             except Dead as gone:
                 dead = gone
                 break

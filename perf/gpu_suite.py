@@ -1,6 +1,9 @@
 """Kernels, operators and training steps on a real GPU: right, and how much of the machine they reach.
 
     python perf/gpu_suite.py [--megabytes 512] [--rounds 5] [--out perf/results/h200.json]     less than eight minutes
+    python perf/gpu_suite.py --plan 30 --out perf/results/h200.json     the same in 30 minutes of a device, of which each call
+                                              takes nine at most: the first of three calls. The others are the same command: each
+                                              goes on from the file, the most valuable first. It prints what is left of the plan
     python perf/gpu_suite.py --only training,layers     some sections; --seconds 200: in less time
     python perf/gpu_suite.py --smoke          the same code on tiny arrays in the interpreter, anywhere; no time is taken
     python perf/gpu_suite.py --compile 90     without a GPU: what it launches is compiled for sm_90 into $TRITIUM_CACHE_DIR, that
@@ -30,7 +33,7 @@ import sys
 import tempfile
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -47,6 +50,7 @@ import gpu_generated
 import gpu_host
 import gpu_layers
 import gpu_operators
+import gpu_plan
 import gpu_train
 from gpu_layers import Case
 from gpu_machine import Dead, Machine, Report
@@ -58,8 +62,6 @@ from tritium.kernels.gpu.target import compute_capability
 
 BUDGET = 450  # seconds of the whole run, after which no case begins
 GRACE = 20  # seconds more that a section gets for the case it is at
-LIMITS = {"operators": 160, "training": 160}  # seconds of one section: one that hangs must not take the others' time
-USUAL_LIMIT = 80
 RESTARTS = 4  # of a section whose GPU stopped answering
 #: For compute-sanitizer, which is slow: cases of gpu_layers.layers by name.
 FEW = ("softmax 256", "layer norm 1024", "batch norm, relu", "embedding gradient")
@@ -70,6 +72,8 @@ def main() -> None:
     parser.add_argument("--megabytes", type=int, default=512, help="size of the largest array of a case")
     parser.add_argument("--rounds", type=int, default=5)
     parser.add_argument("--seconds", type=float, default=BUDGET, help="after which no case begins")
+    parser.add_argument("--plan", type=float, metavar="MINUTES",
+                        help="three calls in so many minutes: one of them, going on from --out")
     parser.add_argument("--only", default="", help=f"sections, by comma: {', '.join(SECTIONS)}")
     parser.add_argument("--smoke", action="store_true", help="tiny arrays in the interpreter: does it all run?")
     parser.add_argument("--compile", type=int, metavar="TARGET", help="only compile, for a compute capability times ten")
@@ -83,11 +87,23 @@ def main() -> None:
     if given.table:
         print(table(json.loads(given.table.read_text())))
         return
-    if given.smoke and given.out:
+    if given.smoke and given.out and not given.plan:
         parser.error("--smoke measures nothing that could be kept")
+    if given.plan and not given.out:
+        parser.error("--plan needs --out, the file that the calls go on from")
     names = [n.strip() for n in given.only.split(",") if n.strip()] or list(SECTIONS)
     if unknown := [n for n in names if n not in SECTIONS]:
         parser.error(f"--only: {', '.join(unknown)} is not a section. The sections are {', '.join(SECTIONS)}")
+    before: list[dict[str, Any]] = []
+    if given.plan:
+        before = gpu_plan.read(given.out)
+        if sum(line["bench"] == "took" for line in before) >= gpu_plan.CALLS:
+            parser.error(f"{given.out} has the lines of all calls of the plan")
+        given.seconds = gpu_plan.seconds_of_a_call(given.plan)
+        names = [n for n in gpu_plan.SECONDS if n in names]
+        for line in gpu_plan.plan(given.plan, names, before):
+            common.say(line)
+    reached = gpu_plan.first_cases(before)
     torch = _torch(bool(given.smoke or given.compile))
     if torch is None:
         common.say({"bench": "gpu_suite", "skipped": "no GPU here; nothing was measured"})
@@ -97,30 +113,32 @@ def main() -> None:
         m = Machine(torch, "cpu", 512, smoke=True, rounds=1)
         m.say("gpu_suite", **common.machine())
         for name in names:
-            SECTIONS[name](m, given.megabytes << 20, 0)
+            if (first := reached.get(name, 0)) is not None:
+                SECTIONS[name](m, given.megabytes << 20, first)
         _close(m.report, m.say)
     elif given.few:
         _few(Machine(torch, "cuda"))
     elif given.section:
-        _section(Machine(torch, "cuda", rounds=given.rounds, seconds=given.seconds, copy=given.copy), given)
+        _section(Machine(torch, "cuda", rounds=given.rounds, seconds=given.seconds, copy=given.copy, announces=True), given)
     else:
-        _all(Report(given.out), names, given, torch)
+        _all(Report(given.out, before), names, given, torch, reached)
 
 
 # ---- the sections, each in a process of its own ---------------------------------------------------------------------------
-def _all(report: Report, names: list[str], given: argparse.Namespace, torch: Any) -> None:
+def _all(report: Report, names: list[str], given: argparse.Namespace, torch: Any, reached: Mapping[str, int | None]) -> None:
+    """Run sections, each from its first case in `reached` on; one that is not there from its beginning."""
     began = time.monotonic()
     say = lambda bench, **fields: report.add({"bench": bench, **fields})
     say("gpu_suite", **common.machine(), gpu=torch.cuda.get_device_name(), torch=torch.__version__, cuda=torch.version.cuda,
         when=time.strftime("%Y-%m-%d %H:%M UTC", time.gmtime()))
     for name in dict.fromkeys(["ceilings", *names]):
-        first, starts = 0, 0
+        first, starts = 0 if name == "ceilings" else reached.get(name, 0), 0
         while first is not None and starts <= RESTARTS:
             left = given.seconds - (time.monotonic() - began)
             if left < 5:
                 say(name, left_out="the time ran out")
                 break
-            first, starts = _child(report, name, first, min(left, LIMITS.get(name, USUAL_LIMIT)), given), starts + 1
+            first, starts = _child(report, name, first, min(left, gpu_plan.limit(name)), given), starts + 1
     _close(report, say)
     say("took", seconds=round(time.monotonic() - began, 1))
 
@@ -131,9 +149,9 @@ def _command(name: str, first: int, left: float, copy: dict[str, float], given: 
 
 
 def _child(report: Report, name: str, first: int, left: float, given: argparse.Namespace) -> int | None:
-    """Run a section from a case on, for `left` seconds; from which case it must go on, if it must."""
+    """Run a section from a case on, for `left` seconds; return the case from which another process must go on, if it must."""
     copy = {line["dtype"]: line["byte_per_s"] for line in report.lines if line["bench"] == "copy (torch)"}
-    began, again = time.monotonic(), None
+    began, at = time.monotonic(), None
     with tempfile.TemporaryFile("w+") as complaints, subprocess.Popen(
             _command(name, first, left, copy, given), stdout=subprocess.PIPE, stderr=complaints, text=True) as child:
         killer = threading.Timer(left + GRACE, child.kill)
@@ -141,16 +159,22 @@ def _child(report: Report, name: str, first: int, left: float, given: argparse.N
         assert child.stdout is not None
         for text in child.stdout:
             line = _line(text)
-            again = line.get("resume", again)
-            report.add(line)
+            if "begins" in line:
+                at = line["begins"]
+            else:
+                report.add(line)
         status = child.wait()
         killer.cancel()
-        if status and again is None:
-            complaints.seek(0)
-            said = complaints.read().strip()[-800:]
-            late = time.monotonic() - began >= left + GRACE
-            report.add({"bench": name, "error": "it was ended: the time ran out" if late else f"status {status}: {said}"})
-    return again
+        if not status:
+            return None
+        complaints.seek(0)
+        said = complaints.read().strip()[-800:]
+        late = time.monotonic() - began >= left + GRACE
+        report.add({"bench": name, "error": "it was ended: the time ran out" if late else f"status {status}: {said}"})
+    if at is None:  # it never came to a case
+        return None
+    report.add({"bench": "section", "section": name, "next": at + 1})  # behind the case that ended it
+    return None if late else at + 1
 
 
 def _line(text: str) -> dict[str, Any]:
@@ -167,13 +191,12 @@ def _section(m: Machine, given: argparse.Namespace) -> None:
     began = time.monotonic()
     try:
         SECTIONS[given.section](m, given.megabytes << 20, given.first)
-    except Dead as e:
-        m.say(given.section, error="the GPU stopped answering", resume=e.at + 1)
-        sys.stdout.flush()
+    except Dead:
+        print("the GPU stopped answering", file=sys.stderr, flush=True)
         os._exit(1)  # no tidying up: it would wait for the GPU
     kernels = specialisations()
     m.say("section", section=given.section, seconds=round(time.monotonic() - began, 1), kernels=len(kernels),
-          specialisations=sum(kernels.values()))
+          specialisations=sum(kernels.values()), next=m.next)
 
 
 def _close(report: Report, say: Callable[..., None]) -> None:
@@ -208,17 +231,11 @@ def _ceilings(m: Machine, megabytes: int, first: int) -> None:
     m.say("product (cuBLAS)", dtype="bfloat16", flop=2.0 * n**3, median_s=median, iqr_s=spread, flop_per_s=2.0 * n**3 / median)
 
 
-def _cases(m: Machine, cases: Callable[[], Iterator[Case]], first: int) -> None:
+def _cases(m: Machine, section: str, cases: Callable[[], Iterator[Case]], first: int) -> None:
     if not m.smoke and not first:
         _compile_ahead(m, cases)
-    for at, case in enumerate(cases()):
-        if at < first:
-            continue
-        if m.late:
-            m.say(case.name, dtype=case.dtype, left_out="the time ran out")
-            continue
-        m.compare(case.name, case.work, case.peers, case.exact, case.amount, case.unit, at_least=case.at_least, dtype=case.dtype,
-                  at=at)
+    for case in m.turns(section, cases(), first):
+        m.compare(case.name, case.work, case.peers, case.exact, case.amount, case.unit, at_least=case.at_least, dtype=case.dtype)
 
 
 def _compile_ahead(m: Machine, cases: Callable[[], Iterator[Case]]) -> None:
@@ -283,8 +300,30 @@ def _sanitized(m: Machine, nbytes: int, first: int) -> None:
         m.say("compute-sanitizer", error=f"more than {limit:.0f} s")
 
 
+#: Folders of tests with kernels on the GPU, the most valuable first.
+TESTED = ("kernels/ops", "graph", "ndarray", "train", "gluon", "engine", "kernels/gpu")
+
+
+def _tests(m: Machine, first: int) -> None:
+    """The tests of the GPU, run there: a line a folder."""
+    if m.smoke:
+        m.say("tests", left_out="a smoke test has no GPU")
+        return
+    for folder in m.turns("tests", TESTED, first):
+        command = [sys.executable, "-m", "pytest", "-q", "-k", "gpu", "-p", "no:cacheprovider", str(gpu_operators.TESTS / folder)]
+        try:
+            done = subprocess.run(command, capture_output=True, text=True, check=False, env={**os.environ, "TRITIUM_GPU": "cuda"},
+                                  timeout=max(10, m.until - time.monotonic()))
+        except subprocess.TimeoutExpired as e:
+            m.say(f"tests {folder}", error="the time ran out", tail=str(e.stdout)[-500:])
+            continue
+        lines = done.stdout.splitlines()
+        m.say(f"tests {folder}", met=done.returncode == 0, asked={"failed": 0}, result=lines[-1:],
+              failed=[line[7:207] for line in lines if line.startswith("FAILED ")][:100])
+
+
 def _template(cases: Callable[[Machine], Iterator[Case]]) -> Callable[[Machine, int, int], None]:
-    return lambda m, nbytes, first: _cases(m, lambda: cases(m), first)
+    return lambda m, nbytes, first: _cases(m, cases.__name__, lambda: cases(m), first)
 
 
 TEMPLATES = (gpu_layers.products, gpu_layers.convolutions, gpu_layers.layers, gpu_layers.epilogues)
@@ -292,7 +331,7 @@ TEMPLATES = (gpu_layers.products, gpu_layers.convolutions, gpu_layers.layers, gp
 SECTIONS: dict[str, Callable[[Machine, int, int], None]] = {
     "ceilings": _ceilings,
     "operators": lambda m, nbytes, first: gpu_operators.check(m, first),
-    "elementwise": lambda m, nbytes, first: _cases(m, lambda: _elementwise(m, nbytes), first),
+    "elementwise": lambda m, nbytes, first: _cases(m, "elementwise", lambda: _elementwise(m, nbytes), first),
     "training": lambda m, nbytes, first: gpu_train.steps(m, first),
     "host": lambda m, nbytes, first: gpu_host.host(m, first),
     "products": _template(gpu_layers.products),
@@ -300,6 +339,7 @@ SECTIONS: dict[str, Callable[[Machine, int, int], None]] = {
     "layers": _template(gpu_layers.layers),
     "epilogues": _template(gpu_layers.epilogues),
     "sanitizer": _sanitized,
+    "tests": lambda m, nbytes, first: _tests(m, first),
 }
 
 

@@ -18,10 +18,7 @@ NETS = (("lenet", 128), ("resnet20", 128), ("resnet50", 128))  # and the batch s
 
 def steps(m: Machine, first: int = 0) -> None:
     """LeNet, ResNet-20 and ResNet-50, from the first-th on: a line each. ratio: torch's time over ours, at least 1."""
-    for at, (net, batch) in list(enumerate(NETS))[first:]:
-        if m.late:
-            m.say(f"training step {net}", left_out="the time ran out")
-            continue
+    for net, batch in m.turns("training", NETS, first):
         batch = 2 if m.smoke else batch
         try:
             if net == "resnet50":
@@ -34,7 +31,7 @@ def steps(m: Machine, first: int = 0) -> None:
             m.say(f"training step {net}", error=f"{type(e).__name__}: {e}"[:500])
             if m.smoke:
                 raise
-            m.check_alive(at)
+            m.check_alive()
 
 
 def kernels(target: int) -> list[CompileJob]:

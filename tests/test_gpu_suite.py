@@ -10,6 +10,8 @@ from pathlib import Path
 import pytest
 
 SUITE = Path(__file__).parents[1] / "perf" / "gpu_suite.py"
+SECTIONS = ["ceilings", "training", "convolutions", "products", "layers", "host", "operators", "elementwise", "epilogues",
+            "sanitizer", "tests"]
 pytestmark = pytest.mark.skipif(not (importlib.util.find_spec("torch") and importlib.util.find_spec("triton")),
                                 reason="needs torch and triton")
 
@@ -46,12 +48,13 @@ if name == "ceilings":
 elif name == "operators":
     say(bench="ran", first=first, met=True)
     if first < 7:
-        say(bench=name, error="gone", resume=first + 7)
-        sys.exit(1)
+        say(begins=first + 6)
+        sys.exit("gone")
 elif name == "layers":
     print("words")
     sys.exit("it broke")
 else:
+    say(begins=3)
     say(bench="before")
     open(sys.argv[3], "w").close()
     time.sleep(600)
@@ -82,7 +85,7 @@ def command(name, first, left, copy, given):
 
 gpu_suite._command, gpu_suite.threading = command, Namespace(Timer=Timer)
 torch = Namespace(cuda=Namespace(get_device_name=lambda: "none"), version=Namespace(cuda=""), __version__="")
-gpu_suite._all(gpu_suite.Report(Path(out)), ["operators", "layers", "epilogues"], Namespace(seconds=1e6), torch)
+gpu_suite._all(gpu_suite.Report(Path(out)), ["operators", "layers", "epilogues"], Namespace(seconds=1e6), torch, {})
 """
 
 
@@ -94,11 +97,49 @@ def test_a_section_that_dies_or_hangs_loses_no_line(tmp_path):
     assert done.returncode == 0, done.stderr
     lines = json.loads(out.read_text())
     assert [(line["bench"], line.get("first")) for line in lines[1:]] == [
-        ("copy (torch)", None), ("ran", 0), ("operators", None), ("ran", 7), ("said", None), ("layers", None), ("before", None),
-        ("epilogues", None), ("asked for", None), ("took", None)]
+        ("copy (torch)", None), ("ran", 0), ("operators", None), ("section", None), ("ran", 7), ("said", None), ("layers", None),
+        ("before", None), ("epilogues", None), ("section", None), ("asked for", None), ("took", None)]
+    ends = [(line["section"], line["next"]) for line in lines if line["bench"] == "section"]
+    assert ends == [("operators", 7), ("epilogues", 4)]
     errors = {line["bench"]: line["error"] for line in lines if "error" in line}
-    assert errors == {"operators": "gone", "layers": "status 1: it broke", "epilogues": "it was ended: the time ran out"}
+    assert errors == {"operators": "status 1: gone", "layers": "status 1: it broke",
+                      "epilogues": "it was ended: the time ran out"}
     assert lines[-2]["of"] == 2 and lines[-2]["failed"] == ["operators", "layers", "epilogues"]
+
+
+def test_a_call_of_a_plan_goes_on_where_the_last_one_ended(tmp_path):
+    """Of three calls one was made: it left the second case of one section, and a section that it never began."""
+    out, ended = tmp_path / "r.json", [{"bench": "section", "section": n, "seconds": 1.0, "next": None} for n in SECTIONS
+                                       if n not in ("epilogues", "sanitizer")]
+    lines = [*ended, {"bench": "section", "section": "epilogues", "next": 1}, {"bench": "took", "seconds": 500.0}]
+    out.write_text(json.dumps(lines))
+    done = suite("--smoke", "--plan", "30", "--out", str(out))
+    assert done.returncode == 0, done.stderr
+    said = [json.loads(line) for line in done.stdout.splitlines()]
+    assert said[0] == {"bench": "plan", "call": 2, "sections": {"ceilings": 1, "epilogues": 5, "sanitizer": 120}, "expected": 126,
+                       "most": 540}
+    assert [line["bench"] for line in said[1:]] == ["gpu_suite", "conv, bias, relu 3x3 128 7", "compute-sanitizer", "asked for"]
+    assert json.loads(out.read_text()) == lines  # nothing was measured
+    out.write_text(json.dumps([*lines, lines[-1], lines[-1]]))
+    done = suite("--smoke", "--plan", "30", "--out", str(out))
+    assert done.returncode == 2 and "has the lines of all calls" in done.stderr
+    assert "--plan needs --out" in suite("--smoke", "--plan", "30").stderr
+
+
+def test_a_plan_fits_its_minutes_and_begins_with_the_most_valuable(monkeypatch):
+    monkeypatch.syspath_prepend(str(SUITE.parent))
+    import gpu_plan
+
+    assert list(gpu_plan.SECONDS) == SECTIONS
+    for minutes in (6, 12, 30):
+        calls = gpu_plan.plan(minutes, SECTIONS, [])
+        left_out = calls.pop()["does_not_fit"] if "does_not_fit" in calls[-1] else {}
+        assert len(calls) <= 3 and all(c["expected"] <= gpu_plan.LONGEST for c in calls)
+        assert sum(c["expected"] + gpu_plan.START for c in calls) <= 60 * minutes
+        order = list(dict.fromkeys(n for c in calls for n in c["sections"]))
+        assert order == SECTIONS[:len(order)] and bool(left_out) == (minutes < 30)
+        assert {n: sum(c["sections"].get(n, 0) for c in calls) + left_out.get(n, 0) for n in SECTIONS[1:]} == {
+            n: gpu_plan.SECONDS[n] for n in SECTIONS[1:]}
 
 
 @pytest.mark.nightly
