@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 import json
+import os
 import signal
 import sys
 from pathlib import Path
@@ -32,17 +33,25 @@ from .group import Command
 @click.option("--address", metavar="HOST:PORT",
               help="Address of a running Ray cluster, whose machines then run workers and servers. Its token is needed: "
                    "RAY_AUTH_MODE=token and RAY_AUTH_TOKEN_PATH.")
+@click.option("--env", "names", metavar="NAME[=VALUE]", multiple=True,
+              help="Variable of this shell, or a new one, for the workers on a cluster. On this machine they have all. May be "
+                   "given several times.")
 @click.option("--tee", metavar="DIR", type=click.Path(file_okay=False, path_type=Path),
               help="Folder that gets the output of each worker as well, in worker-RANK.log.")
 @click.option("--json", "as_json", is_flag=True, help="End with one line of JSON: command, workers, servers, status.")
 @click.argument("command", nargs=-1, required=True, type=click.UNPROCESSED)
-def launch(workers: int, servers: int, policy: str, restarts: int, snapshot_rounds: int,
-           max_staleness: int | None, address: str | None, tee: Path | None, as_json: bool, command: tuple[str, ...]) -> None:
+def launch(workers: int, servers: int, policy: str, restarts: int, snapshot_rounds: int, max_staleness: int | None,
+           address: str | None, names: tuple[str, ...], tee: Path | None, as_json: bool, command: tuple[str, ...]) -> None:
     """Run COMMAND in several processes that share one `mx.kv.create("dist_sync")` (or dist_async) store.
 
     The script needs no change; its environment holds the addresses. Each line that a worker writes comes after its rank, as in
     "[worker 1] epoch 3". The last line says which worker failed first, and why; its status is that of this command.
     """
+    environment: dict[str, str] = {}
+    for name, given, value in [n.partition("=") for n in names]:
+        if not given and name not in os.environ:
+            raise click.UsageError(f"--env {name}: this shell has no such variable. Export it, or give NAME=VALUE.")
+        environment[name] = value if given else os.environ[name]
     try:
         start = LocalJob if address is None else functools.partial(RayJob, address)
         job = start(workers, servers, policy=policy, snapshot_rounds=snapshot_rounds, max_staleness=max_staleness)
@@ -51,7 +60,7 @@ def launch(workers: int, servers: int, policy: str, restarts: int, snapshot_roun
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(128 + signal.SIGTERM))
     with job:
         try:
-            status = job.run(command, workers, restarts, tee)
+            status = job.run(command, workers, restarts, tee, environment)
         except OSError as e:
             what = "cannot be started: " if e.filename in (None, command[0]) else ""
             raise click.ClickException(f"{e.filename or command[0]}: {what}{e.strerror}.") from e

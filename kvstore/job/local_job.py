@@ -16,7 +16,7 @@ import sys
 import tempfile
 import time
 from abc import abstractmethod
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import AbstractContextManager
 from pathlib import Path
 from typing import Any
@@ -68,25 +68,27 @@ class Job(AbstractContextManager["Job"]):
     @abstractmethod
     def close(self) -> None: ...
     @abstractmethod
-    def _start(self, command: Sequence[str], rank: int) -> Any: ...
+    def _start(self, command: Sequence[str], rank: int, environment: Mapping[str, str]) -> Any: ...
     @abstractmethod
     def _wait(self, running: dict[int, Any], output: Output) -> dict[int, int]: ...  # statuses of those that ended, by rank
     @abstractmethod
     def _end(self, running: dict[int, Any]) -> None: ...
 
-    def run(self, command: Sequence[str], workers: int, restarts: int = 0, folder: Path | None = None) -> int:
+    def run(self, command: Sequence[str], workers: int, restarts: int = 0, folder: Path | None = None,
+            environment: Mapping[str, str] | None = None) -> int:
         """Run command as every rank, and pass on what the workers write. Returns the status of the first that fails for good,
         otherwise 0; 130 after Ctrl-C.
 
-        restarts:  the number of times that a failed worker is started again.
-        folder:    gets the output of each worker in a file, worker-RANK.log.
+        restarts:     the number of times that a failed worker is started again.
+        folder:       gets the output of each worker in a file, worker-RANK.log.
+        environment:  variables for the workers, beside those of the processes that start them.
         """
         left, failed = dict.fromkeys(range(workers), restarts), dict[int, int]()
         running: dict[int, Any] = {}
         output, interrupted = Output(folder), False
 
         def start(rank: int) -> None:
-            running[rank] = process = self._start(command, rank)
+            running[rank] = process = self._start(command, rank, environment or {})
             if isinstance(process, subprocess.Popen):
                 output.attach(rank, process)
         try:
@@ -98,7 +100,7 @@ class Job(AbstractContextManager["Job"]):
                     del running[rank]
                     again = ended and left[rank]
                     if ended:
-                        _say(f"worker {rank} {describe_end(ended)}{'; it is started again' if again else ''}")
+                        say(f"worker {rank} {describe_end(ended)}{'; it is started again' if again else ''}")
                     if again:
                         left[rank] -= 1
                         start(rank)
@@ -112,13 +114,14 @@ class Job(AbstractContextManager["Job"]):
             self._end(running)
             output.close()
         if interrupted:
-            _say(f"interrupted: {_number(len(running), 'worker')} ended")
+            say(f"interrupted: {number_of(len(running), 'worker')} ended")
             return 130
         if not failed:
             return 0
         first, status = next(iter(failed.items()))
         last = f" Its last line: {output.last[first]}" if first in output.last else ""
-        _say(f"{len(failed)} of {_number(workers, 'worker')} failed. The first was worker {first}, which {describe_end(status)}.{last}")
+        say(f"{len(failed)} of {number_of(workers, 'worker')} failed. The first was worker {first}, which {describe_end(status)}."
+             f"{last}")
         return status if status > 0 else 128 - status
 
     def report_ended(self, rank: int) -> None:
@@ -134,11 +137,13 @@ class Job(AbstractContextManager["Job"]):
         self.close()
 
 
-def _say(text: str) -> None:
+def say(text: str) -> None:
+    """Print a line of `tritium launch` to the standard error."""
     print(f"tritium launch: {text}", file=sys.stderr, flush=True)
 
 
-def _number(n: int, noun: str) -> str:
+def number_of(n: int, noun: str) -> str:
+    """Return "1 worker", "2 workers"."""
     return f"{n} {noun}{'' if n == 1 else 's'}"
 
 
@@ -186,10 +191,10 @@ class LocalJob(Job):
         shutil.rmtree(self.folder, ignore_errors=True)
         remove_segments(self.id)
 
-    def _start(self, command: Sequence[str], rank: int) -> subprocess.Popen[bytes]:
+    def _start(self, command: Sequence[str], rank: int, environment: Mapping[str, str]) -> subprocess.Popen[bytes]:
         return subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE,
-                                env={"PYTHONUNBUFFERED": "1", **os.environ, "TRITIUM_KV_JOB": str(self.file),
-                                     "TRITIUM_KV_LAUNCHED": "1", "TRITIUM_KV_RANK": str(rank)})
+                                env={"PYTHONUNBUFFERED": "1", **os.environ, **environment,
+                                     "TRITIUM_KV_JOB": str(self.file), "TRITIUM_KV_LAUNCHED": "1", "TRITIUM_KV_RANK": str(rank)})
 
     def _wait(self, running: dict[int, subprocess.Popen[bytes]], output: Output) -> dict[int, int]:
         output.wait(0.05)

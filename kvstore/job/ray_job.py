@@ -13,20 +13,22 @@ import logging
 import os
 import shutil
 import signal
+import socket
 import subprocess
 import tempfile
 import threading
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 from ... import environment as variables
 from ...errors import KVStoreError
-from .local_job import Job
+from .local_job import Job, number_of, say
 from .output import Output
 
 _START_TIMEOUT = 120.0  # seconds for Ray to start an actor
+_CONNECT_TIMEOUT = 10.0  # seconds
 _PR_SET_PDEATHSIG = 1
 
 
@@ -78,18 +80,24 @@ class WorkerActor:
         self.folder = Path(tempfile.mkdtemp(prefix="tritium-worker-"))
         write_secret(self.folder / "worker.json", credentials)
 
-    def run(self, command: Sequence[str], environment: dict[str, str]) -> int:
-        """Run the command, and return its exit status."""
+    def run(self, command: Sequence[str], folder: str, environment: dict[str, str]) -> int:
+        """Run the command in that folder, and return its exit status. Raises KVStoreError if it cannot be started."""
+        machine = socket.gethostname()
+        if not os.path.isdir(folder):
+            raise KVStoreError(f"the folder {folder} does not exist on {machine}. Workers run in the folder in which the job was "
+                               f"started: copy it to every machine, or share it.")
         env = {"PYTHONUNBUFFERED": "1", **os.environ, **environment, "TRITIUM_KV_JOB": str(self.folder / "worker.json")}
         prctl = ctypes.CDLL(None).prctl  # looked up before the fork
         output = Output()
         try:
-            process = subprocess.Popen(list(command), env=env, stdout=subprocess.PIPE, stderr=subprocess.PIPE,
+            process = subprocess.Popen(list(command), cwd=folder, env=env, stdout=subprocess.PIPE, stderr=subprocess.PIPE,
                                        preexec_fn=lambda: prctl(_PR_SET_PDEATHSIG, signal.SIGKILL))
             output.attach(int(environment["TRITIUM_KV_RANK"]), process)
             while process.poll() is None:
                 output.wait(0.05)
             return process.returncode
+        except OSError as e:
+            raise KVStoreError(f"{command[0]} cannot be started in {folder} on {machine}: {e.strerror}.") from e
         finally:
             output.close()
             shutil.rmtree(self.folder, ignore_errors=True)
@@ -114,6 +122,7 @@ class RayJob(Job):
         from ..wire.credentials import write_secret
 
         require_token()
+        _connect_once(address)
         super().__init__(workers, servers, policy, snapshot_rounds, max_staleness,
                          interface or variables.KV_INTERFACE.get())
         self.ray: Any = ray
@@ -123,6 +132,14 @@ class RayJob(Job):
             shutil.rmtree(self.folder)
             raise KVStoreError(f"KVStore: cannot connect to Ray at {address}: wrong or missing token, or no cluster there: "
                                f"{str(e).splitlines()[0] if str(e) else type(e).__name__}. Check RAY_AUTH_TOKEN_PATH.") from e
+        available = int(ray.cluster_resources().get("CPU", 0))
+        if workers + servers > available:
+            ray.shutdown()
+            shutil.rmtree(self.folder)
+            raise KVStoreError(f"KVStore: {number_of(workers, 'worker')} and {number_of(servers, 'server')} need "
+                               f"{workers + servers} CPUs, one each; the Ray cluster at {address} has {available}. Add machines "
+                               f"(ray start --address {address}), or take fewer.")
+        say(f"workers run in {Path.cwd()} on the machines of the cluster")
         base = snapshots or variables.KV_SNAPSHOT_DIR.get() or str(self.folder)
         self._snapshots = Path(base) / f"tritium-{self.id}"
         this_node = NodeAffinitySchedulingStrategy(ray.get_runtime_context().get_node_id(), soft=False)
@@ -141,17 +158,22 @@ class RayJob(Job):
     def server_pid(self, index: int) -> int:
         return self._get([self.servers[index].pid.remote()])[0]
 
-    def _start(self, command: Sequence[str], rank: int) -> tuple[Any, Any]:
+    def _start(self, command: Sequence[str], rank: int, environment: Mapping[str, str]) -> tuple[Any, Any]:
         """Return an actor on one of the cluster's machines, and its call that runs the command."""
         actor = self._actor(WorkerActor, num_cpus=1, scheduling_strategy="SPREAD").remote(self._credentials)
-        return actor, actor.run.remote(list(command), {"TRITIUM_KV_RANK": str(rank), "TRITIUM_KV_LAUNCHED": "1"})
+        return actor, actor.run.remote(list(command), str(Path.cwd()), {
+            **environment, "TRITIUM_KV_RANK": str(rank), "TRITIUM_KV_LAUNCHED": "1"})
 
     def _wait(self, running: dict[int, tuple[Any, Any]], output: Output) -> dict[int, int]:
         (done,), _ = self.ray.wait([call for _, call in running.values()], num_returns=1)
         (rank,) = [rank for rank, (_, call) in running.items() if call == done]
         try:
             status = int(self.ray.get(done))
-        except self.ray.exceptions.RayError:
+        except self.ray.exceptions.RayTaskError as e:
+            say(f"worker {rank}: {e.cause}")
+            status = 1
+        except self.ray.exceptions.RayError as e:
+            say(f"worker {rank}: its machine or its process was lost: {str(e).splitlines()[0]}")
             status = 1
         self.ray.kill(running[rank][0])
         return {rank: status}
@@ -197,6 +219,19 @@ def require_token() -> None:
         raise KVStoreError(f"KVStore: RAY_AUTH_TOKEN_PATH={path}: cannot be read: {e.strerror}.") from e
     if mode & 0o077:
         raise KVStoreError(f"KVStore: RAY_AUTH_TOKEN_PATH={path}: others can read the token: mode {mode:o}. Run chmod 600 on it.")
+
+
+def _connect_once(address: str) -> None:
+    """Raise KVStoreError unless something listens at HOST:PORT: Ray itself would try for minutes."""
+    host, _, port = address.rpartition(":")
+    if not host or not port.isdecimal():
+        raise KVStoreError(f"KVStore: {address!r} is not the address of a Ray cluster, HOST:PORT.")
+    try:
+        socket.create_connection((host.strip("[]"), int(port)), _CONNECT_TIMEOUT).close()
+    except (OSError, OverflowError) as e:
+        reason = getattr(e, "strerror", None) or str(e)
+        raise KVStoreError(f"KVStore: no Ray cluster at {address}: {reason}. Start one with: ray start --head --port {port}"
+                           ) from e
 
 
 def _interface(job: dict[str, Any]) -> str:

@@ -100,6 +100,11 @@ def test_an_interrupt_ends_all_workers_and_says_so():
     assert (process.returncode, errors.splitlines()[-1]) == (130, "tritium launch: interrupted: 2 workers ended"), errors
 
 
+def test_a_variable_that_the_shell_lacks_is_named():
+    result = CliRunner().invoke(main, ["launch", "-n", "1", "--env", "NO_SUCH_VARIABLE", "true"])
+    assert result.exit_code == 2 and "--env NO_SUCH_VARIABLE: this shell has no such variable" in result.output
+
+
 def test_a_folder_for_output_that_cannot_be_made_is_named(tmp_path):
     (tmp_path / "file").write_text("")
     result = CliRunner().invoke(main, ["launch", "-n", "1", "--tee", str(tmp_path / "file" / "logs"), "true"])

@@ -13,7 +13,7 @@ from pathlib import Path
 
 import pytest
 from tritium.errors import KVStoreError
-from tritium.kvstore.job.ray_job import require_token
+from tritium.kvstore.job.ray_job import RayJob, require_token
 
 
 @pytest.mark.parametrize("mode, token, text", [
@@ -43,6 +43,17 @@ def test_a_missing_token_file_is_named(monkeypatch):
     monkeypatch.setenv("RAY_AUTH_TOKEN_PATH", "/nowhere/token")
     with pytest.raises(KVStoreError, match="RAY_AUTH_TOKEN_PATH=/nowhere/token: cannot be read"):
         require_token()
+
+
+@pytest.mark.parametrize(("address", "text"), [
+    ("127.0.0.1:1", "no Ray cluster at 127.0.0.1:1: Connection refused. Start one with: ray start --head --port 1"),
+    ("here", "'here' is not the address of a Ray cluster, HOST:PORT"),
+    ("127.0.0.1:99999999", "no Ray cluster at 127.0.0.1:99999999"),
+])
+def test_a_wrong_address_fails_at_once(monkeypatch, address, text):
+    monkeypatch.setenv("TRITIUM_KV_INSECURE", "1")
+    with pytest.raises(KVStoreError, match=text):
+        RayJob(address)
 
 
 @pytest.fixture(scope="session")
@@ -132,3 +143,22 @@ def test_a_wrong_token_is_reported(cluster, tmp_path):
     done = script("import sys; from tritium.kvstore.job.ray_job import RayJob; RayJob(sys.argv[1])", address,
                   {**env, "RAY_AUTH_TOKEN_PATH": str(token)})
     assert "wrong or missing token" in done.stderr, done.stderr
+
+
+@pytest.mark.nightly
+def test_too_few_processors_a_missing_program_and_variables(cluster, tmp_path):
+    address, env = cluster
+    env = {**env, "TRITIUM_KV_INTERFACE": "127.0.0.1", "SHELLS": "only here"}
+
+    def launch(*arguments):
+        return subprocess.run([sys.executable, "-m", "tritium", "launch", "--address", address, *arguments], env=env,
+                              cwd=tmp_path, capture_output=True, text=True, timeout=120)
+    few = launch("-n", "6", "-s", "4", "true")
+    assert few.returncode == 1 and "6 workers and 4 servers need 10 CPUs, one each; the Ray cluster" in few.stderr
+    assert "has 8." in few.stderr
+    missing = launch("-n", "1", "./no_such_program")
+    assert missing.returncode == 1 and f"./no_such_program cannot be started in {tmp_path} on" in missing.stderr
+    code = "import os; print(os.getcwd(), os.environ['SHELLS'], os.environ['NEW'])"
+    given = launch("-n", "1", "--env", "SHELLS", "--env", "NEW=2", sys.executable, "-c", code)
+    assert given.returncode == 0 and f"[worker 0] {tmp_path} only here 2" in given.stdout
+    assert f"workers run in {tmp_path} on the machines of the cluster" in given.stderr
