@@ -22,6 +22,7 @@ from ...ir.lang import exp, log, maximum, minimum, where
 from ...ir.strided import layout
 from ...kernel import KernelFunction
 from ...op import Req, Reqs, Shape, Specs
+from .c_suppress import suppress, suppresses
 
 Format = Literal["corner", "center"]
 
@@ -91,11 +92,11 @@ def suppressed(boxes: np.ndarray, kinds: np.ndarray | None, threshold: float, in
     kinds: boxes of different classes do not suppress one another. inclusive: an overlap equal to threshold suppresses.
     enough: the largest number of kept boxes; later ones count as suppressed.
     """
-    n = len(boxes)
-    gone = np.zeros(n, bool)
+    n, areas, ends = len(boxes), _areas(boxes, pixel), np.ascontiguousarray(boxes.T)  # by coordinate: rows of numbers
+    if suppresses(n, boxes.dtype):
+        return suppress(ends, areas, kinds, threshold, inclusive, pixel, enough)
+    gone, low, high = np.zeros(n, bool), ends[:2], ends[2:]
     kept = 0
-    low, high = (np.ascontiguousarray(ends.T) for ends in (boxes[:, :2], boxes[:, 2:]))  # by coordinate: rows of numbers
-    areas = _areas(boxes, pixel)
     for i in range(n):
         if gone[i]:
             continue

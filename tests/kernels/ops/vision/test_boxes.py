@@ -8,7 +8,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from support.helpers import assert_close
 from tritium.errors import ParameterError, ShapeError
+from tritium.kernels.cpu import c_compile
 from tritium.kernels.ops.vision.boxes import overlaps, suppressed
+from tritium.kernels.ops.vision.c_suppress import suppresses
 from tritium.kernels.ops.vision.proposal import base_anchors
 
 C = mx.nd.contrib
@@ -37,6 +39,24 @@ def test_suppression_keeps_just_what_no_better_box_overlaps(n, threshold, by_kin
     for i in range(n):
         rivals = [j for j in range(i) if not gone[j] and (kinds is None or kinds[i] == kinds[j])]
         assert gone[i] == any(iou[j, i] > threshold for j in rivals)
+
+
+@pytest.mark.skipif(c_compile.compiler() is None, reason="no C compiler")
+@pytest.mark.parametrize("dtype", ["float32", "float64"])
+@pytest.mark.parametrize("more", [{}, {"inclusive": True}, {"pixel": 1}, {"enough": 7}])
+@pytest.mark.parametrize("n", [1, 2, 95])
+def test_c_suppresses_what_numpy_does(dtype, more, n, rng, monkeypatch):
+    low = rng.integers(0, 3, (n, 2))
+    x = np.concatenate([low, low + rng.integers(-1, 4, (n, 2))], 1).astype(dtype)  # reversed and equal ones; shares of a half
+    x[rng.random(x.shape) < 0.02] = np.nan
+    found = []
+    for kinds in (None, rng.integers(0, 2, n), rng.integers(0, 2, n).astype(dtype)):
+        for mode in ("numpy", "c"):
+            monkeypatch.setenv("TRITIUM_CPU_CODE", mode)
+            assert suppresses(n, np.dtype(dtype)) == (mode == "c" and n > 1)
+            found.append(suppressed(x, kinds, 0.5, **more))
+        assert np.array_equal(*found[-2:])
+    assert n < 3 or found[0].any()
 
 
 def test_nms_sorts_and_drops(ctx):
