@@ -96,8 +96,8 @@ def alloc(nbytes: int, device_id: int) -> Any:
                 raise MemoryError(str(e)) from e
             tensor = None
         if tensor is None:  # memory that streams still used is free once they are done
-            with _capture_lock:  # a device with a capture in progress refuses to be waited for
-                torch.cuda.synchronize(_device(device_id))
+            with _capture_lock:
+                wait_for_device(device_id)
                 torch.cuda.empty_cache()
             try:
                 tensor = torch.empty(nbytes, dtype=torch.uint8, device=_device(device_id))
@@ -129,6 +129,41 @@ def used_by(tensor: Any, s: Any) -> None:
     """Keep the memory of tensor, once dropped, until stream s has passed what is enqueued on it then."""
     if tensor.is_cuda:
         tensor.record_stream(s)
+
+
+class Foreign:
+    """Memory of a device that another library owns: bytes from an address on. torch keeps this object as long as tensors on it.
+
+    Source of the interface's fields: https://numba.readthedocs.io/en/stable/cuda/cuda_array_interface.html
+    """
+
+    def __init__(self, address: int, nbytes: int):
+        self.__cuda_array_interface__ = {"shape": (nbytes,), "typestr": "|u1", "data": (address, False), "version": 2}
+
+
+def over(memory: Foreign, device_id: int) -> Any:
+    """Return a uint8 tensor over memory of another library, which it keeps alive."""
+    return _torch().as_tensor(memory, device=_device(device_id))
+
+
+def used_outside(tensor: Any, number: int | None) -> None:
+    """Keep the memory of a tensor for the default stream of its device too, if that is whose number another library gives.
+
+    number: as in DLPack; 1 or None for the default stream. Other streams may be gone when the memory is dropped.
+    """
+    if number in (None, 1):
+        tensor.record_stream(_torch().cuda.default_stream(tensor.device))
+
+
+def ends_of_streams(device_id: int) -> list[Any]:
+    """Return an event of each stream of a real device that functions enqueue on: when it has done what it was given."""
+    return [stream(device_id, kind).record_event() for kind in _KINDS]
+
+
+def wait_for_device(device_id: int) -> None:
+    """Block until all work of a real device is done, also that of other libraries."""
+    with _capture_lock:  # a device with a capture in progress refuses to be waited for
+        _torch().cuda.synchronize(_device(device_id))
 
 
 def wrap(memory: np.ndarray) -> Any:

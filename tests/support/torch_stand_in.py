@@ -9,12 +9,25 @@ these have done what they had been given when the memory was dropped. Fresh memo
 
 from __future__ import annotations
 
+import ctypes
 import gc
 import threading
 from types import SimpleNamespace
 
 import numpy as np
 from tritium.dtype import DTYPES
+
+_pointer = ctypes.PYFUNCTYPE(ctypes.c_void_p, ctypes.py_object, ctypes.c_char_p)(("PyCapsule_GetPointer", ctypes.pythonapi))
+_name = ctypes.PYFUNCTYPE(ctypes.c_char_p, ctypes.py_object)(("PyCapsule_GetName", ctypes.pythonapi))
+
+
+def on_device(capsule, device, kind=2):
+    """Return a DLPack capsule of host memory that says it is of a CUDA device."""
+    name = _name(capsule)
+    field = 8 + (32 if name == b"dltensor_versioned" else 0)  # version, context, deleter and flags come before the tensor then
+    at = (ctypes.c_int32 * 2).from_address(_pointer(capsule, name) + field)
+    at[0], at[1] = kind, device
+    return capsule
 
 
 class Event:
@@ -39,6 +52,7 @@ class Stream:
     def __init__(self, world, device_index, name):
         self.world, self.device_index, self.name = world, device_index, name
         self.queue, self.ended = [], 0
+        self.cuda_stream = len(world.streams) + 100  # the number that other libraries know it by
 
     def record_event(self):
         if self in self.world.capturing:
@@ -51,13 +65,16 @@ class Stream:
 
 
 class Storage:
-    """Bytes of a device (None: the host), back with the allocator when the last tensor over them is gone."""
+    """Bytes of a device (None: the host), back with the allocator when the last tensor over them is gone.
+
+    home: the stream they belong to; None for bytes of others.
+    """
 
     def __init__(self, world, device, home, data):
         self.world, self.device, self.home, self.data, self.users = world, device, home, data, set()
 
     def __del__(self):
-        if self.device is not None:
+        if self.device is not None and self.home is not None:
             self.world.dropped(self)
 
 
@@ -101,6 +118,9 @@ class Tensor:
         def run():
             target[...] = compute(*given)
         self.storage.world.enqueue(self.storage.world.current(device), run)
+
+    def __dlpack__(self, *, stream=None, max_version=None):
+        return on_device(self.array.__dlpack__(max_version=max_version), self.storage.device)
 
     def record_stream(self, stream):
         if stream is not self.storage.home:
@@ -151,6 +171,7 @@ class World:
             setattr(self, name, np.dtype(dtype))
         self.cuda = SimpleNamespace(
             is_available=lambda: True, device_count=lambda: devices, set_stream=self.set_stream, current_stream=self.current,
+            default_stream=lambda device: self.defaults[device.index],
             current_device=lambda: getattr(self.here, "device", 0), OutOfMemoryError=MemoryError,
             Stream=lambda d, priority=0: self.made(d, "priority" if priority else ""), mem_get_info=lambda d: (1 << 34, 1 << 34),
             is_current_stream_capturing=lambda: self.here_now() in self.capturing, synchronize=self.synchronize,
@@ -280,6 +301,14 @@ class World:
             self.free.setdefault(home, []).append(data)
         else:
             self.leaving.append((memory, events))
+
+    def as_tensor(self, owner, device):
+        """A tensor over another library's memory, as wide as its interface says."""
+        about = owner.__cuda_array_interface__
+        (nbytes,), (address, _) = about["shape"], about["data"]
+        storage = Storage(self, int(device.removeprefix("cuda:")), None, owner)
+        memory = (ctypes.c_uint8 * nbytes).from_address(address) if nbytes else (ctypes.c_uint8 * 0)()
+        return Tensor(storage, np.frombuffer(memory, np.uint8))
 
     def from_numpy(self, array):
         return Tensor(Storage(self, None, None, array), array)

@@ -24,6 +24,8 @@ def test_round_trip_through_torch(dtype, ctx):
     b = nd.from_dlpack(t)
     assert b.dtype is a.dtype and b.tolist() == a.tolist()
     t[1, 2] = 0
+    if t.is_cuda:
+        torch.cuda.synchronize()
     assert a.tolist()[1][2] == 0 == b.tolist()[1][2]  # one memory
 
 
@@ -64,6 +66,26 @@ def test_copy():
     b = nd.from_dlpack(a.__dlpack__(copy=True, max_version=(1, 0)))
     a[:] = 0
     assert b.tolist() == [1, 2, 3]
+
+
+@pytest.mark.skipif(mx.context.GPU_MODE != "cuda", reason="needs a GPU: TRITIUM_GPU=cuda")
+def test_torch_on_a_gpu():
+    """Work of either side comes before the exchange, in both directions, and memory lives as long as either side holds it."""
+    x = torch.zeros(1 << 24, device="cuda")
+    for _ in range(20):
+        x += 1
+    a = nd.from_dlpack(x)
+    assert a.ctx == mx.gpu(0) and a.chunk.block.address == x.data_ptr()
+    b = a * 2
+    del a, x
+    assert (b.asnumpy() == 40).all()
+    y = torch.from_dlpack(b)
+    b += 1
+    b.wait_to_read()
+    assert y.data_ptr() == b.chunk.block.address and bool((y == 41).all())
+    assert nd.from_dlpack(y).chunk.var is b.chunk.var
+    with pytest.raises(MXNetError, match="Make it contiguous first"):
+        nd.from_dlpack(y.view(2, -1).T)
 
 
 def test_views_and_awkward_shapes():
