@@ -71,7 +71,7 @@ def _gpu_check(task: TuningTask, limits: Limits):
 
 def _parts(k: Key, c: Config, tiles: int, limits: Limits) -> int:
     """The number of parts of the inner sum; a weight gradient has as many as fill the machine."""
-    return splits_of(k.size["k"], tiles, c["BK"], limits.sms)[0] if k.template == WEIGHT else c.get("splits", 1)
+    return splits_of(k.size["k"], tiles, c["BK"], limits.sms, c["num_warps"])[0] if k.template == WEIGHT else c.get("splits", 1)
 
 
 def product_reason(k: Key, c: Config, limits: Limits) -> tuple[str, str] | None:

@@ -6,9 +6,10 @@ from itertools import product
 import numpy as np
 import pytest
 from support.guard_pages import dies_of, guarded
+from tritium.integers import cdiv
 from tritium.kernels.gpu.load import INTERPRET
 from tritium.kernels.op import Req
-from tritium.kernels.ops.nn import triton_conv
+from tritium.kernels.ops.nn import triton_conv, triton_conv_nhwc
 from tritium.kernels.ops.nn.conv_geometry import ConvolutionGeometry
 from tritium.kernels.ops.nn.triton_conv_nhwc import phases
 
@@ -98,6 +99,15 @@ def test_half_precision(rng):
     check(CASES["3x3"], rng, dtype="float16")
 
 
+@pytest.mark.parametrize("case", ["3x3 stride 2", "grouped", "depthwise", "dilated"])
+def test_a_weight_gradient_is_the_sum_of_its_parts(case, rng, monkeypatch):
+    """Parts that begin in the middle of images and rows, the last of them shorter."""
+    made = []
+    monkeypatch.setattr(triton_conv_nhwc, "splits_of", lambda rows, *given: made.append(cdiv(rows, 11)) or (made[-1], 11))
+    check(CASES[case], rng)
+    assert made and min(made) > 1
+
+
 @pytest.mark.parametrize("case", ["3x3 stride 2", "dilated", "depthwise"])
 def test_nothing_beyond_the_arrays_is_touched(case):
     assert dies_of(lambda: check(CASES[case], np.random.default_rng(0))) == 0
@@ -116,3 +126,20 @@ def check_phases(size, kernel, stride, dilate, pad):
     got = [(p.first + j * stride, j + p.offset + i * p.step, p.tap + i * p.tap_step)
            for p in phases(size, kernel, stride, dilate, pad) for j in range(p.positions) for i in range(p.taps)]
     assert set(got) == want and len(got) == len(want)
+
+
+@pytest.mark.parametrize("rows, tiles, warps, least", [
+    (401_408, 3, 8, 1.0), (100_352, 6, 8, 1.0), (25_088, 18, 8, 0.95), (6272, 72, 8, 0.8), (1_605_632, 7, 4, 0.95),
+    (100_352, 1, 8, 0.95), (6272, 64, 8, 0.95)])
+def test_the_parts_of_a_weight_gradient_fill_the_waves_of_the_machine(rows, tiles, warps, least):
+    """ResNet-50's, on 132 multiprocessors: the share of the programs' places that have work."""
+    parts, per = triton_conv_nhwc.splits_of(rows, tiles, 64, 132, warps)
+    at_once = 132 * 8 // warps
+    assert tiles * parts / (cdiv(tiles * parts, at_once) * at_once) >= least
+    assert per % 64 == 0 and (parts - 1) * per < rows <= parts * per
+
+
+def test_more_parts_are_made_only_where_they_save_more_than_they_cost():
+    assert triton_conv_nhwc.splits_of(6272, 132, 64, 132, 8)[0] == 1  # a full wave without any
+    assert triton_conv_nhwc.splits_of(10**7, 133, 64, 132, 8)[0] > 50  # one program in the second wave, of a long sum
+    assert triton_conv_nhwc.splits_of(100, 1, 64, 132, 8) == (1, 128)  # one part has at least four steps
