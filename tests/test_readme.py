@@ -30,7 +30,7 @@ def test_the_library_and_a_checkpoint(tmp_path, monkeypatch, capsys):
     said = capsys.readouterr().out
     assert "'accuracy', 0.9" in said and re.search(r"^hidden .*\d %$", said, re.M), said
     assert (tmp_path / "profile.json").exists()
-    names["mx"].profiler.dump()  # forgets the recording
+    names["mx"].profiler.dumps(reset=True)
 
 
 def test_the_command_line(tmp_path):

@@ -50,7 +50,7 @@ class _Profiler:
     def __init__(self) -> None:
         self.lock = threading.RLock()
         self.config = dict(_DEFAULTS)
-        self.running = self.paused = False
+        self.running = self.paused = self.finished = False
         self.recorder = Recorder()
         self.began = time.perf_counter_ns()
         self.engine: Engine | None = None
@@ -75,7 +75,7 @@ class _Profiler:
         write_atomic(self.config["filename"], json.dumps(document))
 
     def clear(self) -> None:
-        self.recorder = Recorder(self.config["limit"])
+        self.recorder, self.finished = Recorder(self.config["limit"]), False
         self.began = time.perf_counter_ns()
 
 
@@ -121,7 +121,7 @@ def set_state(state: str | int = "stop", profile_process: str = "worker", *, eng
         if p.running and not _STATES[state]:
             p.write()
         p.running, p.paused = _STATES[state], False
-        if p.running and not p.recorder.ran:
+        if p.running and (p.finished or not p.recorder.ran):
             p.clear()
         p.connect()
         if not p.running:
@@ -156,7 +156,7 @@ def resume(profile_process: str = "worker") -> None:
 def dump(finished: bool = True, profile_process: str = "worker") -> None:
     """Write the recording to the configured file, as Chrome trace JSON, atomically.
 
-    finished: stop, and clear the recording.
+    finished: stop. The next run begins a new recording; until then `dumps` and the others show this one.
     Raises FileError if the file cannot be written, and keeps the recording then.
     """
     p = _profiler
@@ -165,7 +165,7 @@ def dump(finished: bool = True, profile_process: str = "worker") -> None:
         if finished:
             if p.running:
                 set_state("stop")
-            p.clear()
+            p.finished = True
 
 
 def dumps(reset: bool = False, format: str = "table", sort_by: str = "total", ascending: bool = False) -> str:
@@ -229,7 +229,7 @@ def explain(what: str | int) -> WaitingTime:
 
 
 def dropped() -> int:
-    """Return the number of entries that exceeded the limit since the last dump."""
+    """Return the number of entries of the recording that exceeded the limit."""
     return _profiler.recorder.dropped
 
 

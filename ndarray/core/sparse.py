@@ -96,10 +96,14 @@ class BaseSparseNDArray(SparseCore):
     def grad(self) -> Any:
         """The gradient that backward computes, in the storage type of attach_grad; None before attach_grad.
 
-        A gradient that is not "default" is a copy: use grad_req="write" to begin anew.
+        One that is not "default" has the elements of this moment; `a.grad[:] = 0` changes the gradient itself.
         """
         gradient = None if self._variable is None else self._variable.grad
-        return None if gradient is None else gradient.tostype(self._grad_stype)
+        if gradient is None or self._grad_stype == "default":
+            return gradient
+        found = gradient.tostype(self._grad_stype)
+        found._variable = gradient  # which an assignment to all of `found` changes too
+        return found
 
     def attach_grad(self, grad_req: str = "write", stype: str | None = None) -> None:
         """Make this a variable, with a gradient of zeros: operators that are recorded take it as a dense array.

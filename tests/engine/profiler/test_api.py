@@ -59,7 +59,21 @@ def test_every_operation_push_and_wait_is_in_the_file(engine):
     assert all("test_api.py" in e["args"]["pushed at"] for e in slices if e["cat"] == "operation")
     if isinstance(engine, ThreadedEngine):
         assert any(e["name"] == "wait_for_all" for e in slices)
-    assert api.state() == "stop" and not api._profiler.recorder.ran  # finished
+    assert api.state() == "stop"
+    api.set_state("run")
+    assert not api._profiler.recorder.ran
+
+
+def test_a_finished_recording_is_shown_until_the_next_one(engine):
+    """As the profiler's tutorial does: dump, then print dumps."""
+    engine.push_sync(nothing, cpu(), [], [engine.new_variable()], name="before")
+    engine.wait_for_all()
+    assert [e["name"] for e in written() if e["ph"] == "X" and e["cat"] == "operation"] == ["before"]
+    assert "before" in api.dumps() and "before" in api.dumps(reset=True) and "before" not in api.dumps()
+    api.set_state("run", engine=engine)
+    engine.push_sync(nothing, cpu(), [], [engine.new_variable()], name="after")
+    engine.wait_for_all()
+    assert "after" in api.dumps() and "before" not in api.dumps()
 
 
 def test_arrows_and_explain_show_the_operations_that_held_one():
@@ -171,8 +185,9 @@ def test_memory_over_time(engine):
     counters = [e for e in written() if e["ph"] == "C"]
     held = [e["args"]["in use"] for e in counters if e["name"] == "memory cpu(7)"]
     assert max(held) >= before + 1_000_000 and held[-1] == before
+    recorded = list(api._profiler.recorder.memory)
     storage.alloc(1000, cpu(7))  # stopped: not recorded
-    assert not api._profiler.recorder.memory
+    assert list(api._profiler.recorder.memory) == recorded
 
 
 def test_objects_of_the_user_are_in_the_file(engine):

@@ -148,3 +148,20 @@ def test_errors(act, error, text):
 
 def test_columns_of_a_row_come_in_any_order_and_equal_ones_add_up():
     assert csr(([1, 2, 3, 4], [2, 0, 1, 1], [0, 2, 4]), shape=(2, 3)).asnumpy().tolist() == [[2, 0, 1], [0, 7, 0]]
+
+
+@pytest.mark.parametrize("stype", ["row_sparse", "csr"])
+def test_a_gradient_is_cleared_in_place(stype, ctx):
+    a = mx.nd.array([[1.0, 0.0], [0.0, 0.0]], ctx=ctx).tostype(stype)
+    a.attach_grad(grad_req="add")
+    for times in (1, 2):
+        with mx.autograd.record():
+            y = a * 3
+        y.backward()
+        np.testing.assert_array_equal(a.grad.asnumpy(), np.full((2, 2), 3.0 * times))
+    a.grad[:] = mx.nd.zeros((2, 2), ctx=ctx)
+    assert a.grad.stype == stype and not a.grad.asnumpy().any()
+    with mx.autograd.record():
+        y = a * 3
+    y.backward()
+    np.testing.assert_array_equal(a.grad.asnumpy(), np.full((2, 2), 3.0))

@@ -249,6 +249,27 @@ def test_row_sparse_gradients_update_their_rows(name, settings, lazy, rng):
     np.testing.assert_array_equal(weight.asnumpy(), whole.asnumpy())
 
 
+@pytest.mark.parametrize("method", ["update", "update_multi_precision"])
+@pytest.mark.parametrize("name, settings", [("sgd", {}), ("sgd", {"momentum": 0.5, "wd": 0.1}), ("adam", {}), ("nadam", {})])
+def test_a_row_sparse_weight_is_updated_as_a_dense_one(name, settings, method):
+    """By an optimizer that is called directly. Row 0 has no gradient, so a lazy update leaves it; row 3 is not stored."""
+    values = np.array([[1, 2], [3, 4], [5, 6], [0, 0]], "f")
+    gradient = mx.nd.sparse.row_sparse_array(([[1.0, 2.0], [4.0, 5.0]], [1, 3]), shape=(4, 2))
+    results = []
+    for stype in ("row_sparse", "default"):
+        made, weight = mx.optimizer.create(name, learning_rate=0.1, **settings), mx.nd.array(values).tostype(stype)
+        state = made.create_state(0, weight)
+        for _ in range(2):
+            getattr(made, method)(0, weight, gradient, state)
+        assert weight.stype == stype
+        results.append([weight.asnumpy(), *[a.asnumpy() for a in _arrays_of(state)]])
+    for sparse, dense in zip(*results):
+        np.testing.assert_array_equal(sparse, dense)
+    assert (results[0][0][[1, 3]] != values[[1, 3]]).all()
+    if made.lazy_update:
+        np.testing.assert_array_equal(results[0][0][[0, 2]], values[[0, 2]])
+
+
 def _arrays_of(state):
     return [] if state is None else [a for s in state for a in _arrays_of(s)] if isinstance(state, tuple) else [state]
 
