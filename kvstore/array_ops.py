@@ -9,10 +9,9 @@ import numpy as np
 
 from .. import engine
 from ..context import Context
-from ..engine.gpu import cuda
 from ..errors import ShapeError
 from ..ndarray import NDArray, empty
-from ..ndarray.dispatch.copy import host, store_host
+from ..ndarray.dispatch.copy import host, move, store_host
 
 _INLINE_BYTES = 16384  # written bytes: passing less to another thread costs more than the work itself
 _BLOCK = 1 << 18  # elements: sums of several arrays are computed block by block, so that a block stays in the cache
@@ -20,17 +19,7 @@ _BLOCK = 1 << 18  # elements: sums of several arrays are computed block by block
 
 def copy(src: NDArray, dst: NDArray, priority: int = 0) -> None:
     """Copy src to dst, on any contexts. Shapes and dtypes are equal."""
-    queue("kvstore.copy", lambda _: _copy(src, dst), [src], [dst], priority)
-
-
-def _copy(src: NDArray, dst: NDArray) -> None:
-    """Copy src to dst, inside an engine function."""
-    if dst.layout.target == "cpu":
-        np.copyto(dst.device_array(), host(src))
-    elif src.context == dst.context:
-        cuda.copy(dst.device_array(), src.device_array())
-    else:
-        store_host(dst, host(src))
+    queue("kvstore.copy", lambda _: move(src, dst), [src], [dst], priority)
 
 
 def add_up(arrays: Sequence[NDArray], dst: NDArray, priority: int = 0, inline: bool = False) -> None:
@@ -84,7 +73,7 @@ def copy_all(pairs: Sequence[tuple[NDArray, NDArray]], priority: int = 0, inline
 
         def run(_: Any, group: Sequence[tuple[NDArray, NDArray]] = group) -> None:
             for src, dst in group:
-                _copy(src, dst)
+                move(src, dst)
 
         queue("kvstore.copy", run, [s for s, _ in group], [d for _, d in group], priority, inline)
 

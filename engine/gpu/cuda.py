@@ -281,9 +281,14 @@ def from_host(tensor: Any, values: np.ndarray) -> None:
 
 
 def copy(dst: Any, src: Any) -> None:
-    """Copy the bytes of a contiguous tensor to another of the same dtype and device, on the calling function's stream."""
+    """Copy the bytes of a contiguous tensor to another of the same dtype, on the calling function's stream.
+
+    From another device they go directly, on that device's copy stream, between what the function has enqueued and what it
+    enqueues later.
+    """
     own = _own_stream(dst.device.index) if dst.is_cuda else None
-    with _torch_on(own):
+    peer = src.device.index if dst.is_cuda and src.device.index != dst.device.index else None
+    with _torch_on(own), contextlib.nullcontext() if peer is None else on_device(peer):
         dst.copy_(src.view(dst.shape), non_blocking=True)
 
 

@@ -81,11 +81,9 @@ def record_streams(memory: Any, pending: PendingEvents) -> None:
         cuda.used_by(memory, stream)
 
 
-def only_computed(pending: PendingEvents) -> bool:
-    """Return True if no stream but one compute stream has used the variable since it was last waited for."""
-    if pending.writer is not None and not pending.writer[0].computes:
-        return False
-    return not pending.readers or all(stream.computes for stream, _ in list(pending.readers.values()))
+def only_computed(pending: PendingEvents, device_id: int) -> bool:
+    """Return True if no stream but one device's compute stream has used the variable since it was last waited for."""
+    return all(stream.computes and stream.device_index == device_id for stream, _ in _moments(pending))
 
 
 def _moments(pending: PendingEvents) -> list[tuple[Any, Any]]:

@@ -56,7 +56,7 @@ class DeviceChunk(Chunk):
     @ki_protected
     def __del__(self) -> None:
         pending, block = self.var.pending_events, self.block
-        if pending is None or (block.lease is not None and streams.only_computed(pending)):
+        if pending is None or (block.lease is not None and streams.only_computed(pending, self.ctx.device_id)):
             return  # nothing but the compute stream, in whose order the pool gives the bytes out again, has used them
         memory = block.taken()
         if memory is not None:

@@ -34,13 +34,15 @@ def push(name: str, ctx: Context, fn: Callable[[RunContext], object], reads: tup
     """Queue fn(run) behind all tasks that use its arrays. The written array may also be among those read.
 
     inline_bytes:  of each array, up to which this thread may run it if nothing else is in flight.
+    What brings values of the host to a GPU has a worker and a stream of its own there.
     """
     var = writes.chunk.var
     const = list(dict.fromkeys(a.chunk.var for a in reads if a.chunk.var is not var))
     on, arrays = engine.current(), (writes, *reads)
     limit = inline_bytes if on.is_idle() else INLINE_BYTES
     small = all(a.layout.target == "cpu" and a.layout.nbytes <= limit for a in arrays)
-    on.push_sync(fn, ctx, const, [var], prop="inline" if small else None, name=name)
+    uploads = ctx.is_gpu and any(a.layout.target == "cpu" for a in reads)
+    on.push_sync(fn, ctx, const, [var], prop="inline" if small else "copy" if uploads else None, name=name)
 
 
 def host(a: ArrayCore) -> np.ndarray:
@@ -61,28 +63,31 @@ def store_host(dst: ArrayCore, values: np.ndarray) -> None:
         cuda.from_host(dst.device_array(), values)
 
 
+def move(src: ArrayCore, dst: ArrayCore) -> None:
+    """Write dst = src, of equal size, across contexts and dtypes. For engine functions of dst's context."""
+    if src.layout.target != dst.layout.target or src.layout.dtype != dst.layout.dtype:
+        store_host(dst, host(src).reshape(dst.shape))
+    elif dst.layout.target == "gpu":
+        cuda.copy(dst.device_array(), src.device_array())
+    else:
+        dst.device_array()[...] = src.device_array().reshape(dst.shape)
+
+
 def copy_to(src: ArrayCore, dst: ArrayCore) -> None:
-    """Queue dst = src, of equal size, across contexts and dtypes."""
+    """Queue dst = src, of equal size, across contexts and dtypes. Between GPUs it is cast on the source's."""
     if src.size != dst.size:
         raise ShapeError(f"copyto: sizes differ: from {describe(src)}, to {describe(dst)}.")
-    same_context, same_dtype = src.ctx == dst.ctx, src.layout.dtype == dst.layout.dtype
-    on_gpu = src.layout.target == "gpu"
-    cast = None
-    if on_gpu and same_context and not same_dtype:
+    run: Callable[[Any], None] = lambda rc: move(src, dst)
+    if src.layout.target == dst.layout.target == "gpu" and src.layout.dtype != dst.layout.dtype:
+        if src.ctx != dst.ctx:
+            there = allocate(layout_of(dst.shape, dst.layout.dtype, src.ctx))
+            copy_to(src, there)
+            copy_to(there, dst)
+            return
         op = builtin("Cast")
         cast = compiled(op, op.parse({"dtype": dst.layout.dtype}), (Spec(dst.shape, src.layout.dtype),), (dst.layout.spec,),
                         (Req.WRITE,), "gpu")
-
-    def run(rc: Any) -> None:
-        if cast is not None:
-            cast(rc, [src.device_array().reshape(dst.shape)], [dst.device_array()])
-        elif not same_context or not same_dtype:
-            store_host(dst, host(src).reshape(dst.shape))
-        elif on_gpu:
-            cuda.copy(dst.device_array(), src.device_array())
-        else:
-            dst.device_array()[...] = src.device_array().reshape(dst.shape)
-
+        run = lambda rc: cast(rc, [src.device_array().reshape(dst.shape)], [dst.device_array()])
     push("copy", dst.ctx, run, (src,), dst, COPIED)
 
 

@@ -135,6 +135,21 @@ def copied_between_gpus(devices, monkeypatch):
             assert (b.asnumpy() == 4).all() and (a.asnumpy() == 9).all()
 
 
+def dropped_while_a_peer_copies(devices, monkeypatch):
+    """The source's memory goes to another array while its copy to the other device has only been enqueued."""
+    for source, target in ((0, 1), (1, 0)):
+        devices(slow_kind("copy"))
+        a, b = mx.nd.empty((N,), ctx=gpu(source)), mx.nd.empty((N,), ctx=gpu(target))
+        run_on(gpu(source), None, lambda run, a=a: a.device_array().__setitem__(..., 4), [], [a])
+        a.copyto(b)
+        wait_until_called(b, gpu(target))
+        del a
+        gc.collect()
+        c = mx.nd.empty((N,), ctx=gpu(source))
+        c[:] = -1
+        assert (c.asnumpy() == -1).all() and (b.asnumpy() == 4).all()
+
+
 def written_by_another_devices_function(devices, monkeypatch):
     devices(slow_kind("copy"))
     a, out = mx.nd.empty((N,), ctx=gpu(1)), mx.nd.empty((N,), ctx=gpu(1))
@@ -308,6 +323,7 @@ MENDS = {
     "memory is of the stream that asks": (cuda, "alloc", of_the_compute_stream, scratch_of_another_stream),
     "memory is of the stream that copies": (cuda, "alloc", of_the_compute_stream, copied_from_the_host),
     "memory is kept for the streams that use it": (cuda, "used_by", nothing, dropped_while_another_stream_reads),
+    "memory is kept for a peer that copies it": (cuda, "used_by", nothing, dropped_while_a_peer_copies),
     "readers wait for the writer": (streams, "_of_others", lambda r, w, s: FROM((), w, s), read_behind_the_writer),
     "writers wait for the readers": (streams, "_of_others", lambda r, w, s: FROM(r, (), s), written_behind_the_readers),
     "the host waits for its copy": (cuda, "wait", nothing, read_by_the_host),

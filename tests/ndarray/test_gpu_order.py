@@ -17,6 +17,7 @@ from tritium.engine import NaiveEngine, ThreadedEngine
 from tritium.engine.gpu import cuda
 from tritium.engine.memory import storage
 from tritium.kernels.gpu import launch
+from tritium.kvstore import array_ops
 
 pytestmark = pytest.mark.skipif(GPU_MODE != "interpret", reason="replaces the interpreted GPU")
 
@@ -108,6 +109,34 @@ def test_many_random_programs(devices, seed):
     lagging = [(d, k) for d in range(2) for k in KINDS if r.random() < 0.5]
     devices(lambda s: (s.device_index, s.name) in lagging)
     program(r, 400)
+
+
+@pytest.mark.parametrize("slow", [all_slow, slow_device(0), slow_kind("copy"), slow_kind("compute")])
+def test_copies_between_gpus_do_not_pass_the_host(slow, devices, monkeypatch):
+    devices(slow)
+    a = mx.nd.empty((N,), ctx=mx.gpu(0))
+    a[:] = 3
+    half, stored = mx.nd.empty((N,), ctx=mx.gpu(1), dtype="float16"), mx.nd.empty((N,), ctx=mx.gpu(1))
+    with monkeypatch.context() as patch:
+        for name in ("to_host", "from_host"):
+            patch.setattr(cuda, name, lambda *args: pytest.fail("values pass the host"))
+        there = a.as_in_context(mx.gpu(1))
+        a.copyto(half)
+        array_ops.copy(a, stored)
+        a[:] = 4
+        mx.nd.waitall()
+    assert [(x.asnumpy() == 3).all() for x in (there, half, stored)] == [True] * 3 and (a.asnumpy() == 4).all()
+
+
+def test_uploads_do_not_hold_the_worker_that_launches(devices):
+    """Values of the host arrive while a function on the compute stream has not returned."""
+    devices(slow_kind("compute"))
+    gate, x = threading.Event(), mx.nd.empty((N,), ctx=mx.gpu(0))
+    run_on(mx.gpu(0), None, lambda run: gate.wait(60), [], [x])
+    b = mx.nd.array(np.arange(N)).as_in_context(mx.gpu(0))
+    assert (b.asnumpy() == np.arange(N)).all() and not gate.is_set()
+    gate.set()
+    assert ((b + 1).asnumpy() == np.arange(N) + 1).all()
 
 
 def test_the_serial_engine_finishes_a_gpu_function_in_its_push(devices):
