@@ -7,9 +7,10 @@ the derivative applies its transpose.
 from __future__ import annotations
 
 import math
+import operator
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from functools import lru_cache
+from functools import lru_cache, partial, reduce
 from typing import Any, Literal
 
 import numpy as np
@@ -23,6 +24,9 @@ from ...ir.lang import sum as total
 from ...kernel import NOTHING, KernelFunction
 from ...op import Req, Reqs, Shape, Spec, Specs
 from .pooling import Pooling
+
+
+FEW_TERMS = 4  # of a row that are added without a loop
 
 
 @dataclass(frozen=True, eq=False)
@@ -87,10 +91,13 @@ def along_axes(shape: Shape, taps: Sequence[tuple[int, Taps]], source: np.dtype,
         at = (*at[:axis], t.m, *at[axis + 1:])
         last = i + 1 == len(taps)
         y = out if last else Spec(at, math_dtype(out.dtype))
-        tables = [t.place] if t.selects else [t.place, t.weight]
+        tables = [np.ascontiguousarray(t.place.T)]
+        if not t.selects:
+            tables.append(np.ascontiguousarray(t.weight.T, math_dtype(out.dtype)))
         ins = [Spec(shape, source if not i else math_dtype(out.dtype)), *(Spec(a.shape, a.dtype) for a in tables)]
         views = [(outer, t.n, inner), *(a.shape for a in tables)]
-        steps.append((index_kernel(_weighted, ins, [y], [req if last else Req.WRITE], target, name, views=views,
+        body = partial(_weighted, whole=bool((t.place >= 0).all()))
+        steps.append((index_kernel(body, ins, [y], [req if last else Req.WRITE], target, name, views=views,
                                    results=[(outer, t.m, inner)]), tables, None if last else y))
     assert at == out.shape, (shape, at, out)
 
@@ -104,17 +111,20 @@ def along_axes(shape: Shape, taps: Sequence[tuple[int, Taps]], source: np.dtype,
     return kernel
 
 
-def _weighted(at: At, x: IndexedArray, place: IndexedArray, weight: IndexedArray | None = None) -> Expr:
-    """Return an element of the product with a matrix: the sum of its terms, or without weights its one element."""
+def _weighted(at: At, x: IndexedArray, place: IndexedArray, weight: IndexedArray | None = None, *, whole: bool) -> Expr:
+    """Return an element of the product with a matrix: the sum of its terms, or without weights its one element.
+
+    place, weight: [terms, rows]. whole: no term is unused.
+    """
     outer, row, inner = at
-    if weight is None:
-        return x.at(outer, place[row, 0], inner, inside=place[row, 0] >= 0)
 
-    def term(t: Expr) -> Expr:
-        e = x.at(outer, place[row, t], inner, inside=place[row, t] >= 0)
-        return e * weight[row, t].astype(typed(e))
+    def term(t: Expr | int) -> Expr:
+        there = place[t, row]
+        e = x[outer, there, inner] if whole else x.at(outer, there, inner, inside=there >= 0)
+        return e if weight is None else e * weight[t, row].astype(typed(e))
 
-    return total(place.shape[1], term)
+    terms = place.sizes[0]
+    return reduce(operator.add, map(term, range(terms))) if terms <= FEW_TERMS else total(terms, term)
 
 
 class Resampled(OperatorProperty):
