@@ -101,11 +101,11 @@ def run_new(plan: DispatchPlan, inputs: Sequence[ArrayCore], p: Params) -> NDArr
 def _into_new(plan: DispatchPlan, inputs: Sequence[ArrayCore], scalars: tuple) -> list[NDArray]:
     """Queue the operator of plan into new arrays and return them, hidden ones too."""
     on = current()
+    random = resource.get_random(plan.draws, plan.ctx) if plan.draws else None
     if plan.tiny:
-        view = on.try_call_inline(inputs, _tiny_result, plan, inputs, scalars)
+        view = on.try_call_inline(inputs, _tiny_result, plan, inputs, scalars, random)
         if view is not None:
             return [ArrayCore.array_class(plan.outs[0], view)]
-    random = resource.get_random(plan.draws, plan.ctx) if plan.draws else None
     if plan.enqueues:
         made = _enqueue_into_new(on, plan, inputs, scalars, random)
         if made is not None:
@@ -120,12 +120,13 @@ def _into_new(plan: DispatchPlan, inputs: Sequence[ArrayCore], scalars: tuple) -
     return outputs
 
 
-def _tiny_result(plan: DispatchPlan, inputs: Sequence[ArrayCore], scalars: tuple) -> np.ndarray | None:
+def _tiny_result(plan: DispatchPlan, inputs: Sequence[ArrayCore], scalars: tuple, random: tuple[int, int] | None
+                 ) -> np.ndarray | None:
     """Return what the kernel of plan computes; None if memory of an input is still to be allocated, or accesses are checked."""
     if storage.access_checker is not None:
         return None
     layout, kernel = plan.outs[0], plan.kernel
-    if kernel.at is not None and plan.direct is None:
+    if kernel.at is not None and plan.direct is None and random is None:
         places = [a._address for a in inputs]
         if 0 in places:
             places = [a.address() if a._view is not None else 0 for a in inputs]
@@ -138,10 +139,7 @@ def _tiny_result(plan: DispatchPlan, inputs: Sequence[ArrayCore], scalars: tuple
     if plan.direct is not None:
         return prepared.leaf(plan.direct, *views)
     out = np.empty(layout.shape, layout.dtype)
-    if scalars:
-        kernel.run(_HERE, views, [out], scalars=scalars)
-    else:
-        kernel.run(_HERE, views, [out])
+    _run(_HERE, kernel, views, [out], scalars, random)
     return out
 
 
@@ -257,10 +255,16 @@ def _compute(run: Any, kernel: Kernel, inputs: Sequence[ArrayCore], outputs: Seq
         places = [0 if a is None else a._address or a.address() for a in (*inputs, *outputs)]
         if 0 not in places and at(run, places, scalars, new):
             return
+    _run(run, kernel, _device_arrays(inputs), _device_arrays(outputs), scalars, random)
+
+
+def _run(run: Any, kernel: Kernel, inputs: Sequence[Any], outputs: Sequence[Any], scalars: tuple, random: tuple[int, int] | None
+         ) -> None:
+    """Run kernel on memory of its device."""
     more: dict[str, Any] = {"scalars": scalars} if scalars else {}
     if random is not None:
         more["random"] = random
-    kernel.run(run, _device_arrays(inputs), _device_arrays(outputs), **more)
+    kernel.run(run, inputs, outputs, **more)
 
 
 def _enqueued(run: Any, kernel: Kernel, inputs: Sequence[ArrayCore], outputs: Sequence[ArrayCore | None], scalars: tuple,

@@ -43,7 +43,7 @@ class DispatchPlan:
     shortest:   nanoseconds of the shortest run, while that is not known to be short.
     small:      True if its arrays are so small that it may run in the calling thread while others are in flight, too.
     float32:    how its GPU kernels multiply float32 matrices, as `float32_matmul.other` says it.
-    tiny:       True if it computes one tiny result of values alone, in the calling thread.
+    tiny:       True if it computes one tiny result, in the calling thread, and changes nothing else.
     direct:     a NumPy function of the one or two input arrays that computes the one output, if that is tiny; else None.
     """
 
@@ -63,7 +63,7 @@ class DispatchPlan:
         self.enqueues = self.target == "gpu" and op.nonblocking and cuda.is_real()
         self.prop = "inline" if small else None
         self.instant = small and op.nonblocking
-        self.tiny = self.instant and len(outs) == 1 and outs[0].tiny and not self.draws and not self.mutated
+        self.tiny = self.instant and len(outs) == 1 and outs[0].tiny and not self.mutated
         self.run_context = engine.RunContext(ctx) if small else None
         self.shortest = 0 if small or self.target == "gpu" or not op.nonblocking else math.inf
         self._kernels: dict[tuple[Req, ...], Kernel] = {}
@@ -106,7 +106,7 @@ class DispatchPlan:
         number:   the value of the operator's scalar, if it has one.
         Returns:  (function, left, right): an operand is None where the function takes the input, and an array of the number.
         """
-        if not self.tiny:
+        if not self.tiny or self.draws:
             return None
         out, dtype = self.outs[0], self.outs[0].dtype
         if not out.shape or any(a.dtype != dtype for a in self.ins):
