@@ -252,7 +252,7 @@ class Optimizer(Shown):
 
 
 def _any_sparse(*arrays: Any) -> bool:
-    for a in arrays:  # called for every parameter of a step: any() takes four times as long
+    for a in arrays:  # noqa: SIM110 - called for every parameter of a step: any() takes four times as long
         if isinstance(a, BaseSparseNDArray):
             return True
     return False

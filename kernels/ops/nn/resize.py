@@ -25,7 +25,6 @@ from ...kernel import NOTHING, KernelFunction
 from ...op import Req, Reqs, Shape, Spec, Specs
 from .pooling import Pooling
 
-
 FEW_TERMS = 4  # of a row that are added without a loop
 
 
