@@ -13,6 +13,7 @@ from itertools import pairwise
 _INSTRUCTION = re.compile(r"^\s*/\*([0-9a-f]{4,})\*/\s+(.*?);")
 _LABEL = re.compile(r"^(\.L_x_\d+):")
 _BRANCH = re.compile(r"\bBRA(?:\.\w+)* (?:.*)?`\((\.L_x_\d+)\)")
+_CALL = re.compile(r"\bCALL\b")
 _TENSOR = re.compile(r"\bH(?:G)?MMA\.(?:SP\.)?(\d+x\d+x\d+|\d{4,5})\.([\w.]+)")
 _SHAPES = {"16816": (16, 8, 16), "1688": (16, 8, 8), "1684": (16, 8, 4)}
 _PER_CYCLE = {"half": 2048, "TF32": 1024}
@@ -25,10 +26,12 @@ class Loop:
     instructions:  of one warp in one round, on the shortest way round that has all tensor instructions: what is done once for
                    many rounds, such as going on to the next tile, is behind a branch.
     cycles:        those that the tensor cores need in it.
+    calls:         of functions, such as a division of 64-bit integers; their instructions are not counted.
     """
 
     instructions: int
     cycles: float
+    calls: int = 0
 
 
 def loops(text: str) -> list[Loop]:
@@ -54,7 +57,8 @@ def _loop(places: list[str], labels: dict[str, int], begin: int, end: int) -> Lo
     cycles = {at: tensor_cycles(places[at]) for at in range(begin, end + 1)}
     points = [begin, *(at for at, c in cycles.items() if c and begin < at < end), end]
     steps = sum(_shortest(places, labels, a, b) for a, b in pairwise(points))
-    return Loop(steps + 1, sum(cycles.values()))
+    calls = sum(_CALL.search(places[at]) is not None for at in range(begin, end + 1))
+    return Loop(steps + 1, sum(cycles.values()), calls)
 
 
 def _shortest(places: list[str], labels: dict[str, int], begin: int, end: int) -> int:

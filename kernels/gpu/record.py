@@ -17,18 +17,20 @@ from .target import recording
 
 
 class LaunchRecorder:
-    """Compile jobs instead of launches. launches: (job, grid) of each launch."""
+    """Compile jobs instead of launches. launches: (job, grid) of each launch; arguments: those of each launch."""
 
     multiprocessors, interpreted = 132, False
 
     def __init__(self, target: int):
         self.target = target
         self.launches: list[tuple[CompileJob, tuple[int, ...]]] = []
+        self.arguments: list[Sequence[Any]] = []
 
     def take(self, fn: KernelSource, grid: Sequence[int], args: Sequence[Any], constexprs: dict[str, Any], num_warps: int,
              num_stages: int) -> None:
         """Keep the job of one launch."""
         self.launches.append((job_of(fn, args, constexprs, num_warps, num_stages, self.target), tuple(grid)))
+        self.arguments.append(args)
 
     @property
     def jobs(self) -> list[CompileJob]:

@@ -4,6 +4,7 @@ import importlib.util
 import re
 import sys
 from pathlib import Path
+from typing import NamedTuple
 
 import pytest
 import tritium
@@ -40,6 +41,11 @@ def test_loops_and_the_shortest_way_round():
     assert busiest("        /*0000*/                   EXIT ;\n") is None
 
 
+def test_calls_in_a_loop_are_counted():
+    called = PROGRAM.replace("MUFU.RCP R7, R7 ;", "CALL.REL.NOINC `($__internal_0_$__cuda_sm20_div_s64) ;", 1)
+    assert loops(called)[1] == Loop(5, 64.0, calls=1)
+
+
 def test_only_loops_without_loops_inside_count():
     outer = PROGRAM.replace("        /*00b0*/                   EXIT ;\n", "        /*00b0*/               @P3 BRA `(.L_x_0) ;\n")
     assert loops(outer) == loops(PROGRAM)
@@ -52,32 +58,64 @@ def test_tensor_cycles(text, cycles):
     assert tensor_cycles(text) == cycles
 
 
-#: The most instructions of a round of the main loop, for so many tensor cycles of the program.
-BOUNDS = {("product 4096³, bfloat16", "gemm_tma"): (110, 1024), ("product 4096³, TF32", "gemm_tma"): (110, 1024),
-          ("convolution 3 × 3, 64 channels, 56², batch 128", "conv_gather"): (125, 256),
-          ("convolution 3 × 3, 512 channels, 7², batch 128", "conv_gather"): (135, 512),
-          ("convolution 3 × 3, 64 channels, 56², batch 128", "conv_weight"): (410, 512),
-          ("convolution 3 × 3, 512 channels, 7², batch 128", "conv_weight"): (410, 1024),
-          ("convolution 1 × 1, 256 to 64 channels, 56², batch 128", "gemm_pointer"): (150, 128)}
+class Bound(NamedTuple):
+    """The most instructions of a round of the main loop, which calls nothing, and the fewest tensor cycles of the program in it; the
+    most registers of a thread; the fewest programs that fit on a multiprocessor at once."""
+
+    instructions: int
+    cycles: int
+    registers: int
+    blocks: int
+
+
+BOUNDS = {("product 4096³, bfloat16", "gemm_tma"): Bound(110, 1024, 200, 1),
+          ("product 4096³, TF32", "gemm_tma"): Bound(110, 1024, 245, 1),
+          ("product 4095 × 4097 × 4001, bfloat16", "gemm_tma"): Bound(110, 512, 210, 1),
+          ("64 products 512 × 512 × 64, bfloat16", "gemm_pointer"): Bound(100, 256, 120, 2),
+          ("convolution 3 × 3, 64 channels, 56², batch 128", "conv_gather"): Bound(125, 256, 112, 2),
+          ("convolution 3 × 3, 512 channels, 7², batch 128", "conv_gather"): Bound(135, 512, 126, 2),
+          ("convolution 3 × 3, 64 channels, 56², batch 128", "conv_weight"): Bound(410, 512, 190, 1),
+          ("convolution 3 × 3, 512 channels, 7², batch 128", "conv_weight"): Bound(410, 1024, 232, 1),
+          ("convolution 1 × 1, 256 to 64 channels, 56², batch 128", "gemm_pointer"): Bound(150, 128, 104, 2)}
+#: The most bytes an element that the kernels of a case read and write together, and what no implementation can do without.
+BYTES = {"BatchNorm, 64 channels, 56², batch 128": (24.1, 16.0), "LayerNorm 8192 × 1024": (4.1, 4.0),
+         "LayerNorm 8192 × 1024, derivative": (7.6, 6.0), "softmax 8192 × 1024": (4.1, 4.0), "tanh, 8 M elements": (4.1, 4.0)}
+
+
+@pytest.fixture
+def gpu_table(monkeypatch):
+    """The script perf/gpu_table.py."""
+    pytest.importorskip("triton")
+    monkeypatch.setattr(sys, "path", list(sys.path))
+    spec = importlib.util.spec_from_file_location("gpu_table", ROOT / "perf" / "gpu_table.py")
+    made = importlib.util.module_from_spec(spec)
+    monkeypatch.setitem(sys.modules, "gpu_table", made)
+    spec.loader.exec_module(made)
+    return made
+
+
+@pytest.mark.skipif(not INTERPRET, reason="needs TRITIUM_GPU=interpret")
+def test_bytes_that_kernels_move_for_an_element(gpu_table):
+    moved = {name: (sum(launch.nbytes for launch in use.launches) / use.elements, use.least / use.elements)
+             for name, use in gpu_table.cases().items() if use.elements}
+    assert moved.keys() == BYTES.keys()
+    for name, (all_, least) in moved.items():
+        assert least <= all_ <= BYTES[name][0] and abs(least - BYTES[name][1]) < 0.02, name
 
 
 @pytest.mark.nightly
 @pytest.mark.timeout(1200)
 @pytest.mark.skipif(not INTERPRET, reason="needs TRITIUM_GPU=interpret")
-def test_the_table_of_the_page_is_what_the_compiler_gives(monkeypatch):
-    pytest.importorskip("triton")
-    monkeypatch.setattr(sys, "path", list(sys.path))
-    spec = importlib.util.spec_from_file_location("gpu_table", ROOT / "perf" / "gpu_table.py")
-    made = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(made)
-    figures = made.rows()
+def test_the_table_of_the_page_is_what_the_compiler_gives(gpu_table):
+    made, figures = gpu_table, gpu_table.rows()
     page = (ROOT / "docs" / "gpu.md").read_text(encoding="utf-8").partition(made.BEGIN)[2].partition(made.END)[0]
     held, now = ([re.split(r"\s*\|\s*", line)[1:-1] for line in text.splitlines()] for text in (page, made.table(figures)))
     assert [row[:3] for row in held] == [row[:3] for row in now]
     for before, after in zip(held[2:], now[2:]):
         for a, b in zip(before[3:10], after[3:10]):  # warps, registers, spills, shared memory, blocks, instructions, cycles
             assert abs(int(a or 0) - int(b or 0)) <= max(8, int(a or 0) // 10), (before, after)
-    for (case, kernel), (most, cycles) in BOUNDS.items():
+    for (case, kernel), bound in BOUNDS.items():
         mine = [r for r in figures if (r["case"], r["kernel"]) == (case, kernel)]
-        assert mine and all(r["instructions"] <= most and r["tensor_cycles"] >= cycles for r in mine), mine
+        assert mine and all(r["instructions"] <= bound.instructions and r["tensor_cycles"] >= bound.cycles and not r["calls"]
+                            and r["registers"] <= bound.registers and r["blocks"] >= bound.blocks for r in mine), mine
     assert all(r["spills"] == 0 for r in figures)
