@@ -42,8 +42,6 @@ class ServerListener(Protocol):
 
 
 class _Request(NamedTuple):
-    """message: empty for a report of being back, which no caller waits for."""
-
     message: dict[str, Any]
     answer: Future[dict[str, Any]]
 
@@ -73,7 +71,8 @@ class CoordinatorConnection:
         self.ranks: list[int] = []
         self._identity: dict[str, Any] | None = None  # of this worker, after it has joined
         self._ids = itertools.count(1)
-        self._requests: dict[int, _Request] = {}
+        self._requests: dict[int, _Request] = {}  # by their numbers: those that are not answered
+        self._report = 0  # number of the report of being back that is not answered; 0: none
         self._refused = False  # its certificate, or ours: another attempt to join would fail, too
         self.stream: Stream | None = None
         loop.connections.append(self)
@@ -154,11 +153,9 @@ class CoordinatorConnection:
 
     def fail(self, error: KVStoreError) -> None:
         """Fail all requests with error."""
-        requests = self._requests
-        self._requests = {n: r for n, r in requests.items() if not r.message}
+        requests, self._requests = self._requests, {}
         for request in requests.values():
-            if request.message:
-                request.answer.set_exception(error)
+            request.answer.set_exception(error)
 
     def end(self, error: KVStoreError) -> None:
         """Fail all requests with error, now and from now on."""
@@ -169,7 +166,9 @@ class CoordinatorConnection:
         request = self._requests.pop(m["id"], None) if m.get("id") is not None else None
         for location in m.get("shards", ()):
             self.locations[location["index"]] = location
-        if request is not None:
+        if self._report and m.get("id") == self._report:
+            self._on_returned(m)
+        elif request is not None:
             if request.message.get("op") == "join" and "error" not in m:
                 self._identity = {"rank": m["rank"], "incarnation": m["incarnation"], "public": request.message["public"]}
             request.answer.set_result(m)
@@ -204,15 +203,11 @@ class CoordinatorConnection:
             for request in self._requests.values():
                 self._send({**request.message, "n": next(self._ids)})
             return
-        report = _Request({}, Future())
-        report.answer.add_done_callback(self._on_returned)
-        number = next(self._ids)
-        requests, self._requests = self._requests, {number: report}
-        self._requests.update((n, r) for n, r in requests.items() if r.message)  # without earlier reports
-        self._send({"op": "back", "id": number, **self._identity})
+        self._report = next(self._ids)
+        self._send({"op": "back", "id": self._report, **self._identity})
 
-    def _on_returned(self, answer: Future[dict[str, Any]]) -> None:
-        m = answer.result()
+    def _on_returned(self, m: dict[str, Any]) -> None:
+        self._report = 0
         if "error" in m:
             error = KVStoreError(f"KVStore: {m['error']}.")
             for ended in (self, *self._servers):
