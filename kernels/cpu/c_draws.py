@@ -18,7 +18,8 @@ from .c_math import definitions
 from .c_team import Phases, step_of_elements
 from .c_template import Template, address
 
-LEAST = 1 << 9  # numbers from which on C is worth compiling
+LEAST = 1 << 6  # numbers from which on C is worth compiling: NumPy needs 60 microseconds for any count
+LEAST_NORMAL = 1 << 9  # the same for normal numbers
 PIECE = 1 << 14  # numbers of a piece, an even one
 
 _TEXT = """
@@ -130,9 +131,10 @@ def drawing_kernel(e: Expression, ins: Specs, outs: Specs, reqs: Reqs, name: str
     """
     rest, specs, placed = as_inputs(e, ins, full_shape([s.shape for s in (*ins, *outs)]))
     draws, scratch = list(placed.values()), specs[len(ins):]
-    if any(d.draw.kind == "normal" and d.draw.dtype != np.float32 for d in draws):
+    normal = [d.draw.dtype for d in draws if d.draw.kind == "normal"]
+    if any(dtype != np.float32 for dtype in normal):
         return None
-    if not TEMPLATE.serves(min((s.size for s in scratch), default=0), LEAST):
+    if not TEMPLATE.serves(min((s.size for s in scratch), default=0), LEAST_NORMAL if normal else LEAST):
         return None
     inner = make(rest, specs, outs, reqs, name=name)
 

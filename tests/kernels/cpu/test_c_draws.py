@@ -6,7 +6,7 @@ from support.layer_helpers import Run, call, forward
 from tritium.kernels import op as ops
 from tritium.kernels.cpu import c_compile, c_draws
 from tritium.kernels.ir.draws import Draw, recording
-from tritium.kernels.ir.lang import uniform
+from tritium.kernels.ir.lang import normal, uniform
 from tritium.kernels.op import Expression, Req, Spec
 
 pytestmark = pytest.mark.skipif(c_compile.compiler() is None, reason="there is no C compiler")
@@ -77,9 +77,9 @@ def test_dropout_has_the_same_mask(cpu_code, rng, axes, dtype):
 
 
 def test_what_numpy_draws(cpu_code):
-    with recording(FLOAT32) as recorder:
-        root = uniform()
-    e = Expression((root,), draws=tuple(recorder.draws))
-    for mode, n in (("auto", 100), ("numpy", 9999)):
+    for draw, mode, n in ((uniform, "auto", 60), (normal, "auto", 500), (uniform, "numpy", 9999)):
+        with recording(FLOAT32) as recorder:
+            root = draw()
+        e = Expression((root,), draws=tuple(recorder.draws))
         cpu_code(mode)
         assert c_draws.drawing_kernel(e, [], [Spec((n,), FLOAT32)], [Req.WRITE], "f", lambda *a, **b: pytest.fail("made")) is None
