@@ -46,6 +46,23 @@ def launch(workers: int, servers: int, policy: str, restarts: int, snapshot_roun
 
     The script needs no change; its environment holds the addresses. Each line that a worker writes comes after its rank, as in
     "[worker 1] epoch 3". The last line says which worker failed first, and why; its status is that of this command.
+
+    A complete train.py, for the first of the examples below:
+
+    \b
+        import numpy as np
+        import tritium as mx
+
+    \b
+        kv = mx.kv.create("dist_sync")
+        x = np.random.RandomState(0).rand(1024, 8).astype("float32")
+        y = (x.sum(axis=1) > 4).astype("float32")
+        part = slice(kv.rank, None, kv.num_workers)
+        data = mx.io.NDArrayIter(x[part], y[part], batch_size=32)
+        layer = mx.sym.FullyConnected(mx.sym.Variable("data"), num_hidden=2)
+        module = mx.mod.Module(mx.sym.SoftmaxOutput(layer, name="softmax"))
+        module.fit(data, num_epoch=5, kvstore=kv)
+        print("accuracy", module.score(data, "acc")[0][1])
     """
     environment: dict[str, str] = {}
     for name, given, value in [n.partition("=") for n in names]:

@@ -8,6 +8,8 @@ import re
 import signal
 import subprocess
 import sys
+import textwrap
+from pathlib import Path
 
 import pytest
 from click.testing import CliRunner
@@ -109,6 +111,30 @@ def test_a_folder_for_output_that_cannot_be_made_is_named(tmp_path):
     (tmp_path / "file").write_text("")
     result = CliRunner().invoke(main, ["launch", "-n", "1", "--tee", str(tmp_path / "file" / "logs"), "true"])
     assert result.exit_code == 1 and f"{tmp_path / 'file' / 'logs'}: Not a directory." in result.output
+
+
+def test_the_example_of_the_help_runs(tmp_path):
+    help_text = CliRunner().invoke(main, ["launch", "--help"]).output
+    script = help_text.partition("examples below:\n")[2].partition("Options:")[0]
+    (tmp_path / "train.py").write_text(textwrap.dedent(script))
+    done = launch("-n", 2, "-s", 2, sys.executable, tmp_path / "train.py")
+    assert done.returncode == 0 and len(re.findall(r"^\[worker [01]\] accuracy 0\.\d+$", done.stdout, re.M)) == 2, done
+
+
+def test_the_script_of_the_guide_goes_on_from_its_checkpoint(tmp_path, monkeypatch):
+    """docs/kvstore.md: a job that was ended after two epochs and one that was not have the same weights, bit for bit."""
+    guide = (Path(__file__).parents[2] / "docs/kvstore.md").read_text(encoding="utf-8")
+    script = re.search(r"```python\n(from pathlib.*?)```", guide, re.S)[1]
+    weights = []
+    for name, parts in (("ended", (2, 4)), ("not", (4,))):
+        (tmp_path / name).mkdir()
+        monkeypatch.chdir(tmp_path / name)
+        for epochs in parts:
+            Path("train.py").write_text(script.replace('"checkpoints/sums", 4,', f'"checkpoints/sums", {epochs},'))
+            done = launch("-n", 2, "-s", 2, sys.executable, "train.py")
+            assert done.returncode == 0 and done.stdout.count("accuracy 0.9") == 2, done
+        weights.append(Path("checkpoints/sums-0004.params").read_bytes())
+    assert weights[0] == weights[1]
 
 
 def test_what_cannot_be_started_is_named():

@@ -92,7 +92,7 @@ def large_works(kv):
 
 
 def test_only_the_documented_sockets_listen(job, here, before):
-    """docs/kvstore.md: a port of the coordinator and one of each server, on the given interface. On one host, no port at all."""
+    """security.md: a port of the coordinator and one of each server, on the given interface. On one host, no port at all."""
     found = {name: [address for address, _ in listening(pid)] for name, pid in processes(job[0]).items()}
     assert found == {"host": [], "coordinator": ["0100007F"], "server": ["0100007F"]}
     assert [listening(pid) for pid in processes(here[0]).values()] == [[], [], []]
