@@ -88,6 +88,16 @@ def test_shapes_must_be_equal_also_if_rank_0_calls_last():
     assert "is float32[2, 3] for rank 0, float32[3, 2] for rank 1" in h.answer("b", 1)["error"]
 
 
+def test_a_barrier_that_a_worker_has_given_up_is_not_passed_by_others():
+    h = Harness()
+    h.join("a"), h.join("b")
+    h.say("a", op="barrier", id=1, n=1)
+    h.say("a", op="forget", of=1)
+    assert h.say("b", op="barrier", id=2, n=1) is None
+    h.say("a", op="barrier", id=3, n=2)
+    assert h.answer("b", 2)["ranks"] == h.answer("a", 3)["ranks"] == [0, 1] and h.answer("a", 1) is None
+
+
 def key(*names):
     return {"keys": [[f"s:{n}", [2], "float32"] for n in names], "big": 10**6}
 

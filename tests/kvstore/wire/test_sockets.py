@@ -94,6 +94,18 @@ def test_messages_of_both_ends_arrive_complete_and_in_order(network, seed):
     assert network.ended == ["me"] and not stream.ended
 
 
+def test_messages_that_wait_are_sent_by_priority(network):
+    """The message that is being sent is completed first. Equal priorities keep their order."""
+    stream = network.connect("me")
+    stream.put(b"large", bytes(LARGEST_MESSAGE))
+    assert stream.full
+    for head, priority in (b"low", 0), (b"high", 1), (b"urgent", float("inf")), (b"lower", -1), (b"high, too", 1):
+        stream.put(head, b"", priority)
+    network.run(lambda: len(network.came) == 6)
+    # a connection that is still opening orders all messages
+    assert [head for _, head, _ in network.came if head != b"large"] == [b"urgent", b"high", b"high, too", b"low", b"lower"]
+
+
 def test_arrays_arrive_aligned(network):
     stream, places = network.connect("me"), []
     receive = network.listener._on_message
