@@ -419,7 +419,8 @@ class ThreadedEngine(Engine):
 
         Putting a thread to sleep and waking it costs 20 to 50 us, here for two threads: the worker and this one. A function's
         time is measured the first time that a worker runs it. Long functions, and those that might block, are left to the
-        worker, because Ctrl-C must end a wait soon.
+        worker, because Ctrl-C must end a wait soon; those that wait for a GPU too: a worker does that without the GIL, which the
+        threads that enqueue need.
         """
         pools = [pool for pool in list(self._worker_pools.values()) if pool.stream is None]
         while True:
@@ -428,7 +429,8 @@ class ThreadedEngine(Engine):
                 return False
             cost = task_cost.of(task)
             task_cost.measure(task)
-            if cost is None or cost > (_SHORT if task.cost_key is None else _SHORT_KERNEL):
+            if cost is None or cost > (_SHORT if task.cost_key is None else _SHORT_KERNEL) or \
+                    (self._uses_gpu and streams.would_block(task.const_vars, task.mutable_vars)):
                 task.pool.put(task)
                 return False
             self._execute_inline(task)

@@ -29,8 +29,8 @@ from ...fork import in_forked_child
 from ..gc_pause import gc_paused
 
 _KINDS = ("compute", "copy", "priority")  # of streams, see `stream`
-_POLL = 0.0001  # seconds between the main thread's tests of an event it waits for,
-_SPIN = 0.001  # after the first seconds, in which it only lets other threads run: a sleep takes longer than most kernels
+_SPIN = 0.00005  # seconds in which the main thread, waiting for an event, only lets others run between its tests of it:
+_POLL = 0.0001  # a sleep takes longer than most kernels. Later it sleeps a tenth of the time waited, up to so many seconds
 
 
 @functools.cache
@@ -541,6 +541,13 @@ def stream_waits(s: Any, event: Any) -> None:
         s.wait_event(event.recorded() if isinstance(event, Tail) else event)
 
 
+def is_done(event: Any) -> bool:
+    """Return True if an event or tail is known to have occurred. Does not wait, or record what is not recorded."""
+    if isinstance(event, Tail):
+        event = event.event
+    return isinstance(event, FakeEvent) or (event is not None and event.query())
+
+
 def wait(event: Any) -> None:
     """Block until event, without the GIL. In the main thread Ctrl-C ends the wait.
 
@@ -554,9 +561,10 @@ def wait(event: Any) -> None:
         event = event.recorded()
     try:
         if threading.current_thread() is threading.main_thread():
-            until = time.perf_counter() + _SPIN
-            while not event.query():
-                time.sleep(0 if time.perf_counter() < until else _POLL)
+            began = time.perf_counter()
+            while not event.query():  # with the GIL, which the threads that enqueue need more
+                waited = time.perf_counter() - began
+                time.sleep(0 if waited < _SPIN else min(_POLL, waited / 10))
         else:
             event.synchronize()
     except RuntimeError as e:  # torch's class of the driver's errors

@@ -44,6 +44,11 @@ def before(reads: Sequence[Var], writes: Sequence[Var], stream: Any) -> None:
             v.pending_events = None
 
 
+def would_block(reads: Sequence[Var], writes: Sequence[Var]) -> bool:
+    """Return True if `before` would have a thread wait for a GPU that is not done yet."""
+    return not all(map(cuda.is_done, _of_others(reads, writes, None)))
+
+
 def after(reads: Sequence[Var], writes: Sequence[Var], stream: Any, name: str) -> None:
     """Record an event behind what the function called name has enqueued on stream, for those that follow it."""
     if not reads and not writes:

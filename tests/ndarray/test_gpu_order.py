@@ -11,9 +11,10 @@ import threading
 import numpy as np
 import pytest
 import tritium as mx
-from support.lagging_devices import KINDS, N, add, all_slow, run_on, slow_device, slow_kind
+from support import torch_stand_in
+from support.lagging_devices import KINDS, N, add, all_slow, run_on, slow_device, slow_kind, wait_until_called
 from tritium.context import GPU_MODE, cpu, gpu
-from tritium.engine import NaiveEngine, ThreadedEngine
+from tritium.engine import NaiveEngine, ThreadedEngine, task_cost
 from tritium.engine.gpu import cuda
 from tritium.engine.memory import storage
 from tritium.kernels.gpu import launch
@@ -137,6 +138,29 @@ def test_uploads_do_not_hold_the_worker_that_launches(devices):
     assert (b.asnumpy() == np.arange(N)).all() and not gate.is_set()
     gate.set()
     assert ((b + 1).asnumpy() == np.arange(N) + 1).all()
+
+
+def test_the_main_thread_leaves_a_wait_for_a_gpu_to_a_worker(devices, monkeypatch):
+    """Which waits without the GIL. All workers are busy until the main thread has looked at the short function it waits for."""
+    devices(all_slow)
+    engine, gate, threads, asked = mx.engine.current(), threading.Event(), [], []
+
+    def query(event):
+        gate.set()
+        asked.append(event)
+        assert len(asked) < 100, "the main thread tests the event over and over"
+        return event.done
+
+    a, var = mx.nd.empty((N,), ctx=gpu(0)), engine.new_variable()
+    run_on(gpu(0), None, lambda run: a.device_array().__setitem__(..., 3), [], [a])
+    wait_until_called(a, gpu(0))
+    monkeypatch.setattr(torch_stand_in.Event, "query", query)
+    monkeypatch.setattr(task_cost, "of", lambda task: 0)
+    for _ in range(2):
+        engine.push_sync(lambda run: gate.wait(60), cpu(), [], [])
+    engine.push_sync(lambda run: threads.append(threading.current_thread()), cpu(), [a.chunk.var], [var])
+    engine.wait_for_var(var)
+    assert len(asked) == 1 and threads != [threading.main_thread()]
 
 
 def test_the_serial_engine_finishes_a_gpu_function_in_its_push(devices):
