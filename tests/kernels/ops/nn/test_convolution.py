@@ -109,6 +109,21 @@ def test_same_bits_in_any_order_of_pieces(rng, monkeypatch):
     assert all((one[i] == other[i]).all() for i in one)
 
 
+@pytest.mark.parametrize("dtype", ["float32", "float64", "float16"])
+@pytest.mark.parametrize("groups, side, work, cache", [(1, 4, 1, None), (2, 5, 3 * 25 * 24, None), (2, 5, 1, 200),
+                                                      (1, 3, 1, None)])
+def test_a_pointwise_convolution_is_a_product_of_each_image(groups, side, work, cache, dtype, rng, monkeypatch):
+    monkeypatch.setattr(convolution_cpu, "WORK", work)  # one image, three, or parts of one at a time; few positions: by windows
+    if cache is not None:
+        monkeypatch.setattr(convolution_cpu, "_CACHE", cache)
+        monkeypatch.setitem(convolution_cpu.DEFAULT, "cache", cache)
+    x, w, b = (rng.standard_normal(s).astype(dtype) for s in ((5, 4, side, side), (6, 4 // groups, 1, 1), (6,)))
+    got = forward("Convolution", [x, w, b], kernel=(1, 1), num_filter=6, num_group=groups)[0]
+    parts = [np.einsum("nchw,fc->nfhw", data, weight[:, :, 0, 0]) for data, weight in zip(
+        np.split(x.astype("float64"), groups, axis=1), np.split(w.astype("float64"), groups))]
+    close(got, (np.concatenate(parts, axis=1) + b.astype("float64")[:, None, None]).astype(dtype))
+
+
 @pytest.mark.parametrize("target", TARGETS)
 @pytest.mark.parametrize("dtype", ["float16", "bfloat16"])
 def test_halves(dtype, target, rng):
