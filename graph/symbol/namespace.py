@@ -76,6 +76,17 @@ def _boolean_mask(data: Symbol, index: Symbol, axis: int = 0, **_: Any) -> Symbo
                      "Use mx.nd.contrib.boolean_mask on an output, or sym.where or sym.SequenceMask, which keep the shape.")
 
 
+def _retain(data: Symbol, indices: Symbol, **kwargs: Any) -> Symbol:
+    """Return data with zeros in all rows but those of indices [n], as nd.sparse.retain; an executor's arrays are dense.
+
+    A row may be among indices more than once, in any order.
+    """
+    rows = create(ops.builtin("_contrib_arange_like"), (data,), {"axis": 0}).reshape((-1, 1))
+    kept = create(ops.builtin("broadcast_equal"), (rows, indices.astype("float32").reshape((1, -1))), {}).max(axis=1)
+    zeros_of_data = create(ops.builtin("zeros_like"), (data,), {})
+    return create(ops.builtin("where"), (kept, data, zeros_of_data), kwargs, hint="retain")
+
+
 def _whole_name(name: str, called: str) -> Callable[..., Symbol]:
     return function(name)
 
@@ -85,7 +96,8 @@ linalg = Namespace("mx.sym.linalg", ("_linalg_", "linalg_"), make=function)
 contrib = Namespace("mx.sym.contrib", ("_contrib_",), {"foreach": foreach, "while_loop": while_loop, "cond": cond,
                                                        "boolean_mask": _boolean_mask, "rand_zipfian": rand_zipfian}, function)
 image = Namespace("mx.sym.image", ("_image_",), make=function)
-sparse = _internal = op = Namespace("mx.sym.op", ("", "_"), make=_whole_name)
+sparse = Namespace("mx.sym.sparse", ("", "_"), {"retain": _retain}, _whole_name)
+_internal = op = Namespace("mx.sym.op", ("", "_"), make=_whole_name)
 
 
 def zeros(shape: ShapeLike, dtype: DTypeLike = None, **kwargs: Any) -> Symbol:

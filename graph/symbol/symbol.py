@@ -162,6 +162,9 @@ class Symbol:
             return Symbol([self._outputs[key]])
         except IndexError:
             raise IndexError(f"Symbol: output {key} of {len(self)}.") from None
+        except TypeError:
+            raise TypeError(f"Symbol: [{key!r}]: an index is the number or name of an output, not a place in an array. Use "
+                            f"slice, slice_axis, take or pick.") from None
 
     def get_internals(self) -> Symbol:
         """A group of every visible output of every node."""

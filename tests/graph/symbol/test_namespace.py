@@ -1,8 +1,10 @@
 """mx.sym: a function for every operator, with its signature; also for operators registered later."""
 
 import inspect
+import math
 
 import pytest
+import tritium as mx
 from tritium.errors import GraphError
 from tritium.graph.symbol import namespace as sym
 from tritium.graph.symbol.naming import NameManager
@@ -54,3 +56,14 @@ def test_unnamed_nodes_of_contrib_linalg_and_image_are_called_without_the_prefix
         assert sym.linalg.gemm2(x, x).name == "gemm20" and sym.linalg_gemm2(x, x).name == "linalg_gemm20"
         assert sym.image.resize(x, size=2).name == "resize0"
         assert sym.random.shuffle(x).name == "_shuffle0"
+
+
+def test_sparse_retain_keeps_some_rows_of_a_graph():
+    """As mx.nd.sparse.retain of the same array; a NaN in a row that is not kept does not show."""
+    kept = sym.sparse.retain(sym.Variable("d"), sym.Variable("i"))
+    values = mx.nd.array([[1, 2], [3, 4], [math.nan, 5], [6, 7]])
+    ex = kept.bind(mx.cpu(), {"d": values, "i": mx.nd.array([0, 3], dtype="int64")}, {"d": mx.nd.full((4, 2), 9)}, {"d": "write"})
+    (out,) = ex.forward(is_train=True)
+    assert out.asnumpy().tolist() == mx.nd.sparse.retain(values.tostype("row_sparse"), [0, 3]).asnumpy().tolist()
+    ex.backward(mx.nd.ones((4, 2)))
+    assert ex.grad_dict["d"].asnumpy().tolist() == [[1, 1], [0, 0], [0, 0], [1, 1]]

@@ -91,6 +91,8 @@ def test_several_outputs():
     assert s.list_outputs() == ["s_output0", "s_output1", "s_output2"] and len(s) == 3
     assert s[1].list_outputs() == ["s_output1"] and [o.list_outputs()[0] for o in s][2] == "s_output2"
     assert len(s[1:]) == 2
+    with pytest.raises(TypeError, match=r"Symbol: \[\(0, 0\)\]: an index is the number or name of an output.* Use slice"):
+        sym.Variable("a")[0, 0]
     with pytest.raises(IndexError, match=r"Symbol: output 3 of 3"):
         s[3]
     with pytest.raises(GraphError, match=r"relu: a symbol with 3 outputs \(s_output0, s_output1, s_output2\) was given where"):
