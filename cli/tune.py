@@ -31,7 +31,7 @@ from .group import INTERRUPTED, Command
 from .parameters import named_shape
 
 NOTHING = 1  # exit status where no kernel of the request has anything to tune
-_REASONS = {"rank": "expected slower", "waves": "idle or uneven multiprocessors"}  # names of reasons -> words
+_REASONS = {"waves": "idle or uneven multiprocessors"}  # names of reasons -> words
 
 
 def duration(value: str) -> float:

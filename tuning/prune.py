@@ -21,13 +21,12 @@ from ..kernels.ops.nn.convolution_cpu import row_pieces
 from ..kernels.ops.nn.triton_conv_nhwc import splits_of
 from .tasks import TuningTask, cache_bytes, math_itemsize
 
-KEEP = 40  # configurations per task that are compiled, by the model's ranking
 MAX_ACCUMULATORS, MIN_ACCUMULATORS = 160, 8  # registers per thread for the sums of a product
 LAUNCH_S = 2e-6
 SPECIALISED = 2  # the template of a product whose warps divide the work
 WEIGHT = "gpu conv weight"
 #: The reasons that the summary counts.
-REASONS = ("registers", "shared memory", "waves", "alignment", "same as another", "cache", "rank", "compiled")
+REASONS = ("registers", "shared memory", "waves", "alignment", "same as another", "cache", "compiled")
 
 
 @dataclass(frozen=True)
@@ -39,7 +38,7 @@ class Pruned:
     why: str
 
 
-def prune(task: TuningTask, space: Sequence[Config], target: int = 90, keep: int = KEEP) -> tuple[list[Config], list[Pruned]]:
+def prune(task: TuningTask, space: Sequence[Config], target: int = 90) -> tuple[list[Config], list[Pruned]]:
     """Return (the configurations to compile, the most promising first; the others with reasons). The default is always kept.
 
     target: a GPU's compute capability times ten.
@@ -54,12 +53,7 @@ def prune(task: TuningTask, space: Sequence[Config], target: int = 90, keep: int
         else:
             pruned.append(Pruned(config, *reason))
     if task.target != "cpu":
-        expected = {id(c): estimate(task, c, target) for c in kept}
-        kept.sort(key=lambda c: expected[id(c)])
-        first = expected[id(kept[0])] if kept else 0.0
-        pruned += [Pruned(c, "rank", f"the model expects {expected[id(c)] / max(first, 1e-12):.2f} times the best's time "
-                                     f"(place {i} of {len(kept)})") for i, c in enumerate(kept[keep:], keep + 1)]
-        kept = kept[:keep]
+        kept.sort(key=lambda c: estimate(task, c, target))
     return [default, *kept], pruned
 
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import math
 import os
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import cache
 from itertools import product
@@ -139,25 +140,33 @@ def _gpu_tasks(use: TuningTask, target: int) -> list[TuningTask]:
 
 
 # ---- spaces ---------------------------------------------------------------------------------------------------------
-_BLOCKS = {"BM": (32, 64, 128, 256), "BN": (32, 64, 128, 256), "BK": (16, 32, 64, 128), "num_warps": (4, 8),
-           "num_stages": (2, 3, 4, 5)}
-#: The templates of a product: 0 by pointers, which can be split along the inner size, 1 by TMA, 2 by TMA with specialised warps.
-_TEMPLATES = ({"template": (0,), "splits": (1, 2, 4, 8, 16)}, {"template": (1, 2), "splits": (1,)})
+#: The tiles of a product, picked by hand: (BM, BN, warps). The inner size of each is 64 or 128 bytes of a row.
+_TILES = ((128, 256, 8), (256, 128, 8), (128, 128, 8), (128, 128, 4), (64, 256, 8), (256, 64, 8), (128, 64, 4), (64, 128, 4),
+          (64, 64, 4), (32, 64, 4))
+_INNER = ((128, 3), (128, 4), (64, 4))  # bytes and stages
+_SPLIT = ((128, 128, 8), (64, 64, 4))  # the tiles of products with few of them, which are split along the inner size,
+_SPLITS = (2, 4, 8, 16)
+_SPECIALISED = ((128, 256, 4), (128, 128, 4))  # and those of TMA with specialised warps
 _GENERATED = {"gpu flat": {"BLOCK": (256, 512, 1024, 2048, 4096, 8192), "num_warps": (1, 2, 4, 8)},
               "gpu row": {"BLOCK_ROWS": (1, 2, 4, 8, 16), "num_warps": (1, 2, 4, 8, 16, 32)},
-              "gpu fold": {"BLOCK_M": (1, 2, 4, 8, 16, 32, 64, 128), "BLOCK_R": (16, 32, 64, 128, 256, 512, 1024, 2048, 4096),
-                           "num_warps": (2, 4, 8)}}
+              "gpu fold": {"BLOCK_M": (1, 4, 16, 64), "BLOCK_R": (16, 64, 256, 1024, 4096), "num_warps": (4, 8)}}
 
 
 def space(task: TuningTask) -> list[Config]:
-    """Return every configuration to try of task's template, the default first; other settings keep their default."""
+    """Return the configurations to try of task's template, the default first; other settings keep their default.
+
+    Those of a GPU's are picked by hand, about thirty for each template: what a GPU times in a minute.
+    """
     template, default = task.key.template, dict(task.default)
     axes: list[dict[str, tuple[int, ...]]]
     if template == "gpu gemm":
-        axes = [{**_BLOCKS, **t} for t in _TEMPLATES]
-    elif template.startswith("gpu conv"):
-        axes = [_BLOCKS]
-    elif template in _GENERATED:
+        picked = [{**b, "template": t, "splits": 1} for t, tiles in enumerate((_TILES, _TILES[:6], _SPECIALISED))
+                  for b in _blocks(tiles, task.key.dtype)]
+        picked += [{**b, "template": 0, "splits": n} for n in _SPLITS for b in _blocks(_SPLIT, task.key.dtype)]
+        return [default, *(c for c in picked if c != default)]
+    if template.startswith("gpu conv"):
+        return [default, *(c for b in _blocks(_TILES, task.key.dtype) if (c := {**default, **b}) != default)]
+    if template in _GENERATED:
         axes = [_GENERATED[template]]
     elif template == "cpu tile":
         axes = [{"tile": tuple((TILE >> 6) << s for s in range(8)), "threads": threads()}]
@@ -167,6 +176,12 @@ def space(task: TuningTask) -> list[Config]:
         axes = [{"cache": tuple(1 << s for s in range(17, 25)), "threads": threads()}]
     every = [{**default, **dict(zip(a, values))} for a in axes for values in product(*a.values())]
     return [default, *(c for c in every if c != default)]
+
+
+def _blocks(tiles: Sequence[tuple[int, int, int]], dtype: str) -> list[Config]:
+    item = as_dtype(dtype).itemsize
+    return [{"BM": bm, "BN": bn, "BK": nbytes // item, "num_warps": warps, "num_stages": stages}
+            for bm, bn, warps in tiles for nbytes, stages in _INNER]
 
 
 @cache

@@ -98,9 +98,9 @@ def test_a_dry_run_shows_the_space_and_writes_nothing():
     result = run("--op", "Convolution", "--shapes", "8x64x28x28@256x3x3+1", "--offline", "sm_90", "--dtype", "float16",
                  "--dry-run", "--json")
     report = json.loads(result.output.splitlines()[-1])
-    assert report["mode"] == "dry run" and report["pruned_share"] >= 0.4 and report["rows"] == 0
-    assert "shared memory, for example" in result.output and "bytes for" in result.output
-    assert "expected slower, for example" in result.output
+    assert report["mode"] == "dry run" and report["pruned_share"] > 0 and report["rows"] == 0
+    assert "same as another, for example" in result.output and "for 64: more than half of every tile is empty" in result.output
+    assert "idle or uneven multiprocessors, for example" in result.output
 
 
 @pytest.mark.parametrize("times", [10, pytest.param(1.2, marks=pytest.mark.nightly)])

@@ -141,7 +141,7 @@ class SlowCompiler:
 def test_an_offline_run_ends_with_its_budget(store, monkeypatch, budget):
     compiler, device = SlowCompiler(), offline_device(90)
     monkeypatch.setattr(session, "compile_jobs", compiler)
-    cases = [("dot", "512x512x512"), ("dot", "1024x512x512")]
+    cases = [("dot", "2048x2048x2048"), ("dot", "4096x2048x2048")]
     work = collect(TuningRequest(cases=cases, target="gpu", dtype="float16", train=False))
     parts = plan(work, device, store, 90)
     summary = summarise(parts, Summary("offline", device.name, ""), work.kernels)

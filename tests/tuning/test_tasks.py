@@ -95,3 +95,14 @@ def test_thread_counts_are_below_the_number_of_processors():
 def test_work_counts_operations_and_bytes():
     assert work_of(*use("dot", [(10, 30), (30, 20)])) == (2.0 * 10 * 20 * 30, 4 * (300 + 600 + 200))
     assert work_of(*use("relu", [(64, 1000)])) == (64_000.0, 2 * 256_000)
+
+
+@pytest.mark.parametrize("name, shapes, params", [("dot", [(4096, 4096), (4096, 4096)], {}), ("Convolution", CONV_SHAPES, CONV),
+                                                  ("relu", [(64, 1000)], {}), ("softmax", [(64, 1000)], {}),
+                                                  ("sum", [(64, 1000)], {"axis": 1})])
+def test_a_gpus_space_has_about_thirty_configurations_of_a_template(name, shapes, params):
+    for task in both(name, shapes, params):
+        by_template = {}
+        for config in space(task)[1:]:
+            by_template.setdefault((config.get("template", 0), config.get("splits", 1) > 1), []).append(config)
+        assert all(len(picked) <= 40 for picked in by_template.values()) and max(map(len, by_template.values())) >= 20

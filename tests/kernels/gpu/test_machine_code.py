@@ -59,8 +59,8 @@ def test_tensor_cycles(text, cycles):
 
 
 class Bound(NamedTuple):
-    """The most instructions of a round of the main loop, which calls nothing, and the fewest tensor cycles of the program in it; the
-    most registers of a thread; the fewest programs that fit on a multiprocessor at once."""
+    """The most instructions of a round of the main loop, which calls nothing, and the fewest tensor cycles of the program in it;
+    the most registers of a thread; the fewest programs that fit on a multiprocessor at once."""
 
     instructions: int
     cycles: int
