@@ -147,7 +147,8 @@ void conv_each_rows(void *const *arrays, int64_t begin, int64_t end)
                     continue;
                 }
                 conv_each_row(g, &v, taps, v.top, w, bias, turned, C, 0);
-                for (int64_t c = 0; c < C; c++)
+                if (g->y_column == 1 && !g->add) conv_turn(turned, C, y, g->y_filter, C, g->out_width);
+                else for (int64_t c = 0; c < C; c++)
                     for (int64_t k = 0; k < g->out_width; k++) {
                         float *to = y + c * g->y_filter + k * g->y_column;
                         *to = g->add ? *to + turned[k * C + c] : turned[k * C + c];
@@ -192,7 +193,8 @@ void conv_each_outer(void *const *arrays, int64_t begin, int64_t end)
                         const float *dy = (const float *)arrays[1] + g->y_offset + (n0 + i) * g->y_image + (r0 + r) * g->y_row;
                         int64_t step = g->y_column, c = 0;
                         if (g->y_filter != 1) {
-                            for (int64_t f = 0; f < C; f++)
+                            if (g->y_column == 1) conv_turn(dy, g->y_filter, turned, C, g->out_width, C);
+                            else for (int64_t f = 0; f < C; f++)
                                 for (int64_t k = 0; k < g->out_width; k++)
                                     turned[k * C + f] = dy[f * g->y_filter + k * g->y_column];
                             dy = turned;
