@@ -90,6 +90,10 @@ static void order_first(const T *x, int64_t step, int64_t n, int64_t k, int64_t 
         for (int64_t i = 0; i < m; i++) any |= keys[i] < most;
         if (have == k && !any) continue;
         for (int64_t i = 0; i < m; i++) {
+            if (have == k && !(i & 7) && i + 8 <= m) {
+                for (int64_t j = any = 0; j < 8; j++) any |= keys[i + j] < most;
+                if (!any) { i += 7; continue; }
+            }
             if (have == k && keys[i] >= most) continue;
             int64_t low = 0;  /* after all that are not larger */
             if (k > 16)
