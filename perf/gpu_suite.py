@@ -46,6 +46,7 @@ if importlib.util.find_spec("tritium") is None:  # this checkout, for this proce
     sys.path.insert(0, _found)
 
 import common
+import gpu_configurations
 import gpu_generated
 import gpu_host
 import gpu_layers
@@ -326,7 +327,8 @@ def _template(cases: Callable[[Machine], Iterator[Case]]) -> Callable[[Machine, 
     return lambda m, nbytes, first: _cases(m, cases.__name__, lambda: cases(m), first)
 
 
-TEMPLATES = (gpu_layers.products, gpu_layers.convolutions, gpu_layers.layers, gpu_layers.epilogues)
+TEMPLATES = (gpu_layers.products, gpu_layers.convolutions, gpu_layers.layers, gpu_layers.epilogues,
+             gpu_configurations.configurations)
 #: name -> function (machine, bytes of the largest array, number of the first case)
 SECTIONS: dict[str, Callable[[Machine, int, int], None]] = {
     "ceilings": _ceilings,
@@ -338,6 +340,7 @@ SECTIONS: dict[str, Callable[[Machine, int, int], None]] = {
     "convolutions": _template(gpu_layers.convolutions),
     "layers": _template(gpu_layers.layers),
     "epilogues": _template(gpu_layers.epilogues),
+    "configurations": _template(gpu_configurations.configurations),
     "sanitizer": _sanitized,
     "tests": lambda m, nbytes, first: _tests(m, first),
 }

@@ -11,7 +11,7 @@ import pytest
 
 SUITE = Path(__file__).parents[1] / "perf" / "gpu_suite.py"
 SECTIONS = ["ceilings", "training", "convolutions", "products", "layers", "host", "operators", "elementwise", "epilogues",
-            "sanitizer", "tests"]
+            "configurations", "sanitizer", "tests"]
 pytestmark = pytest.mark.skipif(not (importlib.util.find_spec("torch") and importlib.util.find_spec("triton")),
                                 reason="needs torch and triton")
 
