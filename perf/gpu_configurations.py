@@ -36,8 +36,8 @@ def configurations(m: Machine) -> Iterator[Case]:
         with active_configs.observed(choices.setdefault), record(target):
             case.work()
         for key, default in choices.items():
-            tried = [c for c in space(SimpleNamespace(key=key, default=tuple(default.items()))) if c != default
-                     and not product_reason(key, c, limits_of(target))]
+            task: Any = SimpleNamespace(key=key, default=tuple(default.items()))
+            tried = [c for c in space(task)[1:] if not product_reason(key, c, limits_of(target))]
             for config in tried[:FEW] if m.smoke else tried:
                 yield case._replace(name=f"{case.name}: {show(config)}", work=_with(key.template, config, case.work),
                                     peers={"default": case.work}, at_least={})

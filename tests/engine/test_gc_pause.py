@@ -57,3 +57,24 @@ def test_objects_frozen_by_the_program_stay_frozen():
     queue_up(engine, gc_pause.MANY + 1)()
     engine.stop()
     assert gc.get_freeze_count() >= before * 0.9 > 0
+
+
+def test_the_collector_is_off_until_the_last_block_ends():
+    assert gc.isenabled()
+    first, second = gc_pause.gc_paused(), gc_pause.gc_paused()
+    first.__enter__()
+    second.__enter__()
+    first.__exit__(None, None, None)  # as of two threads
+    assert not gc.isenabled()
+    second.__exit__(None, None, None)
+    assert gc.isenabled()
+
+
+def test_a_program_that_turned_the_collector_off_finds_it_off():
+    gc.disable()
+    try:
+        with gc_pause.gc_paused():
+            pass
+        assert not gc.isenabled()
+    finally:
+        gc.enable()
