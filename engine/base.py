@@ -489,8 +489,11 @@ class Engine(Shown, Handle):
         return None if failure is None else failure.explained()
 
     # ---- what a kind of engine adds -------------------------------------------------------------------------------
-    def wait_for_var(self, var: Var) -> None:
-        """Block until everything pushed before that mutates var is complete. Raise the failure that poisoned it, once."""
+    def wait_for_var(self, var: Var, *, on_device: bool = True) -> None:
+        """Block until everything pushed before that mutates var is complete. Raise the failure that poisoned it, once.
+
+        on_device: False to return when all of it is enqueued, which a GPU may still have to do.
+        """
         raise NotImplementedError
 
     def wait_for_all(self) -> None:

@@ -30,9 +30,9 @@ class NaiveEngine(Engine):
         self._depth = 0  # how many functions are running, one inside the other
         self._runner = 0  # the thread that runs them
 
-    def wait_for_var(self, var: Var) -> None:
+    def wait_for_var(self, var: Var, *, on_device: bool = True) -> None:
         if (engine := self._run_queued()) is not self:
-            return engine.wait_for_var(var)
+            return engine.wait_for_var(var, on_device=on_device)
         if var.held < 0 and self.is_running_here():
             raise EngineError("wait_for_var: a running function waits for a var that it mutates itself.")
         if var.failure is not None:

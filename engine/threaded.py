@@ -308,6 +308,8 @@ class ThreadedEngine(Engine):
         try:
             if self._uses_gpu:
                 streams.before(task.const_vars, task.mutable_vars, run.stream)
+                if run.stream is not None:
+                    cuda.end_tail(run.stream)
             if task.wants_complete:
                 self._begin(task, run)
                 if profiler is not None:
@@ -387,11 +389,11 @@ class ThreadedEngine(Engine):
         return self._worker_pools.setdefault((ctx.device_type, ctx.device_id, kind), pool)
 
     # ---- waiting --------------------------------------------------------------------------------------------------
-    def wait_for_var(self, var: Var) -> None:
+    def wait_for_var(self, var: Var, *, on_device: bool = True) -> None:
         if self._bulks and (engine := self._before_wait("wait_for_var")) is not self:
-            return engine.wait_for_var(var)
+            return engine.wait_for_var(var, on_device=on_device)
         if self._is_written(var):
-            if self._uses_gpu:
+            if self._uses_gpu and on_device:
                 streams.wait_for_writer(var)
             if var.failure is not None:
                 self._raise(var, var.failure)
@@ -407,7 +409,7 @@ class ThreadedEngine(Engine):
         self.pump()
         if not woken.acquire(False) and not self._run_awaited(var, woken):
             _sleep(woken)
-        if self._uses_gpu:
+        if self._uses_gpu and on_device:
             streams.wait_for_writer(var)
         if profiler is not None:
             profiler.waited(start, var)

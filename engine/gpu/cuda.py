@@ -197,17 +197,20 @@ def _numpy(tensor: Any) -> np.ndarray:
     return tensor.numpy()
 
 
-def to_host(tensor: Any) -> np.ndarray:
+def to_host(tensor: Any, writer: tuple[Any, Any] | None = None) -> np.ndarray:
     """Return the values on the host: new memory, copied to through pinned memory, or the memory itself when interpreted.
 
-    Waits, without the GIL, for the copy and for the earlier work of the calling function's stream.
+    writer: the (stream, moment) at which the values are complete, if the calling function's stream does not wait for it anyway.
+    Waits, without the GIL, for the copy, which follows that moment and the earlier work of the calling function's stream.
     """
     if not tensor.is_cuda:
+        if writer is not None:
+            wait(writer[1])
         return _numpy(tensor)
     values = np.empty(tuple(tensor.shape), next(n for n, t in _dtypes().items() if t == tensor.dtype))
     flat, device = values.reshape(-1), tensor.reshape(-1)
     if 0 < values.nbytes <= _SMALL:
-        return _small_to_host(device, values)
+        return _small_to_host(device, values, writer)
     arriving: deque[tuple[Any, Any, slice]] = deque()
 
     def take() -> None:
@@ -215,11 +218,11 @@ def to_host(tensor: Any) -> np.ndarray:
         wait(event)
         flat[where] = _numpy(staged)
 
-    with on_device(tensor.device.index) as s:
+    with _reading(tensor.device.index, writer) as (s, name):
         for where in _pieces(values):
             staged = _pinned(device[where])
             staged.copy_(device[where], non_blocking=True)
-            arriving.append((s.record_event(), staged, where))
+            arriving.append((record(s, name), staged, where))
             if len(arriving) == _STAGED:
                 take()
         while arriving:
@@ -227,20 +230,45 @@ def to_host(tensor: Any) -> np.ndarray:
     return values
 
 
-def _small_to_host(device: Any, values: np.ndarray) -> np.ndarray:
+def _small_to_host(device: Any, values: np.ndarray, writer: tuple[Any, Any] | None) -> np.ndarray:
     """Read a small array through pinned memory that is kept: to have torch find some takes longer than the copy."""
     try:
         staging = _staging.pop()
     except IndexError:
         staging = _torch().empty(_SMALL, dtype=_torch().uint8, pin_memory=True)
     part = staging[:values.nbytes]
-    with on_device(device.device.index) as s:
+    with _reading(device.device.index, writer) as (s, name):
         part.view(device.dtype).copy_(device, non_blocking=True)
-        wait(s.record_event())
+        event = record(s, name)
+    wait(event)
     values.reshape(-1).view(np.uint8)[...] = _numpy(part)
     if len(_staging) < _STAGED:
         _staging.append(staging)
     return values
+
+
+@contextlib.contextmanager
+def _reading(device_id: int, writer: tuple[Any, Any] | None) -> Iterator[tuple[Any, str]]:
+    """`with _reading(i, writer) as (s, name)`: enqueue copies from device i on stream s, behind the writer called name.
+
+    Outside of functions, s is the writer's own stream if only small work was enqueued behind it, for which no event is needed;
+    else the copy stream. The caller waits for the copies.
+    """
+    stream_of, moment = writer or (None, None)
+    name = getattr(moment, "name", "")
+    if getattr(_calling, "stream", None) is not None:
+        with on_device(device_id) as s:
+            if moment is not None and s is not stream_of:
+                stream_waits(s, moment)
+            yield s, name
+        return
+    s = stream_of
+    if s is None or s.device_index != device_id or not isinstance(moment, Tail) or moment.event is not None:
+        s = stream(device_id, "copy")
+        if moment is not None:
+            stream_waits(s, moment)
+    with run_on(s):
+        yield s, name
 
 
 #: Large arrays pass through pinned memory in pieces of so many bytes, so many at a time.
@@ -514,6 +542,13 @@ def tail(s: Any, name: str) -> Tail:
     if found.count == _TOGETHER:
         found.recorded()
     return found
+
+
+def end_tail(s: Any) -> None:
+    """Record the event of the small work on stream s, so that who waits for it does not wait for what is enqueued next."""
+    found = getattr(s, "tail", None)
+    if found is not None and found.count:
+        found.recorded()
 
 
 def mark(s: Any) -> Any:

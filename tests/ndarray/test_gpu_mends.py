@@ -327,6 +327,7 @@ MENDS = {
     "readers wait for the writer": (streams, "_of_others", lambda r, w, s: FROM((), w, s), read_behind_the_writer),
     "writers wait for the readers": (streams, "_of_others", lambda r, w, s: FROM(r, (), s), written_behind_the_readers),
     "the host waits for its copy": (cuda, "wait", nothing, read_by_the_host),
+    "a copy to the host waits for the writer": (cuda, "stream_waits", nothing, read_by_the_host),
     "staging memory has one user": (cuda, "_staging", SharedStaging(), read_by_two_threads),
     "a peer's copy waits for the caller": (cuda, "on_device", on_device_in_order(False, True), copied_between_gpus),
     "the caller waits for a peer's copy": (cuda, "on_device", on_device_in_order(True, False),

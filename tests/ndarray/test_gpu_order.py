@@ -140,6 +140,24 @@ def test_uploads_do_not_hold_the_worker_that_launches(devices):
     assert ((b + 1).asnumpy() == np.arange(N) + 1).all()
 
 
+def test_a_result_is_read_with_one_wait(devices, monkeypatch):
+    """Right behind the last small work of a stream on that stream; otherwise on the copy stream, behind the writer alone."""
+    devices(all_slow)
+    a = mx.nd.array(np.arange(N), ctx=gpu(0))
+    a.asnumpy()
+    waited, wait = [], cuda.wait
+    monkeypatch.setattr(cuda, "wait", lambda event: (waited.append(event.on.name), wait(event)))
+    for _ in range(2):  # the first finds the launches
+        b = a + a
+        waited.clear()
+        assert (b.asnumpy() == 2 * np.arange(N)).all()
+    assert waited == ["compute"]
+    later = mx.nd.empty((N,), ctx=gpu(0))
+    run_on(gpu(0), None, lambda run: later.device_array().__setitem__(..., 3), [], [later])
+    assert (b.asnumpy() == 2 * np.arange(N)).all() and (later.asnumpy() == 3).all()
+    assert waited == ["compute", "copy", "copy"]
+
+
 def test_the_main_thread_leaves_a_wait_for_a_gpu_to_a_worker(devices, monkeypatch):
     """Which waits without the GIL. All workers are busy until the main thread has looked at the short function it waits for."""
     devices(all_slow)
@@ -197,11 +215,11 @@ def test_operators_share_an_event_that_is_recorded_when_somebody_waits(devices):
     stream.record_event = lambda: (recorded.append(len(stream.queue)), record())[1]
     results = [a + a for _ in range(20)]
     assert recorded == []
-    assert results[0].asnumpy()[0] == 2 and len(recorded) == 1
+    assert results[0].asnumpy()[0] == 2 and len(recorded) == 1  # that of the copy
     results = [a + a for _ in range(70)]
     assert len(recorded) == 3  # after each 32 of them
     results[0].wait_to_read()
-    assert len(recorded) == 3 and len(stream.queue) == 70 - 32
+    assert len(recorded) == 3 and len(stream.queue) == 70 - 12  # which share an event with the 20 before
 
 
 def test_memory_of_small_results_is_given_out_again_without_torch(devices):
