@@ -105,7 +105,10 @@ def gpu(device_id: int = 0) -> Context:
 
 
 def cpu_pinned(device_id: int = 0) -> Context:
-    """Return a context of host memory that a GPU can copy from without a staging buffer."""
+    """Return a context of host memory that a GPU copies from without a staging buffer: arrays of more than 16 KB are pinned.
+
+    Where CUDA is not there it is ordinary memory. Operators on it run, and put their results, on cpu(0).
+    """
     return Context("cpu_pinned", device_id)
 
 

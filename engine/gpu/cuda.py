@@ -166,6 +166,14 @@ def wait_for_device(device_id: int) -> None:
         _torch().cuda.synchronize(_device(device_id))
 
 
+def pinned_bytes(nbytes: int) -> np.ndarray:
+    """Return uninitialised bytes of the host in pinned memory. Raises MemoryError."""
+    try:
+        return _torch().empty(nbytes, dtype=_torch().uint8, pin_memory=True).numpy()
+    except RuntimeError as e:  # torch's class of the driver's errors
+        raise MemoryError(str(e)) from e
+
+
 def wrap(memory: np.ndarray) -> Any:
     """Return a tensor over host memory, which it keeps alive."""
     return _torch().from_numpy(memory)
@@ -298,6 +306,11 @@ def from_host(tensor: Any, values: np.ndarray) -> None:
     flat, device = np.ascontiguousarray(values).reshape(-1), tensor.view(-1)
     leaving: deque[Any] = deque()
     with on_device(tensor.device.index) as s:
+        tensor.record_stream(s)
+        if flat.nbytes > _SMALL and not s.computes and _dtypes()[flat.dtype] == tensor.dtype and _is_pinned(flat):
+            device.view(_torch().uint8).copy_(wrap(flat.view(np.uint8)), non_blocking=True)
+            wait(s.record_event())  # the device reads it itself; a thread that launches would not have the time
+            return
         for where in _pieces(values):
             if len(leaving) == _STAGED:
                 wait(leaving.popleft())  # its memory is free for another piece
@@ -305,7 +318,10 @@ def from_host(tensor: Any, values: np.ndarray) -> None:
             np.copyto(_numpy(staged), flat[where], casting="no")
             device[where].copy_(staged, non_blocking=True)
             leaving.append(s.record_event())
-        tensor.record_stream(s)
+
+
+def _is_pinned(flat: np.ndarray) -> bool:
+    return flat.flags.writeable and wrap(flat.view(np.uint8)).is_pinned()  # torch warns of read-only arrays
 
 
 def copy(dst: Any, src: Any) -> None:

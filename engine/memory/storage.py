@@ -337,10 +337,13 @@ class _HostPool:
         self.all.kept -= released
         return released
 
+    def _bytes(self, size: int) -> np.ndarray:
+        return np.empty(size, np.uint8)
+
     def _allocate(self, size: int) -> _Raw:
         for attempt in range(2):
             try:
-                memory = np.empty(size + self.alignment, np.uint8)
+                memory = self._bytes(size + self.alignment)
             except (MemoryError, ValueError, OverflowError):
                 if not attempt:
                     for pool in _host_pools():
@@ -353,6 +356,13 @@ class _HostPool:
             raw.pool, raw.address = self, at + start
             return raw
         raise AssertionError("unreachable")
+
+
+class _PinnedPool(_HostPool):
+    """Host memory that stays where it is, so that a GPU copies from it by itself."""
+
+    def _bytes(self, size: int) -> np.ndarray:
+        return cuda.pinned_bytes(size)
 
 
 class _DevicePool:
@@ -475,7 +485,8 @@ def _new_pool(ctx: Context) -> Any:
     if ctx.is_gpu and cuda.is_real():
         return _DevicePool(ctx)
     most = allowed()
-    return _HostPool(ctx, _limit(most), most)
+    pinned = ctx.device_type == "cpu_pinned" and cuda.is_real() and cuda.num_gpus()
+    return (_PinnedPool if pinned else _HostPool)(ctx, _limit(most), most)
 
 
 _pools: dict[tuple[str, int], Any] = {}

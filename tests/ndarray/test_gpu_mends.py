@@ -94,6 +94,7 @@ def written_behind_the_readers(devices, monkeypatch):
     a, out = mx.nd.array(np.arange(N), ctx=gpu(0)), mx.nd.empty((N,), ctx=gpu(0))
     run_on(gpu(0), "copy", lambda run: add(run, a, a, out), [a], [out])
     run_on(gpu(0), None, lambda run: a.device_array().__setitem__(..., -1), [], [a])
+    wait_until_called(a, gpu(0))
     assert (out.asnumpy() == 2 * np.arange(N)).all()
 
 

@@ -91,6 +91,10 @@ class Tensor:
         assert not self.is_cuda
         return self.array
 
+    def is_pinned(self):
+        at = self.data_ptr()
+        return any(start <= at < start + nbytes for start, nbytes in self.storage.world.pinned)
+
     def data_ptr(self):
         return self.array.ctypes.data
 
@@ -165,6 +169,7 @@ class World:
         self.capturing = {}  # stream -> graph
         self.faults = []  # what went wrong in captures
         self.meanwhile = lambda: None  # is called in each capture, before the work
+        self.pinned = []  # (address, bytes) of pinned memory
         self.most = 1 << 34  # bytes that a request may have
         self.reused = 0  # requests that were met with memory used before
         for name, dtype in DTYPES.items():
@@ -274,6 +279,8 @@ class World:
                 raise self.cuda.OutOfMemoryError(f"CUDA out of memory: {nbytes} bytes")
             if device is None:
                 storage = Storage(self, None, None, np.full(nbytes, 0x55, np.uint8))
+                if pin_memory:
+                    self.pinned.append((storage.data.ctypes.data, nbytes))
             else:
                 storage = self.alloc(int(device.removeprefix("cuda:")), nbytes)
         return Tensor(storage, storage.data[:nbytes].view(dtype).reshape(shape))
