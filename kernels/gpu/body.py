@@ -80,14 +80,41 @@ class StoreTarget:
         return typed(self.root)
 
 
+class ScalarArgument(NamedTuple):
+    """An argument of a kernel that depends on run-time scalars alone.
+
+    kind: "f32", "f64", "bool", or the dtype of an integer, which is passed as int64.
+    """
+
+    value: ScalarValue
+    kind: str
+
+    @property
+    def is_float(self) -> bool:
+        """True if the kernel takes a float."""
+        return self.kind in ("f32", "f64")
+
+    def given(self, scalars: Sequence[Any]) -> float | int | LateScalar:
+        """Return what the kernel is given when these are the run-time scalars that it depends on."""
+        if scalars and isinstance(scalars[0], RunTimeScalar):
+            return LateScalar(self, tuple(s.number for s in scalars))
+        return self.passed(tuple(scalars))
+
+    def passed(self, scalars: tuple[float, ...]) -> float | int:
+        """Return the number that is passed when these are the values of the run-time scalars that it depends on."""
+        value = self.value.of(scalars)
+        if self.is_float:
+            return float(value)
+        return int(value != 0) if self.kind == "bool" else to_integer(to_integer(value, np.dtype(self.kind)), np.dtype("int64"))
+
+
 @dataclass
 class KernelLaunch:
     """One kernel of a printed operator, with the arguments of its launch.
 
     arrays:   the array of each pointer parameter.
     sizes:    the integer parameters, which follow, and their values.
-    scalars:  the run-time scalars, and what depends on them alone, which come next: the value, and kind: "f32", "f64", "bool",
-              or the dtype of an integer, which is passed as int64.
+    scalars:  the run-time scalars, and what depends on them alone, which come next.
     draws:    whether it draws random numbers: then the seed and the offset come last, and another pointer after the others,
               to both in memory, for a captured launch.
     """
@@ -95,7 +122,7 @@ class KernelLaunch:
     kernel: KernelSource
     arrays: list[ArrayRef]
     sizes: dict[str, int]
-    scalars: list[tuple[ScalarValue, str]]
+    scalars: list[ScalarArgument]
     grid: tuple[int, ...]
     constexprs: dict[str, Any]
     num_warps: int
@@ -103,7 +130,7 @@ class KernelLaunch:
 
     def run(self, stream: Stream | None, arrays: Mapping[ArrayRef, DeviceArray], scalars: Sequence[float],
             random: tuple[Any, int] | None = None) -> None:
-        values: list[Any] = [argument(value, [scalars[i] for i in value.places], kind) for value, kind in self.scalars]
+        values: list[Any] = [s.given([scalars[i] for i in s.value.places]) for s in self.scalars]
         pointers = [arrays[ref] for ref in self.arrays]
         more = self.constexprs
         if self.draws:
@@ -149,7 +176,7 @@ class KernelBody:
         self.draws = {i: d for i, d in draws.items() if any(x.op == LOAD and x.value == i for x in order)}
         self.roots, self.order, self.inputs, self.scalar_names = roots, order, inputs, names
         self.number = {id(x): i for i, x in enumerate(order)}
-        self.used_scalars: dict[str, tuple[ScalarValue, str]] = {}  # parameter -> value and kind
+        self.used_scalars: dict[str, ScalarArgument] = {}  # by parameter
         self.leaves: dict[int, str] = {}
         self.functions = ""  # the text of device functions that the kernel calls, beside the helpers
         self.prologue: list[str] = []
@@ -183,7 +210,7 @@ class KernelBody:
         dtype = typed(x)
         kind = "f64" if dtype == np.float64 else "f32" if is_float(dtype) else dtype.name
         name = f"s{len(self.used_scalars)}_{_identifier(x.value if x.op == PARAM else '_'.join(scalars([x])))}"
-        self.used_scalars[name] = ScalarValue(x, self.scalar_names), kind
+        self.used_scalars[name] = ScalarArgument(ScalarValue(x, self.scalar_names), kind)
         if is_float(dtype) and not is_half(dtype):
             return name
         return f"({name} != 0)" if dtype == BOOL else f"{name}.to({tl_type(dtype)})"
@@ -296,26 +323,10 @@ class RunTimeScalar:
 
 
 class LateScalar(NamedTuple):
-    """The argument of a recorded launch that depends on run-time scalars: its value, their numbers, and its kind as in
-    KernelLaunch."""
+    """The argument of a recorded launch that depends on run-time scalars, and their numbers."""
 
-    value: ScalarValue
+    argument: ScalarArgument
     numbers: tuple[int, ...]
-    kind: str
-
-
-def argument(value: ScalarValue, given: Sequence[Any], kind: str) -> float | int | LateScalar:
-    """Return the argument of a kernel that depends on run-time scalars, which are given."""
-    if given and isinstance(given[0], RunTimeScalar):
-        return LateScalar(value, tuple(g.number for g in given), kind)
-    return passed(value.of(tuple(given)), kind)
-
-
-def passed(value: float, kind: str) -> float | int:
-    """Return a number as the argument of a kernel that takes this kind."""
-    if kind in ("f32", "f64"):
-        return float(value)
-    return int(value != 0) if kind == "bool" else to_integer(to_integer(value, np.dtype(kind)), np.dtype("int64"))
 
 
 def convert(text: str, source: np.dtype, to: np.dtype) -> str:

@@ -18,7 +18,7 @@ from ...errors import OperatorError
 from ..kernel import KernelFunction, Run
 from ..op import Req, Specs
 from . import launch
-from .body import LateScalar, RunTimeScalar, passed
+from .body import LateScalar, RunTimeScalar
 from .load import INTERPRET
 from .record import FakeArray
 from .source import KernelSource
@@ -176,7 +176,7 @@ class _Step:
         self.fn, self.grid, self.options = fn, grid, (constexprs, num_warps, num_stages)
         self.dtypes = [a.dtype.name for a in arrays]
         if not INTERPRET:
-            kinds = [a if not isinstance(a, LateScalar) else 0.0 if a.kind in ("f32", "f64") else 0 for a in args]
+            kinds = [a if not isinstance(a, LateScalar) else 0.0 if a.argument.is_float else 0 for a in args]
             self.start, size, self.alignment = launch.ready(fn, kinds, constexprs, num_warps, num_stages, device)
             self.scratch = math.prod(grid) * size + self.alignment if size else 0
 
@@ -186,7 +186,7 @@ class _Step:
         if self.late:
             numbers = numbers.copy()
             for i, late in self.late:
-                numbers[i] = passed(late.value.of(tuple([scalars[n] for n in late.numbers])), late.kind)
+                numbers[i] = late.argument.passed(tuple([scalars[n] for n in late.numbers]))
         if INTERPRET:
             arrays = [FakeArray((), dtype, places[i] + offset) for dtype, (i, offset) in zip(self.dtypes, self.where)]
             launch.run_again(self.fn, self.grid, (*arrays, *numbers), *self.options, stream)
