@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import IO, Any, BinaryIO
 
 MOST = 1 << 16  # bytes of a line; what is longer comes in parts
-_ONCE = 1 << 16  # bytes that are read at once
+ONCE = 1 << 16  # bytes that are read at once
 
 
 class Lines:
@@ -64,65 +64,71 @@ class Output:
     def __init__(self, folder: Path | None = None):
         self.last: dict[int, str] = {}
         self._folder, self._logs, self._wrote_errors = folder, dict[int, BinaryIO](), set[int]()
+        self._lines: dict[tuple[int, bool], Lines] = {}
         self._selector = selectors.DefaultSelector()
         if folder is not None:
             folder.mkdir(parents=True, exist_ok=True)
 
     def attach(self, rank: int, process: subprocess.Popen[bytes]) -> None:
         """Pass on the output of a process, whose streams are pipes."""
-        if self._folder is not None and rank not in self._logs:
-            self._logs[rank] = (self._folder / f"worker-{rank}.log").open("ab", buffering=0)  # type: ignore[assignment]
         for pipe, errors in ((process.stdout, False), (process.stderr, True)):
             assert pipe is not None
             os.set_blocking(pipe.fileno(), False)
-            self._selector.register(pipe, selectors.EVENT_READ, (rank, errors, Lines()))
+            self._selector.register(pipe, selectors.EVENT_READ, (rank, errors))
+
+    def add(self, rank: int, errors: bool, data: bytes) -> None:
+        """Pass on data that a worker wrote. errors: to its standard error."""
+        if self._folder is not None and data:
+            if rank not in self._logs:
+                self._logs[rank] = (self._folder / f"worker-{rank}.log").open("ab", buffering=0)  # type: ignore[assignment]
+            self._logs[rank].write(data)
+        self._print(rank, errors, self._lines.setdefault((rank, errors), Lines()).add(data))
 
     def wait(self, seconds: float) -> None:
         """Pass on what comes; return after so many seconds at the latest, and earlier when something came."""
         for key, _ in self._selector.select(seconds):
-            self._pass_on(key)
+            self._read(key)
 
     def detach(self, rank: int) -> None:
-        """Pass on what is left of a process that has ended. What others write to its streams from now on is lost."""
+        """Pass on what is left of a worker that has ended. What others write to its streams from now on is lost."""
         for key in [k for k in self._selector.get_map().values() if k.data[0] == rank]:
             pipe: Any = key.fileobj
-            while self._pass_on(key):
+            while self._read(key):
                 pass
             if not pipe.closed:
                 self._close(key)
+        for errors in (False, True):
+            if lines := self._lines.pop((rank, errors), None):
+                self._print(rank, errors, lines.end())
 
     def close(self) -> None:
-        """Close all files."""
-        for rank in {key.data[0] for key in self._selector.get_map().values()}:
+        """Pass on what is left of all, and close all files."""
+        for rank in {key.data[0] for key in self._selector.get_map().values()} | {rank for rank, _ in self._lines}:
             self.detach(rank)
         self._selector.close()
         for log in self._logs.values():
             log.close()
 
-    def _pass_on(self, key: selectors.SelectorKey) -> bool:
+    def _read(self, key: selectors.SelectorKey) -> bool:
         """Read once. Return False if nothing is there now, or nothing more will come."""
         pipe: Any = key.fileobj
-        rank, _, lines = key.data
         try:
-            data = os.read(pipe.fileno(), _ONCE)
+            data = os.read(pipe.fileno(), ONCE)
         except BlockingIOError:
             return False
-        if not data:
+        if data:
+            rank, errors = key.data
+            self.add(rank, errors, data)
+        else:
             self._close(key)
-            return False
-        if rank in self._logs:
-            self._logs[rank].write(data)
-        self._print(key, lines.add(data))
-        return True
+        return bool(data)
 
     def _close(self, key: selectors.SelectorKey) -> None:
         pipe: Any = key.fileobj
         self._selector.unregister(pipe)
         pipe.close()
-        self._print(key, key.data[2].end())
 
-    def _print(self, key: selectors.SelectorKey, lines: list[bytes]) -> None:
-        rank, errors, _ = key.data
+    def _print(self, rank: int, errors: bool, lines: list[bytes]) -> None:
         stream: IO[str] = sys.stderr if errors else sys.stdout
         for line in lines:
             text = line.decode(errors="replace")

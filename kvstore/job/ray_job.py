@@ -11,6 +11,7 @@ import contextlib
 import ctypes
 import logging
 import os
+import select
 import shutil
 import signal
 import socket
@@ -25,10 +26,11 @@ from typing import Any
 from ... import environment as variables
 from ...errors import KVStoreError
 from .local_job import Job, number_of, say
-from .output import Output
+from .output import ONCE, Output
 
 _START_TIMEOUT = 120.0  # seconds for Ray to start an actor
 _CONNECT_TIMEOUT = 10.0  # seconds
+_READ_EVERY = 0.1  # seconds after which the end of a silent worker is noticed
 _PR_SET_PDEATHSIG = 1
 
 
@@ -79,28 +81,55 @@ class WorkerActor:
 
         self.folder = Path(tempfile.mkdtemp(prefix="tritium-worker-"))
         write_secret(self.folder / "worker.json", credentials)
+        self.process: subprocess.Popen[bytes] | None = None
+        self.error = ""
+        self.pipes: list[Any] = []
 
-    def run(self, command: Sequence[str], folder: str, environment: dict[str, str]) -> int:
-        """Run the command in that folder, and return its exit status. Raises KVStoreError if it cannot be started."""
+    def start(self, command: Sequence[str], folder: str, environment: dict[str, str]) -> None:
+        """Run the command in that folder."""
         machine = socket.gethostname()
         if not os.path.isdir(folder):
-            raise KVStoreError(f"the folder {folder} does not exist on {machine}. Workers run in the folder in which the job was "
-                               f"started: copy it to every machine, or share it.")
+            self.error = (f"the folder {folder} does not exist on {machine}. Workers run in the folder in which the job was "
+                          f"started: copy it to every machine, or share it.")
+            return
         env = {"PYTHONUNBUFFERED": "1", **os.environ, **environment, "TRITIUM_KV_JOB": str(self.folder / "worker.json")}
         prctl = ctypes.CDLL(None).prctl  # looked up before the fork
-        output = Output()
         try:
-            process = subprocess.Popen(list(command), cwd=folder, env=env, stdout=subprocess.PIPE, stderr=subprocess.PIPE,
-                                       preexec_fn=lambda: prctl(_PR_SET_PDEATHSIG, signal.SIGKILL))
-            output.attach(int(environment["TRITIUM_KV_RANK"]), process)
-            while process.poll() is None:
-                output.wait(0.05)
-            return process.returncode
+            self.process = subprocess.Popen(list(command), cwd=folder, env=env, stdout=subprocess.PIPE, stderr=subprocess.PIPE,
+                                            preexec_fn=lambda: prctl(_PR_SET_PDEATHSIG, signal.SIGKILL))
         except OSError as e:
-            raise KVStoreError(f"{command[0]} cannot be started in {folder} on {machine}: {e.strerror}.") from e
-        finally:
-            output.close()
+            self.error = f"{command[0]} cannot be started in {folder} on {machine}: {e.strerror}."
+            return
+        self.pipes = [self.process.stdout, self.process.stderr]
+        for pipe in self.pipes:
+            os.set_blocking(pipe.fileno(), False)
+
+    def read(self) -> tuple[bytes, bytes, int | None]:
+        """Wait a little, and return what the command has written since the last call to its standard output and its standard
+        error, and its exit status, None while it runs. Raises KVStoreError if it could not be started.
+        """
+        if self.process is None:
             shutil.rmtree(self.folder, ignore_errors=True)
+            raise KVStoreError(self.error)
+        status = self.process.poll()  # before reading: all that it wrote before its end is in the pipes
+        if status is None:
+            select.select(self.pipes, [], [], _READ_EVERY)
+        out, errors = self._read(self.process.stdout), self._read(self.process.stderr)
+        if status is not None:
+            for pipe in self.pipes:
+                pipe.close()
+            shutil.rmtree(self.folder, ignore_errors=True)
+        return out, errors, status
+
+    def _read(self, pipe: Any) -> bytes:
+        try:
+            data = os.read(pipe.fileno(), ONCE) if pipe in self.pipes else b""
+        except BlockingIOError:
+            return b""
+        if not data and pipe in self.pipes:
+            self.pipes.remove(pipe)
+            pipe.close()
+        return data
 
 
 class RayJob(Job):
@@ -159,23 +188,30 @@ class RayJob(Job):
         return self._get([self.servers[index].pid.remote()])[0]
 
     def _start(self, command: Sequence[str], rank: int, environment: Mapping[str, str]) -> tuple[Any, Any]:
-        """Return an actor on one of the cluster's machines, and its call that runs the command."""
+        """Return an actor on one of the cluster's machines, and the call that reads what its command writes."""
         actor = self._actor(WorkerActor, num_cpus=1, scheduling_strategy="SPREAD").remote(self._credentials)
-        return actor, actor.run.remote(list(command), str(Path.cwd()), {
+        actor.start.remote(list(command), str(Path.cwd()), {
             **environment, "TRITIUM_KV_RANK": str(rank), "TRITIUM_KV_LAUNCHED": "1"})
+        return actor, actor.read.remote()
 
     def _wait(self, running: dict[int, tuple[Any, Any]], output: Output) -> dict[int, int]:
         (done,), _ = self.ray.wait([call for _, call in running.values()], num_returns=1)
         (rank,) = [rank for rank, (_, call) in running.items() if call == done]
         try:
-            status = int(self.ray.get(done))
+            out, errors, status = self.ray.get(done)
+            output.add(rank, False, out)
+            output.add(rank, True, errors)
         except self.ray.exceptions.RayTaskError as e:
             say(f"worker {rank}: {e.cause}")
             status = 1
         except self.ray.exceptions.RayError as e:
             say(f"worker {rank}: its machine or its process was lost: {str(e).splitlines()[0]}")
             status = 1
-        self.ray.kill(running[rank][0])
+        actor = running[rank][0]
+        if status is None:
+            running[rank] = actor, actor.read.remote()
+            return {}
+        self.ray.kill(actor)
         return {rank: status}
 
     def _end(self, running: dict[int, tuple[Any, Any]]) -> None:

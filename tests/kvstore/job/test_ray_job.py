@@ -13,7 +13,7 @@ from pathlib import Path
 
 import pytest
 from tritium.errors import KVStoreError
-from tritium.kvstore.job.ray_job import RayJob, require_token
+from tritium.kvstore.job.ray_job import RayJob, WorkerActor, require_token
 
 
 @pytest.mark.parametrize("mode, token, text", [
@@ -54,6 +54,35 @@ def test_a_wrong_address_fails_at_once(monkeypatch, address, text):
     monkeypatch.setenv("TRITIUM_KV_INSECURE", "1")
     with pytest.raises(KVStoreError, match=text):
         RayJob(address)
+
+
+class TestWorkerActor:
+    """The actor of a worker, without Ray."""
+
+    @staticmethod
+    def run(command, folder, **environment):
+        actor = WorkerActor({})
+        actor.start(command, str(folder), {"TRITIUM_KV_RANK": "0", **environment})
+        out, errors, status = b"", b"", None
+        try:
+            while status is None:
+                *written, status = actor.read()
+                out, errors = out + written[0], errors + written[1]
+        finally:
+            assert not actor.folder.exists()
+        return out, errors, status
+
+    def test_all_that_the_command_writes_and_its_status_are_returned(self, tmp_path):
+        code = ("import os, sys; sys.stdout.write('x' * 300000 + os.environ['NAME'] + os.getcwd()); "
+                "print('why', file=sys.stderr); exit(7)")
+        out, errors, status = self.run([sys.executable, "-c", code], tmp_path, NAME="given")
+        assert (out, errors, status) == (b"x" * 300000 + f"given{tmp_path}".encode(), b"why\n", 7)
+
+    def test_a_folder_or_a_program_that_the_machine_lacks_is_named(self, tmp_path):
+        with pytest.raises(KVStoreError, match=f"the folder {tmp_path / 'none'} does not exist on "):
+            self.run(["true"], tmp_path / "none")
+        with pytest.raises(KVStoreError, match=f"/no/such/program cannot be started in {tmp_path} on "):
+            self.run(["/no/such/program"], tmp_path)
 
 
 @pytest.fixture(scope="session")
@@ -159,6 +188,7 @@ def test_too_few_processors_a_missing_program_and_variables(cluster, tmp_path):
     missing = launch("-n", "1", "./no_such_program")
     assert missing.returncode == 1 and f"./no_such_program cannot be started in {tmp_path} on" in missing.stderr
     code = "import os; print(os.getcwd(), os.environ['SHELLS'], os.environ['NEW'])"
-    given = launch("-n", "1", "--env", "SHELLS", "--env", "NEW=2", sys.executable, "-c", code)
-    assert given.returncode == 0 and f"[worker 0] {tmp_path} only here 2" in given.stdout
+    given = launch("-n", "1", "--tee", "logs", "--env", "SHELLS", "--env", "NEW=2", sys.executable, "-c", code)
+    assert given.returncode == 0 and given.stdout == f"[worker 0] {tmp_path} only here 2\n"
+    assert (tmp_path / "logs" / "worker-0.log").read_text() == f"{tmp_path} only here 2\n"
     assert f"workers run in {tmp_path} on the machines of the cluster" in given.stderr
