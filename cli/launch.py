@@ -64,11 +64,11 @@ def launch(workers: int, servers: int, policy: str, restarts: int, snapshot_roun
         module.fit(data, num_epoch=5, kvstore=kv)
         print("accuracy", module.score(data, "acc")[0][1])
     """
-    environment: dict[str, str] = {}
+    here, environment = dict(os.environ), dict[str, str]()
     for name, given, value in [n.partition("=") for n in names]:
-        if not given and name not in os.environ:
+        if not given and name not in here:
             raise click.UsageError(f"--env {name}: this shell has no such variable. Export it, or give NAME=VALUE.")
-        environment[name] = value if given else os.environ[name]
+        environment[name] = value if given else here[name]
     try:
         start = LocalJob if address is None else functools.partial(RayJob, address)
         job = start(workers, servers, policy=policy, snapshot_rounds=snapshot_rounds, max_staleness=max_staleness)

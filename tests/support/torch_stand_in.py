@@ -12,6 +12,7 @@ from __future__ import annotations
 import ctypes
 import gc
 import threading
+import weakref
 from types import SimpleNamespace
 
 import numpy as np
@@ -169,7 +170,7 @@ class World:
         self.capturing = {}  # stream -> graph
         self.faults = []  # what went wrong in captures
         self.meanwhile = lambda: None  # is called in each capture, before the work
-        self.pinned = []  # (address, bytes) of pinned memory
+        self.pinned, self.pins = [], 0  # (address, bytes) of pinned memory that is alive; how often some was allocated
         self.most = 1 << 34  # bytes that a request may have
         self.reused = 0  # requests that were met with memory used before
         for name, dtype in DTYPES.items():
@@ -280,7 +281,10 @@ class World:
             if device is None:
                 storage = Storage(self, None, None, np.full(nbytes, 0x55, np.uint8))
                 if pin_memory:
-                    self.pinned.append((storage.data.ctypes.data, nbytes))
+                    place = storage.data.ctypes.data, nbytes
+                    self.pinned.append(place)
+                    self.pins += 1
+                    weakref.finalize(storage.data, self.pinned.remove, place)  # its place may become other memory's
             else:
                 storage = self.alloc(int(device.removeprefix("cuda:")), nbytes)
         return Tensor(storage, storage.data[:nbytes].view(dtype).reshape(shape))
