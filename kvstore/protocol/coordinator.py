@@ -178,7 +178,7 @@ class Coordinator:
         return self._notify_members(known)
 
     def _joined(self, rank: int) -> Message:
-        """Return what a worker that joins is told."""
+        """Return the fields of the answer to a worker that joins."""
         return {"rank": rank, "incarnation": self._workers[rank].incarnation, "ranks": self._workers.ranks(),
                 "shards": self._servers.locations()}
 

@@ -74,13 +74,13 @@ class MemberTable(dict[int, Member]):
         return rank
 
     def message(self) -> dict[str, Any]:
-        """Return the members as servers are told."""
+        """Return the members, as a field of messages to servers."""
         return {"generation": self.generation, "ranks": {str(r): self[r].incarnation for r in self.ranks()},
                 "gone": {str(r): w.gone for r, w in self.items() if w.gone not in ("", "out")},
                 "public": {w.public: r for r, w in self.items() if w.public and not w.gone}}
 
     def told(self) -> dict[str, Any]:
-        """Return the workers that are away as workers are told."""
+        """Return the message to workers about those that are away."""
         gone = {str(r): w.told for r, w in self.items() if w.told not in ("", "out")}
         return {"op": "gone", "gone": gone, "generation": self.generation}
 

@@ -1,6 +1,7 @@
 """ServerTable: the servers of a job as the coordinator knows them, and the messages that they have not acknowledged yet.
 
-Messages to all servers are numbered by epochs. What a worker is told about them waits until every server has acknowledged.
+Messages to all servers are numbered by epochs. Answers to workers that depend on one are sent when every server has
+acknowledged it.
 """
 
 from __future__ import annotations
@@ -55,7 +56,7 @@ class ServerTable:
         return not self._expected and all(e.incarnation for e in self._entries)
 
     def locations(self) -> list[Message]:
-        """Return where each server is, as workers are told."""
+        """Return where each server is, as a field of messages to workers."""
         return [self.location(i) for i in range(len(self))]
 
     def location(self, index: int) -> Message:

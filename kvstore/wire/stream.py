@@ -34,7 +34,7 @@ Opening = Generator[int, None, tuple["Channel", str]]  # yields events to wait f
 
 
 class Channel(Protocol):
-    """What moves the bytes: a socket, or TLS over one."""
+    """The way the bytes take: a socket, or TLS over one."""
 
     def send(self, data: memoryview, /) -> int: ...
     def recv_into(self, buffer: memoryview, /) -> int: ...

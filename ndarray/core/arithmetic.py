@@ -126,7 +126,7 @@ class BinaryOperator:
                     x = a._view
                     if function is not None and x is not None:
                         view = current().try_call_inline((a,), prepared.leaf, function, x if left is None else left,
-                                                  x if right is None else right)
+                                                         x if right is None else right)
                         if view is not None:
                             result = ArrayCore.array_class(layout, view)
                             if a._grad_edge is not None and state.recording:

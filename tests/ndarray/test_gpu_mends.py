@@ -73,7 +73,7 @@ def dropped_while_another_stream_reads(devices, monkeypatch):
         out, a = mx.nd.empty((N,), ctx=gpu(0)), mx.nd.empty((N,), ctx=gpu(0))
         run_on(gpu(0), None, lambda run, a=a: a.device_array().__setitem__(..., 3), [], [a])
         run_on(gpu(0), lane, lambda run, a=a, out=out: add(run, a, a, out), [a], [out])
-        wait_until_called(out, gpu(1))  # there: so that gpu(0)'s compute stream is told nothing
+        wait_until_called(out, gpu(1))  # there: gpu(0)'s compute stream must not learn that it was called
         del a
         gc.collect()
         b = mx.nd.empty((N,), ctx=gpu(0))

@@ -100,7 +100,7 @@ def test_without_its_event_the_stand_in_shows_the_fault(devices, monkeypatch):
 
 
 def freed_before_the_kernels(devices, monkeypatch, ends):
-    """What the memory's owner sees of a queued kernel when it has its memory back."""
+    """Return for each release of memory whether the kernel that was queued before had run then."""
     devices(all_slow)
     seen, ran = [], busy(gpu(0))
     monkeypatch.setattr(dlpack, "_release", lambda managed: seen.append(bool(ran)))
