@@ -68,7 +68,7 @@ class Job(AbstractContextManager["Job"]):
     @abstractmethod
     def close(self) -> None: ...
     @abstractmethod
-    def _start(self, command: Sequence[str], rank: int, environment: Mapping[str, str]) -> Any: ...
+    def _start(self, command: Sequence[str], rank: int, environment: Mapping[str, str], output: Output) -> Any: ...
     @abstractmethod
     def _wait(self, running: dict[int, Any], output: Output) -> dict[int, int]: ...  # statuses of those that ended, by rank
     @abstractmethod
@@ -88,9 +88,8 @@ class Job(AbstractContextManager["Job"]):
         output, interrupted = Output(folder), False
 
         def start(rank: int) -> None:
-            running[rank] = process = self._start(command, rank, environment or {})
-            if isinstance(process, subprocess.Popen):
-                output.attach(rank, process)
+            running[rank] = self._start(command, rank, environment or {}, output)
+
         try:
             for rank in range(workers):
                 start(rank)
@@ -121,7 +120,7 @@ class Job(AbstractContextManager["Job"]):
         first, status = next(iter(failed.items()))
         last = f" Its last line: {output.last[first]}" if first in output.last else ""
         say(f"{len(failed)} of {number_of(workers, 'worker')} failed. The first was worker {first}, which {describe_end(status)}."
-             f"{last}")
+            f"{last}")
         return status if status > 0 else 128 - status
 
     def report_ended(self, rank: int) -> None:
@@ -191,10 +190,13 @@ class LocalJob(Job):
         shutil.rmtree(self.folder, ignore_errors=True)
         remove_segments(self.id)
 
-    def _start(self, command: Sequence[str], rank: int, environment: Mapping[str, str]) -> subprocess.Popen[bytes]:
-        return subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE,
-                                env={"PYTHONUNBUFFERED": "1", **os.environ, **environment,
-                                     "TRITIUM_KV_JOB": str(self.file), "TRITIUM_KV_LAUNCHED": "1", "TRITIUM_KV_RANK": str(rank)})
+    def _start(self, command: Sequence[str], rank: int, environment: Mapping[str, str], output: Output
+               ) -> subprocess.Popen[bytes]:
+        own = {"TRITIUM_KV_JOB": str(self.file), "TRITIUM_KV_LAUNCHED": "1", "TRITIUM_KV_RANK": str(rank)}
+        process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE,
+                                   env={"PYTHONUNBUFFERED": "1", **os.environ, **environment, **own})
+        output.attach(rank, process)
+        return process
 
     def _wait(self, running: dict[int, subprocess.Popen[bytes]], output: Output) -> dict[int, int]:
         output.wait(0.05)

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import io
 import os
 import selectors
 import signal
 import subprocess
 import sys
 from pathlib import Path
-from typing import IO, Any, BinaryIO
+from typing import IO, Any
 
 MOST = 1 << 16  # bytes of a line; what is longer comes in parts
 ONCE = 1 << 16  # bytes that are read at once
@@ -63,7 +64,7 @@ class Output:
 
     def __init__(self, folder: Path | None = None):
         self.last: dict[int, str] = {}
-        self._folder, self._logs, self._wrote_errors = folder, dict[int, BinaryIO](), set[int]()
+        self._folder, self._logs, self._wrote_errors = folder, dict[int, io.FileIO](), set[int]()
         self._lines: dict[tuple[int, bool], Lines] = {}
         self._selector = selectors.DefaultSelector()
         if folder is not None:
@@ -80,7 +81,7 @@ class Output:
         """Pass on data that a worker wrote. errors: to its standard error."""
         if self._folder is not None and data:
             if rank not in self._logs:
-                self._logs[rank] = (self._folder / f"worker-{rank}.log").open("ab", buffering=0)  # type: ignore[assignment]
+                self._logs[rank] = io.FileIO(self._folder / f"worker-{rank}.log", "ab")
             self._logs[rank].write(data)
         self._print(rank, errors, self._lines.setdefault((rank, errors), Lines()).add(data))
 

@@ -187,7 +187,7 @@ class RayJob(Job):
     def server_pid(self, index: int) -> int:
         return self._get([self.servers[index].pid.remote()])[0]
 
-    def _start(self, command: Sequence[str], rank: int, environment: Mapping[str, str]) -> tuple[Any, Any]:
+    def _start(self, command: Sequence[str], rank: int, environment: Mapping[str, str], output: Output) -> tuple[Any, Any]:
         """Return an actor on one of the cluster's machines, and the call that reads what its command writes."""
         actor = self._actor(WorkerActor, num_cpus=1, scheduling_strategy="SPREAD").remote(self._credentials)
         actor.start.remote(list(command), str(Path.cwd()), {

@@ -14,7 +14,10 @@ class OptimizerList:
         self._errors: dict[int, str] = {}  # number of an optimizer -> why servers cannot use it
 
     def last(self) -> dict[str, Any]:
-        """Return the last optimizer and its number, as fields of messages to servers. A server that has that number ignores it."""
+        """Return the last optimizer and its number, as fields of messages to servers.
+
+        A server that has that number ignores it.
+        """
         return {"optimizer": self.specs[-1] if self.specs else None, "optimizers": len(self.specs)}
 
     def settle(self, number: int, error: str) -> None:

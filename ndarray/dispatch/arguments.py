@@ -106,7 +106,7 @@ def operator_function(op: Op) -> Callable[..., Any]:
         if found is None or (found.zeros and found.zeros != _signs(args, kwargs)):
             return _call_anew(op, args, kwargs, out, key)
         arrays = args if found.count == len(args) else args[:found.count]
-        if found.single and out is None:
+        if out is None and len(found.plan.outs) == 1:
             return run_new(found.plan, arrays, found.p)
         return _result(run_plan(found.plan, arrays, found.p, out), out)
 
@@ -125,17 +125,15 @@ def _key_with_lists(key_of_call: Callable[..., tuple], args: Sequence[Any], kwar
 
 
 class _Call(NamedTuple):
-    """What a call does, but for the values of its arrays.
+    """A call without the values of its arrays.
 
-    count:   the number of its arrays, which come first.
-    single:  it has one output.
-    zeros:   the signs of the zeros among its floating-point parameters: 0.0 equals -0.0.
+    count:  the number of its arrays, which come first.
+    zeros:  the signs of the zeros among its floating-point parameters: 0.0 equals -0.0.
     """
 
     plan: DispatchPlan
     p: Params
     count: int
-    single: bool
     zeros: list[float]
 
 
@@ -182,7 +180,7 @@ def _call_anew(op: Op, args: Sequence[Any], kwargs: Mapping[str, Any], out: Any,
     if not arrays and ctx is None:
         ctx = current_context()
     plan = plan_of(op, p, [a.layout for a in arrays], state.training, ctx)
-    CACHE[key] = _Call(plan, p, len(arrays), len(plan.outs) == 1, _signs(args, kwargs))
+    CACHE[key] = _Call(plan, p, len(arrays), _signs(args, kwargs))
     return _result(run_plan(plan, arrays, p, out), out)
 
 
