@@ -16,7 +16,7 @@ import numpy as np
 
 from ..errors import EngineError
 from .deps import Task, Var
-from .gpu import cuda
+from .gpu import cuda, transfer
 from .interrupts import ki_unprotected
 from .memory import storage
 from .naive import NaiveEngine
@@ -124,7 +124,7 @@ def _checksums(task: Task) -> dict[storage.Block, int]:
         memory: Any = block.taken()  # None if no function has written the block yet
         hidden = memory is None or (block.ctx.is_gpu and cuda.is_real())
         if not hidden and access.var not in task.mutable_vars and access.maker != task.seq:
-            host: Any = cuda.to_host(memory) if block.ctx.is_gpu else memory
+            host: Any = transfer.to_host(memory) if block.ctx.is_gpu else memory
             checksums[block] = zlib.crc32(host.data)
     return checksums
 

@@ -14,7 +14,7 @@ import numpy as np
 
 from ..context import Context
 from ..errors import OperatorError
-from .gpu import cuda
+from .gpu import cuda, transfer
 from .memory import storage
 
 POOLED = 1 << 14  # elements from which on scratch memory of the host is worth asking the pool for
@@ -64,14 +64,14 @@ class RunContext:
 
     def to_host(self, array: Any) -> np.ndarray:
         """Return the values of a device array on the host: on the CPU itself, else after a wait for the stream's earlier work."""
-        return array if isinstance(array, np.ndarray) else cuda.to_host(array)
+        return array if isinstance(array, np.ndarray) else transfer.to_host(array)
 
     def from_host(self, array: Any, values: np.ndarray) -> None:
         """Write host values of the same shape and dtype into a device array."""
         if isinstance(array, np.ndarray):
             np.copyto(array, values, casting="no")
         else:
-            cuda.from_host(array, values)
+            transfer.from_host(array, values)
 
     def refuse(self, failed: Any, message: str) -> None:
         """Raise OperatorError if an element of a device array is not 0. Waits for the stream's earlier work."""
@@ -89,7 +89,7 @@ class RunContext:
         array = _constants.get(key)
         if array is None:
             array = storage.array(values.shape, values.dtype, self.ctx)
-            cuda.from_host(array, values)
+            transfer.from_host(array, values)
             cuda.share(array)
             weakref.finalize(values, _constants.pop, key, None)
             _constants[key] = array

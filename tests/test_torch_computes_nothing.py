@@ -11,6 +11,7 @@ import tritium as mx
 from support import operator_jobs
 from support.census import MORE
 from tritium.context import GPU_MODE
+from tritium.engine.gpu import transfer
 from tritium.kernels.op import registered
 from tritium.ndarray.core.methods import NAMES
 
@@ -308,11 +309,11 @@ def test_a_custom_operator_is_given_its_arrays_without_torch():
                                         ("dst[::2] = src[::2]", "aten.copy_"), ("dst += src", "aten.add_"),
                                         ("dst.copy_(src.double())", "aten._to_copy")])
 def test_what_torch_computes_is_found(line, what, monkeypatch):
-    """cuda.copy computes: as if it were written so in a file of the package."""
+    """transfer.copy computes: as if it were written so in a file of the package."""
     names = {}
-    exec(compile(f"def copy(dst, src):\n {line}", str(PACKAGE / "engine" / "gpu" / "cuda.py"), "exec"), names)
-    monkeypatch.setattr(mx.engine.cuda, "copy", names["copy"])
-    with pytest.raises(AssertionError, match=rf"torch computed:\n{what}.* in engine/gpu/cuda.py:2"), torch_computes_nothing():
+    exec(compile(f"def copy(dst, src):\n {line}", str(PACKAGE / "engine" / "gpu" / "transfer.py"), "exec"), names)
+    monkeypatch.setattr(transfer, "copy", names["copy"])
+    with pytest.raises(AssertionError, match=rf"torch computed:\n{what}.* in engine/gpu/transfer.py:2"), torch_computes_nothing():
         of(VALUES).copy()
 
 

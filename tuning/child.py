@@ -19,7 +19,7 @@ import numpy as np
 
 from .. import engine
 from ..context import Context
-from ..engine.gpu import cuda
+from ..engine.gpu import cuda, transfer
 from ..engine.memory import storage
 from ..engine.run_context import RunContext
 from ..kernels.configs import active as active_configs
@@ -127,7 +127,7 @@ class Bench:
                 assign(o, np.zeros(s.shape, s.dtype))
             self._kernel(config)(self.run, self.ins, self.outs, **self.options)
         self._wait()
-        return [np.array(o if isinstance(o, np.ndarray) else cuda.to_host(o)) for o, _ in kept]
+        return [np.array(o if isinstance(o, np.ndarray) else transfer.to_host(o)) for o, _ in kept]
 
 
 def device_array(run: RunContext, values: np.ndarray, dtype: np.dtype) -> Any:
@@ -142,7 +142,7 @@ def assign(array: DeviceArray, values: np.ndarray) -> None:
     if isinstance(array, np.ndarray):
         array[...] = values
     else:
-        cuda.from_host(array, values)
+        transfer.from_host(array, values)
 
 
 def sample(rng: np.random.Generator, shape: tuple[int, ...], dtype: np.dtype) -> np.ndarray:
@@ -169,7 +169,7 @@ def rooflines(run: RunContext, dtypes: list[str]) -> dict[str, float]:
             limits[f"flops {name}"] = 2.0 * n**3 / min(seconds(multiply, p, x, z) for p in (1, 2, 4, 8))
         return limits
     a, b = (run.workspace((1 << 28,), np.dtype("uint8")) for _ in range(2))
-    limits["bytes_per_s"] = 2 * (1 << 28) / best_of(lambda: (cuda.copy(b, a), run.stream.synchronize()))
+    limits["bytes_per_s"] = 2 * (1 << 28) / best_of(lambda: (transfer.copy(b, a), run.stream.synchronize()))
     return limits
 
 

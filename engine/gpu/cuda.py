@@ -1,4 +1,4 @@
-"""GPU memory and streams. Only this file imports torch, which computes nothing here.
+"""GPU memory, streams and events; `transfer.py` copies between them. Only this file imports torch, which computes nothing here.
 
 TRITIUM_GPU=interpret: `gpu(0)` is host memory under torch CPU tensors, which Triton's interpreter takes, and streams only
 record. TRITIUM_GPU=cuda: torch.cuda, which perf/gpu_suite tests on a GPU. Tests without one use the interpreted GPU, and a
@@ -87,8 +87,8 @@ def alloc(nbytes: int, device_id: int) -> Any:
     torch = _need(device_id)
     if not is_real():
         return torch.empty(nbytes, dtype=torch.uint8)
-    own = _own_stream(device_id)
-    with _torch_on(own or stream(device_id)):
+    own = own_stream(device_id)
+    with torch_on(own or stream(device_id)):
         try:
             tensor = torch.empty(nbytes, dtype=torch.uint8, device=_device(device_id))
         except torch.cuda.OutOfMemoryError as e:
@@ -118,7 +118,7 @@ def share(tensor: Any) -> None:
     """Let every stream of its device use a new tensor, and keep its memory until all have passed what they enqueued."""
     if tensor.is_cuda:
         device_id = tensor.device.index
-        allocated = (_own_stream(device_id) or stream(device_id)).record_event()
+        allocated = (own_stream(device_id) or stream(device_id)).record_event()
         for kind in _KINDS:
             s = stream(device_id, kind)
             s.wait_event(allocated)
@@ -166,10 +166,15 @@ def wait_for_device(device_id: int) -> None:
         _torch().cuda.synchronize(_device(device_id))
 
 
+def pinned(shape: Any, dtype: Any) -> Any:
+    """Return an uninitialised tensor of a torch dtype in pinned memory of the host. torch keeps the memory for the next one."""
+    return _torch().empty(shape, dtype=dtype, pin_memory=True)
+
+
 def pinned_bytes(nbytes: int) -> np.ndarray:
     """Return uninitialised bytes of the host in pinned memory. Raises MemoryError."""
     try:
-        return _torch().empty(nbytes, dtype=_torch().uint8, pin_memory=True).numpy()
+        return pinned(nbytes, _torch().uint8).numpy()
     except RuntimeError as e:  # torch's class of the driver's errors
         raise MemoryError(str(e)) from e
 
@@ -180,7 +185,7 @@ def wrap(memory: np.ndarray) -> Any:
 
 
 @functools.cache
-def _dtypes() -> dict[np.dtype, Any]:
+def torch_dtypes() -> dict[np.dtype, Any]:
     """Return the table from numpy dtypes to torch dtypes."""
     torch = _torch()
     names = ("float16", "float32", "float64", "int8", "int16", "int32", "int64", "uint8", "uint16", "uint32", "uint64", "bool")
@@ -194,146 +199,15 @@ def view(tensor: Any, offset: int, shape: tuple[int, ...], dtype: np.dtype) -> A
     """
     if offset % dtype.itemsize:
         raise EngineError(f"cuda.view: offset {offset} is not a multiple of {dtype.name}'s {dtype.itemsize} bytes.")
-    return tensor[offset:offset + math.prod(shape) * dtype.itemsize].view(_dtypes()[dtype]).view(shape)
+    return tensor[offset:offset + math.prod(shape) * dtype.itemsize].view(torch_dtypes()[dtype]).view(shape)
 
 
-def _numpy(tensor: Any) -> np.ndarray:
+def as_numpy(tensor: Any) -> np.ndarray:
     """Return a numpy array over a CPU tensor's memory."""
     torch = _torch()
     if tensor.dtype == torch.bfloat16:
         return tensor.view(torch.int16).numpy().view(bfloat16)
     return tensor.numpy()
-
-
-def to_host(tensor: Any, writer: tuple[Any, Any] | None = None) -> np.ndarray:
-    """Return the values on the host: new memory, copied to through pinned memory, or the memory itself when interpreted.
-
-    writer: the (stream, moment) at which the values are complete, if the calling function's stream does not wait for it anyway.
-    Waits, without the GIL, for the copy, which follows that moment and the earlier work of the calling function's stream.
-    """
-    if not tensor.is_cuda:
-        if writer is not None:
-            wait(writer[1])
-        return _numpy(tensor)
-    values = np.empty(tuple(tensor.shape), next(n for n, t in _dtypes().items() if t == tensor.dtype))
-    flat, device = values.reshape(-1), tensor.reshape(-1)
-    if 0 < values.nbytes <= _SMALL:
-        return _small_to_host(device, values, writer)
-    arriving: deque[tuple[Any, Any, slice]] = deque()
-
-    def take() -> None:
-        event, staged, where = arriving.popleft()
-        wait(event)
-        flat[where] = _numpy(staged)
-
-    with _reading(tensor.device.index, writer) as (s, name):
-        for where in _pieces(values):
-            staged = _pinned(device[where])
-            staged.copy_(device[where], non_blocking=True)
-            arriving.append((record(s, name), staged, where))
-            if len(arriving) == _STAGED:
-                take()
-        while arriving:
-            take()
-    return values
-
-
-def _small_to_host(device: Any, values: np.ndarray, writer: tuple[Any, Any] | None) -> np.ndarray:
-    """Read a small array through pinned memory that is kept: to have torch find some takes longer than the copy."""
-    try:
-        staging = _staging.pop()
-    except IndexError:
-        staging = _torch().empty(_SMALL, dtype=_torch().uint8, pin_memory=True)
-    part = staging[:values.nbytes]
-    with _reading(device.device.index, writer) as (s, name):
-        part.view(device.dtype).copy_(device, non_blocking=True)
-        event = record(s, name)
-    wait(event)
-    values.reshape(-1).view(np.uint8)[...] = _numpy(part)
-    if len(_staging) < _STAGED:
-        _staging.append(staging)
-    return values
-
-
-@contextlib.contextmanager
-def _reading(device_id: int, writer: tuple[Any, Any] | None) -> Iterator[tuple[Any, str]]:
-    """`with _reading(i, writer) as (s, name)`: enqueue copies from device i on stream s, behind the writer called name.
-
-    Outside of functions, s is the writer's own stream if only small work was enqueued behind it, for which no event is needed;
-    else the copy stream. The caller waits for the copies.
-    """
-    stream_of, moment = writer or (None, None)
-    name = getattr(moment, "name", "")
-    if getattr(_calling, "stream", None) is not None:
-        with on_device(device_id) as s:
-            if moment is not None and s is not stream_of:
-                stream_waits(s, moment)
-            yield s, name
-        return
-    s = stream_of
-    if s is None or s.device_index != device_id or not isinstance(moment, Tail) or moment.event is not None:
-        s = stream(device_id, "copy")
-        if moment is not None:
-            stream_waits(s, moment)
-    with run_on(s):
-        yield s, name
-
-
-#: Large arrays pass through pinned memory in pieces of so many bytes, so many at a time.
-_PIECE, _STAGED = 32 << 20, 2
-_SMALL = 1 << 16  # bytes of an array that goes through memory of `_staging`
-_staging: list[Any] = []  # pinned memory for small arrays that nobody uses now
-
-
-def _pieces(values: np.ndarray) -> Iterator[slice]:
-    """The slices of a flat array, one after another."""
-    step = max(1, _PIECE // values.itemsize)
-    return (slice(i, i + step) for i in range(0, values.size, step))
-
-
-def _pinned(like: Any) -> Any:
-    """Pinned memory for a tensor's values. torch keeps it for the next one when the copies on it are done."""
-    return _torch().empty(like.shape, dtype=like.dtype, pin_memory=True)
-
-
-def from_host(tensor: Any, values: np.ndarray) -> None:
-    """Write host values of the same shape and dtype into tensor. The caller may change values afterwards, as they are copied."""
-    if tuple(values.shape) != tuple(tensor.shape):
-        raise EngineError(f"cuda.from_host: shapes differ: tensor {tuple(tensor.shape)}, values {values.shape}.")
-    if not tensor.is_cuda:
-        np.copyto(_numpy(tensor), values, casting="no")
-        return
-    flat, device = np.ascontiguousarray(values).reshape(-1), tensor.view(-1)
-    leaving: deque[Any] = deque()
-    with on_device(tensor.device.index) as s:
-        tensor.record_stream(s)
-        if flat.nbytes > _SMALL and not s.computes and _dtypes()[flat.dtype] == tensor.dtype and _is_pinned(flat):
-            device.view(_torch().uint8).copy_(wrap(flat.view(np.uint8)), non_blocking=True)
-            wait(s.record_event())  # the device reads it itself; a thread that launches would not have the time
-            return
-        for where in _pieces(values):
-            if len(leaving) == _STAGED:
-                wait(leaving.popleft())  # its memory is free for another piece
-            staged = _pinned(device[where])
-            np.copyto(_numpy(staged), flat[where], casting="no")
-            device[where].copy_(staged, non_blocking=True)
-            leaving.append(s.record_event())
-
-
-def _is_pinned(flat: np.ndarray) -> bool:
-    return flat.flags.writeable and wrap(flat.view(np.uint8)).is_pinned()  # torch warns of read-only arrays
-
-
-def copy(dst: Any, src: Any) -> None:
-    """Copy the bytes of a contiguous tensor to another of the same dtype, on the calling function's stream.
-
-    From another device they go directly, on that device's copy stream, between what the function has enqueued and what it
-    enqueues later.
-    """
-    own = _own_stream(dst.device.index) if dst.is_cuda else None
-    peer = src.device.index if dst.is_cuda and src.device.index != dst.device.index else None
-    with _torch_on(own), contextlib.nullcontext() if peer is None else on_device(peer):
-        dst.copy_(src.view(dst.shape), non_blocking=True)
 
 
 def free_and_total(device_id: int) -> tuple[int, int]:
@@ -455,7 +329,7 @@ class launch_on:
         _calling.stream = self._before
 
 
-def _torch_on(s: Any) -> Any:
+def torch_on(s: Any) -> Any:
     """Return a context in which torch's own work goes to stream s of this thread's function; None: to torch's current one."""
     return contextlib.nullcontext() if s is None or s is getattr(_calling, "torch_on", None) else run_on(s)
 
@@ -468,15 +342,20 @@ enqueue_lock = threading.RLock()
 _capture_lock = threading.RLock()  # held during a capture
 
 
+def calling_stream() -> Any:
+    """Return the stream of the function that this thread runs; None outside of functions."""
+    return getattr(_calling, "stream", None)
+
+
 def on_compute_stream(device_id: int) -> bool:
     """Return True if the calling function enqueues on this device's compute stream."""
-    s = getattr(_calling, "stream", None)
+    s = calling_stream()
     return s is not None and s.computes and s.device_index == device_id
 
 
-def _own_stream(device_id: int) -> Any:
+def own_stream(device_id: int) -> Any:
     """Return the stream of the calling function, if it is one of this device."""
-    s = getattr(_calling, "stream", None)
+    s = calling_stream()
     return s if s is not None and s.device_index == device_id else None
 
 
@@ -488,12 +367,12 @@ def on_device(device_id: int) -> Iterator[Any]:
     before what it enqueues later. Outside of functions the work is done when the block ends, because later users would not
     know its stream.
     """
-    own = _own_stream(device_id)
+    own = own_stream(device_id)
     if own is not None or not is_real():
-        with _torch_on(own):
+        with torch_on(own):
             yield own
         return
-    caller, s = getattr(_calling, "stream", None), stream(device_id, "copy")
+    caller, s = calling_stream(), stream(device_id, "copy")
     if caller is not None:
         s.wait_event(caller.record_event())
     try:
@@ -672,7 +551,7 @@ class Graph:
         """Enqueue the work on the calling function's stream. Raises EngineError before capture."""
         if self._fn is None:
             raise EngineError(f"cuda.Graph: {self.name} was replayed before it was captured. Call capture(fn) first.")
-        s = _own_stream(self.device_id) or stream(self.device_id)
+        s = own_stream(self.device_id) or stream(self.device_id)
         if self._graph is not None:
             with run_on(s):
                 self._graph.replay()

@@ -17,7 +17,7 @@ import numpy as np
 
 from ...context import GPU_SYNC
 from ...engine import RunContext
-from ...engine.gpu import cuda
+from ...engine.gpu import cuda, transfer
 from ...engine.memory import storage
 from ...engine.profiler import objects
 from ...errors import OperatorError
@@ -73,11 +73,11 @@ class _ReplayContext:
 
     def to_host(self, array: Any) -> np.ndarray:
         self.reads_values = True
-        return cuda.to_host(array)
+        return transfer.to_host(array)
 
     def from_host(self, array: Any, values: np.ndarray) -> None:
         self.reads_values = True
-        cuda.from_host(array, values)
+        transfer.from_host(array, values)
 
     def refuse(self, failed: Any, message: str) -> None:
         """Check `failed` when the run is over. Its memory, and the kernel's other workspaces, go to no other kernel."""
@@ -124,7 +124,7 @@ class CapturedSegment(Segment):
     def run(self, rc: Run, draws: Mapping[int, tuple[int, int]] | None = None, changed: bool = False) -> None:
         self._context.stream = rc.stream
         if draws:
-            cuda.from_host(self._held, np.array([draws[at] for at, _ in self.random], np.uint64).view(np.int64))
+            transfer.from_host(self._held, np.array([draws[at] for at, _ in self.random], np.uint64).view(np.int64))
         if self._log is None:  # this run compiles, loads and allocates, none of which may happen in a capture
             with log_launches() as log:
                 checks = self._checks = self._launch()
@@ -137,7 +137,7 @@ class CapturedSegment(Segment):
             self._graph.replay()
             checks = self._checks
         for check in checks:
-            if cuda.to_host(check.failed).any():
+            if transfer.to_host(check.failed).any():
                 self.failed, self.versions = True, []
                 raise OperatorError(f"{self.calls[check.at][3]}: {check.message}")
 

@@ -9,7 +9,7 @@ import numpy as np
 from ... import engine
 from ...context import Context
 from ...engine import Var
-from ...engine.gpu import cuda
+from ...engine.gpu import cuda, transfer
 from ...engine.interrupts import ki_protected
 from ...engine.memory import storage
 from ...engine.memory.allowance import allowed
@@ -138,7 +138,7 @@ class ArrayCore:
         var = self.chunk.var
         engine.current().wait_for_var(var, on_device=False)  # this thread copies behind the writer, and waits once for both
         pending = var.pending_events
-        values = cuda.to_host(self.device_array(), None if pending is None else pending.writer)
+        values = transfer.to_host(self.device_array(), None if pending is None else pending.writer)
         return values if cuda.is_real() else np.array(values)
 
 

@@ -11,7 +11,7 @@ from ... import engine
 from ...context import Context
 from ...dtype import cast_copy, cast_into, to_integer
 from ...engine import RunContext
-from ...engine.gpu import cuda
+from ...engine.gpu import cuda, transfer
 from ...errors import ShapeError, describe
 from ...kernels.gpu import copy as kernels
 from ...kernels.ir.strided import Strided
@@ -48,7 +48,7 @@ def push(name: str, ctx: Context, fn: Callable[[RunContext], object], reads: tup
 def host(a: ArrayCore) -> np.ndarray:
     """Return a's values on the host, without a copy if a is there. For engine functions."""
     device = a.device_array()
-    return cuda.to_host(device) if a.layout.target == "gpu" else device
+    return transfer.to_host(device) if a.layout.target == "gpu" else device
 
 
 def store_host(dst: ArrayCore, values: np.ndarray) -> None:
@@ -60,7 +60,7 @@ def store_host(dst: ArrayCore, values: np.ndarray) -> None:
     if values.dtype != dst.layout.dtype or values.shape != dst.shape:
         values = cast_copy(np.broadcast_to(values, dst.shape), dst.layout.dtype)
     with cuda.on_device(dst.ctx.device_id):  # memory of a new array is allocated here
-        cuda.from_host(dst.device_array(), values)
+        transfer.from_host(dst.device_array(), values)
 
 
 def move(src: ArrayCore, dst: ArrayCore) -> None:
@@ -68,7 +68,7 @@ def move(src: ArrayCore, dst: ArrayCore) -> None:
     if src.layout.target != dst.layout.target or src.layout.dtype != dst.layout.dtype:
         store_host(dst, host(src).reshape(dst.shape))
     elif dst.layout.target == "gpu":
-        cuda.copy(dst.device_array(), src.device_array())
+        transfer.copy(dst.device_array(), src.device_array())
     else:
         dst.device_array()[...] = src.device_array().reshape(dst.shape)
 
@@ -98,7 +98,7 @@ def copy_all(name: str, pairs: Sequence[tuple[ArrayCore, ArrayCore]]) -> None:
     ctx = pairs[0][1].ctx
     mutable = list(dict.fromkeys([dst.chunk.var for _, dst in pairs]))
     const = [v for v in dict.fromkeys([src.chunk.var for src, _ in pairs]) if v not in mutable]
-    put = cuda.copy if ctx.is_gpu else np.copyto
+    put = transfer.copy if ctx.is_gpu else np.copyto
 
     def run(rc: Any) -> None:
         for src, dst in pairs:
@@ -151,7 +151,7 @@ def assign(dst: ArrayCore, key: tuple, value: float | np.generic | np.ndarray | 
             new, shape = value.device_array(), value.shape
             if shared:
                 new = rc.workspace(shape, dst.layout.dtype)
-                cuda.copy(new, value.device_array())
+                transfer.copy(new, value.device_array())
         elif isinstance(value, np.ndarray):
             new, shape = rc.workspace(value.shape, value.dtype), value.shape
             rc.from_host(new, value)

@@ -14,7 +14,7 @@ import tritium as mx
 from support.helpers import assert_close
 from support.lagging_devices import N, add, all_slow, busy, run_on, slow_kind, wait_until_called
 from tritium.context import GPU_MODE, gpu
-from tritium.engine.gpu import cuda, streams
+from tritium.engine.gpu import cuda, streams, transfer
 from tritium.engine.memory import storage
 from tritium.graph import options
 from tritium.graph.executor import cuda_graph
@@ -38,7 +38,7 @@ def copied_from_the_host(devices, monkeypatch):
 def outside():
     """An array whose memory is taken outside of functions, and written from the host on the copy stream."""
     array = storage.array((N,), np.float32, gpu(0))
-    cuda.from_host(array, np.arange(N, dtype=np.float32))
+    transfer.from_host(array, np.arange(N, dtype=np.float32))
     return array
 
 
@@ -48,7 +48,7 @@ def taken_outside_of_functions(devices, monkeypatch):
     gc.collect()
     array = outside()
     cuda.stream(0).record_event().synchronize()
-    assert ran and (cuda.to_host(array) == np.arange(N)).all()
+    assert ran and (transfer.to_host(array) == np.arange(N)).all()
 
 
 def scratch_of_another_stream(devices, monkeypatch):
@@ -115,12 +115,12 @@ def read_by_two_threads(devices, monkeypatch):
     def other_first(event):
         if not seen:
             seen.append(None)
-            seen[0] = cuda.to_host(b.device_array())
+            seen[0] = transfer.to_host(b.device_array())
         wait(event)
 
     with monkeypatch.context() as patch:
         patch.setattr(cuda, "wait", other_first)
-        values = cuda.to_host(a.device_array())
+        values = transfer.to_host(a.device_array())
     assert (seen[0] == 2).all() and (values == 1).all()
 
 
@@ -155,7 +155,7 @@ def written_by_another_devices_function(devices, monkeypatch):
     devices(slow_kind("copy"))
     a, out = mx.nd.empty((N,), ctx=gpu(1)), mx.nd.empty((N,), ctx=gpu(1))
     run_on(gpu(1), None, lambda run: a.device_array().__setitem__(..., 3), [], [a])
-    run_on(gpu(0), None, lambda run: cuda.from_host(a.device_array(), np.full(N, 4, np.float32)), [], [a])
+    run_on(gpu(0), None, lambda run: transfer.from_host(a.device_array(), np.full(N, 4, np.float32)), [], [a])
     run_on(gpu(1), None, lambda run: add(run, a, a, out), [a], [out])
     assert (out.asnumpy() == 8).all()
 
@@ -214,7 +214,7 @@ def captured_while_others_allocate(devices, monkeypatch):
         thread.join(60)
         assert not thread.is_alive()
     captured(devices, monkeypatch, meanwhile)
-    assert made and all((cuda.to_host(a) == np.arange(N)).all() for a in made)
+    assert made and all((transfer.to_host(a) == np.arange(N)).all() for a in made)
 
 
 class Busy:
@@ -299,7 +299,7 @@ def on_device_in_order(before, after):
     """cuda.on_device without one of its waits."""
     @contextlib.contextmanager
     def on_device(device_id):
-        own, caller, s = cuda._own_stream(device_id), getattr(cuda._calling, "stream", None), cuda.stream(device_id, "copy")
+        own, caller, s = cuda.own_stream(device_id), getattr(cuda._calling, "stream", None), cuda.stream(device_id, "copy")
         if own is not None or caller is None:
             with inner(device_id) as found:
                 yield found
@@ -329,7 +329,7 @@ MENDS = {
     "writers wait for the readers": (streams, "_of_others", lambda r, w, s: FROM(r, (), s), written_behind_the_readers),
     "the host waits for its copy": (cuda, "wait", nothing, read_by_the_host),
     "a copy to the host waits for the writer": (cuda, "stream_waits", nothing, read_by_the_host),
-    "staging memory has one user": (cuda, "_staging", SharedStaging(), read_by_two_threads),
+    "staging memory has one user": (transfer, "_staging", SharedStaging(), read_by_two_threads),
     "a peer's copy waits for the caller": (cuda, "on_device", on_device_in_order(False, True), copied_between_gpus),
     "the caller waits for a peer's copy": (cuda, "on_device", on_device_in_order(True, False),
                                            written_by_another_devices_function),

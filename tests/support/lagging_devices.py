@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 import tritium as mx
 from tritium.engine import ThreadedEngine
-from tritium.engine.gpu import cuda
+from tritium.engine.gpu import cuda, transfer
 from tritium.engine.memory import storage
 from tritium.kernels.gpu import launch
 from tritium.ndarray.dispatch import plan
@@ -17,7 +17,7 @@ from support.torch_stand_in import World
 N = 600  # elements of an array: more than a tiny one's
 KINDS = ("compute", "copy", "priority", "default")
 INTERPRETED = launch._run
-CACHED = (cuda.num_gpus, cuda._stream, cuda._dtypes, cuda._device)
+CACHED = (cuda.num_gpus, cuda._stream, cuda.torch_dtypes, cuda._device)
 
 
 @pytest.fixture
@@ -41,7 +41,7 @@ def devices(monkeypatch):
         monkeypatch.setattr(launch, "_run", world.launch(INTERPRETED))
         for cached in CACHED:
             cached.cache_clear()
-        cuda._staging.clear()
+        transfer._staging.clear()
         for device in range(world.devices):
             for kind in KINDS[:3]:
                 cuda.stream(device, kind).name = kind
@@ -51,7 +51,7 @@ def devices(monkeypatch):
     yield make
     stop()
     plan.CACHE.clear()
-    cuda._staging.clear()
+    transfer._staging.clear()
     for cached in CACHED:
         cached.cache_clear()
 

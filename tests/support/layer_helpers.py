@@ -30,7 +30,7 @@ class Run:
         return to_device(np.zeros(shape, dtype), self.target)
 
     def to_host(self, array):
-        return array if isinstance(array, np.ndarray) else cuda._numpy(array)
+        return array if isinstance(array, np.ndarray) else cuda.as_numpy(array)
 
     def from_host(self, array, values):
         np.copyto(self.to_host(array), values, casting="no")

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from ...cache import Cache
-from ...engine.gpu import cuda
+from ...engine.gpu import transfer
 from ...engine.memory import storage
 from ...kernels.declare.traced import TracedOp
 from ...kernels.op import Expression, Op
@@ -39,7 +39,7 @@ class DeviceTables:
         """Copy the run-time scalars of each array to the device, if they changed."""
         if scalars != self._last:
             self._last = scalars
-            cuda.from_host(self._scalars, self.update.numbers(scalars).reshape(self._scalars.shape))
+            transfer.from_host(self._scalars, self.update.numbers(scalars).reshape(self._scalars.shape))
 
     def launch(self, stream: Any) -> None:
         """Update all arrays in one launch. A replay of a captured launch uses the scalars set last."""
@@ -48,7 +48,7 @@ class DeviceTables:
 
 def _on_device(values: np.ndarray, ctx: Any) -> Any:
     array = storage.array(values.shape, values.dtype, ctx)
-    cuda.from_host(array, values)
+    transfer.from_host(array, values)
     return array
 
 

@@ -8,7 +8,7 @@ import pytest
 from tritium.context import GPU_MODE, gpu
 from tritium.dtype import bfloat16
 from tritium.engine import ThreadedEngine, num_gpus
-from tritium.engine.gpu import cuda
+from tritium.engine.gpu import cuda, transfer
 from tritium.engine.memory import storage
 from tritium.errors import ContextError, EngineError
 
@@ -17,8 +17,8 @@ pytestmark = pytest.mark.skipif(GPU_MODE != "interpret", reason="the interpreted
 
 def test_the_host_sees_the_interpreted_memory_itself():
     t = storage.array((2, 3), bfloat16, gpu())
-    cuda.from_host(t, np.full((2, 3), 1.5, bfloat16))
-    host = cuda.to_host(t)
+    transfer.from_host(t, np.full((2, 3), 1.5, bfloat16))
+    host = transfer.to_host(t)
     host[1, 2] = -2
     assert t.tolist() == [[1.5, 1.5, 1.5], [1.5, 1.5, -2]]
 
@@ -26,9 +26,9 @@ def test_the_host_sees_the_interpreted_memory_itself():
 def test_from_host_checks_shape_and_dtype():
     t = storage.array((2,), "float32", gpu())
     with pytest.raises(EngineError, match=r"cuda\.from_host: shapes differ: tensor \(2,\), values \(3,\)"):
-        cuda.from_host(t, np.zeros(3, "float32"))
+        transfer.from_host(t, np.zeros(3, "float32"))
     with pytest.raises(TypeError):
-        cuda.from_host(t, np.zeros(2, "float64"))
+        transfer.from_host(t, np.zeros(2, "float64"))
     with pytest.raises(EngineError, match="offset 2 is not a multiple of float32's 4 bytes"):
         cuda.view(cuda.alloc(64, 0), 2, (1,), np.dtype("float32"))
 

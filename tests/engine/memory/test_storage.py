@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 from tritium.context import Context, cpu, gpu
 from tritium.dtype import DTYPES
-from tritium.engine.gpu import cuda
+from tritium.engine.gpu import transfer
 from tritium.engine.memory import storage
 from tritium.errors import ContextError, EngineError, OutOfMemoryError
 
@@ -106,8 +106,8 @@ def test_every_dtype_on_both_contexts(dtype, ctx):
     a = storage.array((3, 5), dtype, ctx)
     values = np.arange(15).reshape(3, 5).astype(DTYPES[dtype])
     if ctx.is_gpu:
-        cuda.from_host(a, values)
-        got = cuda.to_host(a)
+        transfer.from_host(a, values)
+        got = transfer.to_host(a)
     else:
         a[:] = values
         got = a

@@ -6,7 +6,7 @@ import tritium as mx
 from test_every_operator import TABLE, Integers
 from tritium.context import GPU_MODE
 from tritium.dtype import as_dtype
-from tritium.engine.gpu import cuda
+from tritium.engine.gpu import cuda, transfer
 from tritium.engine.memory import storage
 from tritium.engine.run_context import RunContext
 from tritium.kernels.gpu.launch import launch
@@ -32,7 +32,7 @@ def arrays_of(case, rng):
 def on_gpu(values):
     """A tensor of the interpreted GPU with these values."""
     array = storage.array(values.shape, values.dtype, mx.gpu(0))
-    cuda.from_host(array, values)
+    transfer.from_host(array, values)
     return array
 
 
@@ -48,7 +48,7 @@ def both(kernel, prepared, inputs, specs, reqs, scalars=()):
             kernel.run(RUN, ins, outs, **more)
         elif not call(RUN, [0 if a is None else a.data_ptr() for a in (*ins, *outs)], scalars):
             return False, [], []
-        results.append([None if a is None else cuda.to_host(a).copy() for a in (*ins, *outs)])
+        results.append([None if a is None else transfer.to_host(a).copy() for a in (*ins, *outs)])
     return True, results[1], results[0]
 
 
@@ -101,7 +101,7 @@ def test_a_kernel_that_computes_with_scalars_on_the_host_is_prepared_for_each_va
     y = on_gpu(np.zeros((5, 16), F32))
     places = [x.data_ptr(), y.data_ptr()]
     for value in (2.0, 3.0, 2.0):
-        assert call(RUN, places, (value,)) and (cuda.to_host(y) == 1 + value * value).all()
+        assert call(RUN, places, (value,)) and (transfer.to_host(y) == 1 + value * value).all()
     assert sum(program is not None for program in call._found.values()) == 2
     values = [float(v) for v in range(10, 40)]
     done = [call(RUN, places, (v,)) for v in values]
@@ -164,7 +164,7 @@ def test_scratch_memory_and_constants_are_given_by_their_addresses():
     x, y = on_gpu(np.ones((5, 16), F32)), on_gpu(np.zeros((5, 16), F32))
     for _ in range(2):
         assert call(RUN, [x.data_ptr(), y.data_ptr()])
-        assert (cuda.to_host(y)[0] == table).all() and (cuda.to_host(y)[1:] == 6).all()
+        assert (transfer.to_host(y)[0] == table).all() and (transfer.to_host(y)[1:] == 6).all()
 
 
 def test_the_kernel_of_empty_results_is_prepared_for_nobody():

@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 import tritium as mx
-from tritium.engine.gpu import cuda
+from tritium.engine.gpu import cuda, transfer
 from tritium.kernels.gpu import body as gpu_body
 from tritium.kernels.ops.optimizer import triton_multi
 from tritium.train.optimizer import multi_tensor
@@ -117,8 +117,8 @@ def test_arrays_not_aligned_to_16_bytes_are_updated_alone(launched):
 def test_tables_are_built_once_and_only_new_scalars_are_copied(monkeypatch):
     made, copies = arrays(np.random.default_rng(0), 2), []
     multi_tensor._cache.clear()
-    real = cuda.from_host
-    monkeypatch.setattr(cuda, "from_host", lambda t, v: (copies.append(v.dtype.name), real(t, v))[1])
+    real = transfer.from_host
+    monkeypatch.setattr(transfer, "from_host", lambda t, v: (copies.append(v.dtype.name), real(t, v))[1])
     for lr in (0.1, 0.1, 0.2):
         apply([ParamUpdate("sgd_update", w, g, lr=lr) for w, g in zip(*made)])
         mx.nd.waitall()
