@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 import tritium as mx
 from tritium import ndarray as nd
-from tritium.engine.gpu import cuda
+from tritium.engine.gpu import transfer
 from tritium.kernels.gpu.load import INTERPRET
 from tritium.ndarray import autograd
 
@@ -162,8 +162,8 @@ def test_no_array_of_a_gpu_passes_through_the_host(monkeypatch):
     a.wait_to_read(), b.wait_to_read(), mask.wait_to_read()
     moved = []
     for name in ("to_host", "from_host"):
-        whole = getattr(cuda, name)
-        monkeypatch.setattr(cuda, name, lambda t, *more, whole=whole: moved.append(int(np.prod(t.shape))) or whole(t, *more))
+        whole = getattr(transfer, name)
+        monkeypatch.setattr(transfer, name, lambda t, *more, whole=whole: moved.append(int(np.prod(t.shape))) or whole(t, *more))
     a[b] = a[b] + 1
     a[mask] = new
     a.attach_grad()
