@@ -15,7 +15,7 @@ from ...kernels.op import Req, Spec
 from ...ndarray import NDArray
 from ...ndarray.autograd.tape import GraphNode, Leaf, any_taped, detached, state
 from ...ndarray.core.array_core import allocate
-from ...ndarray.dispatch.copy import copy_all, filled
+from ...ndarray.dispatch.copy import filled
 from ...ndarray.dispatch.invoke import run_plan
 from ...ndarray.dispatch.plan import plan_of
 from ...show import Shown
@@ -165,12 +165,7 @@ class _Signature:
 
     def call(self, args: Sequence[NDArray]) -> list[NDArray]:
         bound = self._free()
-        executor = bound.executor
-        copy_all(self.op._name, [(args[i], buffer) for i, buffer in bound.data])
-        results = executor.forward(self.train)
-        outputs = [allocate(o.layout) for o in results]
-        # the task gets arrays of its own: those of the caller will hold the tape's node, which must go when they do
-        copy_all(self.op._name, [(result, detached(o)) for result, o in zip(results, outputs)])
+        outputs = bound.executor.call(self.train, [(args[i], buffer) for i, buffer in bound.data])
         if self.records:
             self._record(bound, args, outputs)
         return outputs
@@ -186,7 +181,7 @@ class _Signature:
 
     def _record(self, bound: _Bound, args: Sequence[NDArray], outputs: Sequence[NDArray]) -> None:
         op, arena = self.op, id(bound.executor.arena)
-        kept = [(detached(a), a._grad_edge) for a in args]
+        kept = [(a if fixed else detached(a), a._grad_edge) for a, fixed in zip(args, op._fixed)]
 
         def again() -> list[NDArray]:
             inputs = []
@@ -239,15 +234,20 @@ class _Bound:
         if moved:  # from now on these derivatives go through buffers
             signature.op._buffered.update(moved)
             signature.op._calls.clear()
-        self.executor.backward(dys)
+        copied, rest = [], []  # buffers that need only be copied to their targets, and others
         for i, own in self.grads.items():
             target = targets[i]
             if target is not None and (i not in signature.direct or i in moved):
-                total = own if reqs[i] == Req.WRITE else own + (moved[i] if target is own else target)
-                if total is not target:
-                    total.copyto(target)
-            if i in moved and target is not own:
-                moved[i].copyto(own)
+                simple = i not in moved and reqs[i] == Req.WRITE and own.layout.same(target.layout)
+                (copied if simple else rest).append((i, own, target))
+        self.executor.backward_to(dys, [(own, target) for _, own, target in copied])
+        for i, own, target in rest:
+            total = own if reqs[i] == Req.WRITE else own + (moved[i] if target is own else target)
+            if total is not target:
+                total.copyto(target)
+        for i, array in moved.items():
+            if targets[i] is not self.grads[i]:
+                array.copyto(self.grads[i])
 
 
 _REQS = {"write": Req.WRITE, "add": Req.ADD}

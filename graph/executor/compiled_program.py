@@ -13,12 +13,13 @@ from ...engine.gpu import cuda
 from ...kernels.cpu.c_compile import compile_wanted
 from ...ndarray import NDArray
 from ...ndarray.core.chunk import Chunk
+from ...ndarray.dispatch.copy import copy_all
 from ...ndarray.dispatch.invoke import ReportOnceVar
 from ..memory.plan import MemoryPlan
 from ..passes.device_placement import CrossDeviceCopyOp
 from ..program import Program, Step
 from .cuda_graph import CapturedSegment
-from .segment import CrossDeviceCopy, Draws, Segment, Shared
+from .segment import Copies, CrossDeviceCopy, Draws, Segment, Shared
 
 if TYPE_CHECKING:
     from ...kernels.gpu.job import CompileJob
@@ -90,29 +91,45 @@ def compile_ahead(segments: Sequence[Segment]) -> int:
 class CompiledProgram:
     """A program in segments, prepared for the current engine.
 
+    name:    of its copies, in errors and in the profile.
     chunks:  its arenas, kept alive.
     states:  (own array, the caller's) of each auxiliary state, for a program that must not change the caller's.
     """
 
-    def __init__(self, program: Program, plan: MemoryPlan, forward: list[Segment], backward: list[Segment],
+    def __init__(self, name: str, program: Program, plan: MemoryPlan, forward: list[Segment], backward: list[Segment],
                  chunks: Sequence[Chunk], states: Sequence[tuple[NDArray, NDArray]] = ()):
         self.program, self.plan, self.forward, self.backward, self.states = program, plan, forward, backward, states
-        self.chunks = chunks
+        self.name, self.chunks = name, chunks
         self.on: Engine | None = None
         self.oprs: dict[int, Any] = {}  # by the segment's id
         compile_ahead((*forward, *backward))
 
-    def push(self, segments: Sequence[Segment], after: Callable[[Segment], None] | None = None, again: Draws | None = None
-             ) -> None:
-        """Push segments in order, and call after(segment) once each is pushed. again: as in Segment.push."""
+    def push(self, segments: Sequence[Segment], after: Callable[[Segment], None] | None = None, again: Draws | None = None,
+             before: Copies = (), behind: Copies = ()) -> None:
+        """Push segments in order, and call after(segment) once each is pushed.
+
+        again:           as in Segment.push.
+        before, behind:  what is copied before and after: on the host by the first and the last segment, to queue fewer tasks.
+        """
+        ends = [type(s) is Segment and not s.ctx.is_gpu for s in (*segments[:1], *segments[-1:])]
+        if not all(ends) or not ends:
+            copy_all(self.name, before)
+            self._push(segments, after, again, (), ())
+            copy_all(self.name, behind)
+        else:
+            self._push(segments, after, again, before, behind)
+
+    def _push(self, segments: Sequence[Segment], after: Callable[[Segment], None] | None, again: Draws | None,
+              before: Copies, behind: Copies) -> None:
         on = engine.current()
         if on is not self.on:
             self.release()
             self.on = on
             self.oprs = {id(s): s.prepare(on) for s in (*self.forward, *self.backward)}
-        for segment in segments:
+        last = len(segments) - 1
+        for k, segment in enumerate(segments):
             segment.failed = False
-            segment.push(on, self.oprs[id(segment)], again)
+            segment.push(on, self.oprs[id(segment)], again, () if k else before, behind if k == last else ())
             if after is not None:
                 after(segment)
 

@@ -15,6 +15,8 @@ from ...errors import GraphError, ShapeError, describe, nearest
 from ...kernels.configs import float32_matmul
 from ...kernels.op import Spec
 from ...ndarray import NDArray, zeros
+from ...ndarray.autograd.tape import detached
+from ...ndarray.core.array_core import allocate
 from ...ndarray.core.chunk import Chunk, layout_of
 from ...ndarray.dispatch.invoke import ReportOnceVar
 from ...show import Shown, details, frame, picture, table, title
@@ -25,7 +27,7 @@ from ..passes.fuse import fused_operators
 from ..program import ARG, AUX, GRAD, HEAD, INNER, KEPT, OUTPUT, ZERO, Program, Value, lower
 from ..show.explain import Explanation, explain
 from .compiled_program import CompiledProgram, cut
-from .segment import Segment
+from .segment import Copies, Segment
 
 if TYPE_CHECKING:
     from ..symbol.symbol import Symbol
@@ -201,10 +203,24 @@ class Executor(Shown):
                 raise GraphError(f"forward: no argument is called {name!r}.{nearest(name, self.arg_dict)}")
             _assign(self.arg_dict[name], array, f"forward: {name}")
         program = self._compile(bool(is_train))
-        program.push(program.forward, self._show if self._monitor is not None else None)
-        self._last, self._inferred = (program, None) if is_train else (None, program)
-        self.arena.holds = self._last
+        self._push_forward(program, bool(is_train))
         return self.outputs
+
+    def _push_forward(self, program: CompiledProgram, train: bool, before: Copies = (), behind: Copies = ()) -> None:
+        program.push(program.forward, self._show if self._monitor is not None else None, None, before, behind)
+        self._last, self._inferred = (program, None) if train else (None, program)
+        self.arena.holds = self._last
+
+    def call(self, train: bool, given: Copies) -> list[NDArray]:
+        """Copy arrays into arguments, push the forward pass, and return copies of the outputs, which later passes leave alone.
+
+        given: (array, argument), of equal layouts.
+        """
+        program = self._compile(train)
+        copies = [allocate(o.layout) for o in self.outputs]
+        # the task gets arrays of its own: those of the caller may hold the tape's node, which must go when they do
+        self._push_forward(program, train, given, [(o, detached(c)) for o, c in zip(self.outputs, copies)])
+        return copies
 
     def backward(self, out_grads: Array | Sequence[Array | None] | None = None, is_train: bool = True) -> None:
         """Push the backward pass: gradients go to `grad_dict` as grad_req says.
@@ -214,6 +230,10 @@ class Executor(Shown):
         The values of a forward pass serve one backward pass, and inference keeps none. Where there are none, forward runs (again)
         first, on the arguments as they are then, in memory of its own.
         """
+        self.backward_to(out_grads, ())
+
+    def backward_to(self, out_grads: Array | Sequence[Array | None] | None, behind: Copies) -> None:
+        """Push the backward pass as `backward` does, and copies (gradient, array of an equal layout) behind it."""
         if self._inferred is None and self._last is None:
             self.forward(is_train=True)
         ran = self._inferred or self._last
@@ -224,13 +244,18 @@ class Executor(Shown):
         kept = ran is self._last and self.arena.holds is ran
         program = ran if kept else self._compile(ran is self._last, monitored=False, aside=True)
         heads = [out_grads] if isinstance(out_grads, (NDArray, np.ndarray)) else list(out_grads or [])
+        given: list[tuple[NDArray, NDArray]] = []  # head gradients that the first task copies
         for number in program.program.head_grads:
             value = self._head_values[number]
             array = heads[number] if number < len(heads) else None
             if array is None:
                 raise GraphError(f"backward: output {value.name} needs a head gradient: {describe(value.spec)}. "
                                  f"Pass out_grads=[...]; only loss layers need none.")
-            _assign(self._head_arrays[number], array, f"backward: head gradient of {value.name}")
+            own = self._head_arrays[number]
+            if isinstance(array, NDArray) and array.layout.same(own.layout):
+                given.append((array, own))
+            else:
+                _assign(own, array, f"backward: head gradient of {value.name}")
         for name in program.program.zero_grads:
             self._grads[name][:] = 0
         copies = self._binding.grad_copies
@@ -241,7 +266,7 @@ class Executor(Shown):
             for own, state in program.states:
                 own[:] = state
             program.push(program.forward, again=ran.drawn())
-        program.push(program.backward)
+        program.push(program.backward, before=given, behind=behind)
         for name, array in copies.items():
             array[:] = self._grads[name].reshape(array.shape)
         self.arena.holds = None
@@ -331,10 +356,10 @@ class Executor(Shown):
         arrays = self._arrays(program, plan, chunks, aside)
         bulk = 1 if monitored else options.bulk_train if train or aside else options.bulk_infer
         with float32_matmul.restored(options.float32):
-            forward, backward = cut(program, arrays, self._contexts, chunks, str(binding.symbol.name or "graph"), bulk,
-                                    options.capture and not monitored)
+            name = str(binding.symbol.name or "graph")
+            forward, backward = cut(program, arrays, self._contexts, chunks, name, bulk, options.capture and not monitored)
         states = [(arrays[v], self.aux_dict[n]) for n, v in program.auxes.items()] if aside else ()
-        compiled = CompiledProgram(program, plan, forward, backward, chunks, states)
+        compiled = CompiledProgram(name, program, plan, forward, backward, chunks, states)
         weakref.finalize(self, compiled.release).atexit = False
         return compiled
 

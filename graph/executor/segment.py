@@ -10,6 +10,8 @@ from threading import get_ident
 from time import perf_counter_ns
 from typing import Any
 
+import numpy as np
+
 from ...context import Context
 from ...engine import Engine, Opr, Var
 from ...engine.gpu import cuda
@@ -21,8 +23,9 @@ from ...kernels.cpu.c_team import Phases
 from ...kernels.kernel import BoundKernel, InTurn, Kernel, Prepared, Run
 from ...kernels.op import Spec, compiled
 from ...ndarray import NDArray
+from ...ndarray.core.array_core import ArrayCore
 from ...ndarray.core.chunk import layout_of
-from ...ndarray.dispatch.copy import host, store_host
+from ...ndarray.dispatch.copy import COPIED, host, store_host
 from ..program import KEPT, Program, Step
 
 #: A segment runs in the thread that pushes it if its shortest run took at most so many nanoseconds. Waking a worker and
@@ -37,6 +40,9 @@ MANY_READERS = 4
 
 #: {name of a step and its operator: the (seed, offset) of its random numbers in each of its calls}
 Draws = Mapping[str, Iterator[tuple[int, int]]]
+
+#: (source, target) of arrays of equal layouts on the host, to be copied.
+Copies = Sequence[tuple[ArrayCore, ArrayCore]]
 
 
 class Shared:
@@ -219,22 +225,34 @@ class Segment:
         return on.new_operator(self.run, self.const, self.mutable, name=self.name, synchronous=True,
                                cost_key=object() if self.computes_only else None)
 
-    def push(self, on: Engine, opr: Opr, again: Draws | None = None) -> None:
+    def push(self, on: Engine, opr: Opr, again: Draws | None = None, before: Copies = (), behind: Copies = ()) -> None:
         """Push the segment. Random numbers are reserved now, so that results depend on the order of pushes alone.
 
-        again: the random numbers of an earlier pass, to be used again.
+        again:           the random numbers of an earlier pass, to be used again.
+        before, behind:  what the same task copies before and after it runs.
         """
         inline = self.computes_only and self.shortest <= SHORT
         versions = [v.version for v in self.kept]
         changed, self.versions = versions != self.versions, versions
-        if not self.random and not changed:
+        if not self.random and not changed and not before and not behind:
             on.push(opr, self.ctx, inline=inline)
             return
         draws = {at: next(again[self.calls[at][3]]) if again is not None else resource.get_random(n, self.ctx)
                  for at, n in self.random}
         self.drawn = [(self.calls[at][3], numbers) for at, numbers in draws.items()]
-        on.push_sync(lambda rc: self.run(rc, draws, changed), self.ctx, self.const, self.mutable,
-                     prop="inline" if inline else None, name=self.name)
+        const, mutable, copies = self.const, self.mutable, (*before, *behind)
+        if copies:
+            mutable = list(dict.fromkeys([*mutable, *[target.chunk.var for _, target in copies]]))
+            const = [v for v in dict.fromkeys([*const, *[source.chunk.var for source, _ in copies]]) if v not in mutable]
+            inline = inline and sum([target.layout.nbytes for _, target in copies]) <= COPIED
+
+        def run(rc: Run) -> None:
+            _copy(before)
+            self.run(rc, draws, changed)
+            _copy(behind)
+
+        on.push_sync(run, self.ctx, const, mutable, prop="inline" if inline else None, name=self.name,
+                     cost_key=opr.cost_key)
 
 
 class CrossDeviceCopy(Segment):
@@ -252,9 +270,14 @@ class CrossDeviceCopy(Segment):
     def prepare(self, on: Engine) -> None:
         """Nothing to prepare: each copy is pushed by itself."""
 
-    def push(self, on: Engine, opr: Opr, again: Draws | None = None) -> None:
+    def push(self, on: Engine, opr: Opr, again: Draws | None = None, before: Copies = (), behind: Copies = ()) -> None:
         """Push the copy."""
         on.push_sync(lambda _: store_host(self.target, host(self.source)), self.ctx, self.const, self.mutable, name=self.name)
+
+
+def _copy(copies: Copies) -> None:
+    for source, target in copies:
+        np.copyto(target.device_array(), source.device_array())
 
 
 def _view(array: NDArray, spec: Spec | None) -> NDArray:

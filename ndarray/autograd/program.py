@@ -37,7 +37,7 @@ _nothing = _adding.parse({})
 #: Merge elementwise steps of a task (graph/fuse_tape.py). The root's `connect` sets it.
 fuse_steps: Callable[[Sequence[Step], Sequence[Params], Sequence[Layout], Collection[int]], list[Step] | None] = lambda *_: None
 
-SAVED, HEAD, BUFFER, RESULT, NEW = range(5)
+SAVED, HEAD, BUFFER, RESULT, NEW, FILLED = range(6)
 
 
 def only_computes(op: Op) -> bool:
@@ -49,7 +49,8 @@ class Register:
     """One array of the program.
 
     kind, where:  SAVED by (node, position) | the HEAD gradient of this number | the BUFFER of the variable at this node |
-                  the RESULT (call, input) of a node's Python function | NEW: () of the program itself.
+                  the RESULT (call, input) of a node's Python function | NEW: () of the program itself, for items FILLED
+                  with a number, if nothing else would be left for a task to do.
     """
 
     __slots__ = ("kind", "layout", "where")
@@ -67,13 +68,15 @@ class Step:
     scalars:          True if it takes run-time scalars.
     mutated:          the inputs that the kernel changes.
     fusible:          False if it must run at its place, whatever its operator.
+    value:            of a fill.
     """
 
     __slots__ = ("ctx", "fusible", "inputs", "kernel", "mutated", "name", "node", "of_node", "outputs", "plan", "reqs", "scalars",
-                 "small")
+                 "small", "value")
 
     def __init__(self, name: str, kernel: Kernel, inputs: Sequence[int], outputs: Sequence[int], layout: Layout,
                  node: int, plan: DispatchPlan | None = None, reqs: Sequence[Req] = (Req.WRITE,), of: OpNode | None = None):
+        self.value: float | None = None
         self.reqs, self.fusible = tuple(reqs), True
         self.name, self.kernel, self.inputs, self.outputs = name, kernel, tuple(inputs), tuple(outputs)
         self.node, self.plan, self.ctx = node, plan, layout.ctx
@@ -306,7 +309,9 @@ class _Builder:
         kernel = Kernel(lambda rc, ins, outs: fill(rc, outs[0], element))
         if layout.target == "gpu":
             kernel.at = PreparedCall(kernel.run, (), (layout.spec,), (Req.WRITE,))
-        self.append(Step("fill", kernel, (), (register,), layout, at))
+        step = Step("fill", kernel, (), (register,), layout, at)
+        step.value = value
+        self.append(step)
 
     def copy(self, source: int, target: int, at: int) -> None:
         layout = self.registers[target].layout
@@ -501,9 +506,19 @@ class _Builder:
         for at, k in self.last.items():
             self.items[k].freed.append(at)
         for item in self.items:
+            self.fill_at_once(item)
             written = {r for s in item.steps for r in (*s.outputs, *s.mutated)}
             item.written = [r for r in item.used if r in written]
             item.code = Code(item.steps, item.used, self.registers)
+
+    def fill_at_once(self, item: Item) -> None:
+        """Take the steps out of an item that only fills new tiny arrays: no task knows of them yet, so the walk can do that."""
+        values = {s.outputs[0]: s.value for s in item.steps}
+        new = {r for r, kind, _ in item.fetched if kind == NEW and self.registers[r].layout.tiny}
+        if values and None not in values.values() and new.issuperset(values):
+            item.steps = []
+            item.fetched = [(r, FILLED, (where, values[r])) if r in values else (r, kind, where)
+                            for r, kind, where in item.fetched]
 
 
 class Code:

@@ -21,8 +21,8 @@ from ...engine.profiler.recorder import Recorder
 from ...errors import MXNetError
 from ..core.array_core import ArrayCore, allocate
 from ..core.chunk import Layout
-from ..dispatch.copy import copy_to
-from .program import BUFFER, HEAD, NEW, SAVED, BackwardProgram, Call, Code, Edges, Item, Register, build
+from ..dispatch.copy import copy_to, filled
+from .program import BUFFER, FILLED, HEAD, NEW, SAVED, BackwardProgram, Call, Code, Edges, Item, Register, build
 from .tape import CallNode, Edge, GraphNode, Leaf, OpNode, TapeNode
 
 #: Programs by the structure of their tapes.
@@ -65,6 +65,8 @@ def walk(heads: Sequence[Any], grads: Sequence[Any], retain: bool, wanted: list[
                 arrays[r] = allocate(where)
             elif kind == BUFFER:
                 arrays[r] = order[where].grad  # type: ignore[attr-defined]
+            elif kind == FILLED:
+                arrays[r] = filled(*where)
             elif kind == HEAD:
                 arrays[r] = grads[where]
         if item.call is not None:

@@ -6,6 +6,7 @@ import threading
 import numpy as np
 import pytest
 import tritium as mx
+from tritium import engine
 from tritium.errors import GraphError
 
 X = np.arange(6, dtype="float32").reshape(2, 3)
@@ -43,6 +44,56 @@ def test_inputs_without_param_indices_are_copied_and_have_gradients():
         y.backward()
     assert arrays[1].grad.asnumpy().tolist() == [[3, 5, 7]] * 2 and arrays[2].grad.asnumpy().tolist() == [2, 2]
     assert len(op._calls) == 1
+
+
+def test_a_call_and_its_backward_are_one_task_each_with_their_copies(monkeypatch):
+    op, (x, w, b) = linear()
+    w.attach_grad()
+    x.attach_grad()
+
+    def step():
+        with mx.autograd.record():
+            y = op(x, w, b)
+        y.backward()
+
+    step()  # compiles
+    on, names = engine.current(), []
+    push, push_sync = on.push, on.push_sync
+    monkeypatch.setattr(on, "push", lambda opr, *more, **options: (names.append(opr.name), push(opr, *more, **options)))
+    monkeypatch.setattr(on, "push_sync", lambda *given, **options: (names.append(options["name"]), push_sync(*given, **options)))
+    step()
+    assert names == ["fc forward 0-0", "fc backward 0-0"]
+    assert x.grad.asnumpy().tolist() == [[2, 2, 2]] * 2 and w.grad.asnumpy().tolist() == [[3, 5, 7]] * 2
+
+
+def test_an_input_may_be_written_after_the_call():
+    op, (x, w, b) = linear()
+    with mx.autograd.record():
+        y = op(x, w, b)
+    x[:] = 0
+    assert y.asnumpy().tolist() == [[13, 23], [22, 32]]
+
+
+def test_the_error_of_an_input_reaches_the_output_of_its_call_alone():
+    op, (x, w, b) = linear()
+    op(x, w, b)
+
+    class Fails(mx.operator.CustomOp):
+        def forward(self, *_):
+            raise ValueError("no value")
+
+    @mx.operator.register("fails_before_a_cached_op")
+    class _Prop(mx.operator.CustomOpProp):
+        def create_operator(self, *_):
+            return Fails()
+
+    y = op(mx.nd.Custom(x, op_type="fails_before_a_cached_op"), w, b)
+    with pytest.raises(ValueError, match="no value"):
+        y.wait_to_read()
+    with pytest.raises(ValueError, match="no value"):
+        mx.nd.waitall()
+    assert op(x, w, b).asnumpy().tolist() == [[13, 23], [22, 32]]
+    mx.nd.waitall()
 
 
 def test_states_are_changed_in_place():
