@@ -22,7 +22,7 @@ import subprocess
 import sys
 import time
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -91,7 +91,7 @@ class _Push:
     round: int
     nbytes: int
     initial: bool = False
-    seq: int = 0
+    seq: int = 1
     process: int = 0
     state: State = State.QUEUED
 
@@ -268,43 +268,38 @@ def line(workers: int, servers: int, sizes: list[int], network: Network, *, comp
 
 
 class CountedCoordinator:
-    """A coordinator whose servers acknowledge at once. messages: to and from it."""
+    """A coordinator whose workers all speak at once. It handles messages in the order in which they have arrived."""
 
     def __init__(self, workers: int, servers: int):
-        self.coordinator, self.messages = Coordinator(workers, servers), 0
+        self.coordinator, self.workers = Coordinator(workers, servers), workers
         for i in range(servers):
-            self.say(("server", i), "server", op="join", index=i, address=f"10.0.0.1:{i}", public="f" * 64)
-        for r in range(workers):
-            self.say(("worker", r), "worker", op="join", kind="sync", public=f"{r:064}", rank=r)
+            self.run([(("server", i), {"op": "join", "index": i, "address": f"10.0.0.1:{i}", "public": "f" * 64})], "server")
 
-    def say(self, peer: tuple[str, int], role: str, **message: Any) -> None:
-        """Hand over a message, and those that follow from it."""
-        self.messages += 1
-        sends = self.coordinator.receive(peer, role, {"id": 0, **message})
-        for to, answer in sends:
-            self.messages += 1
-            if "epoch" in answer:
-                self.say(to, "server", op="ack", epoch=answer["epoch"])
+    def run(self, messages: Iterable[tuple[Any, dict[str, Any]]], role: str = "worker") -> dict[str, Any]:
+        """Handle messages, and those that follow from them. Returns the number of all, to and from it, and its seconds."""
+        arrived, number, start = deque((peer, role, m) for peer, m in messages), 0, time.process_time()
+        while arrived:
+            peer, sender, message = arrived.popleft()
+            sends = self.coordinator.receive(peer, sender, {"id": 0, **message})
+            number += 1 + len(sends)
+            arrived += [(to, "server", {"op": "ack", "epoch": m["epoch"]}) for to, m in sends if "epoch" in m]
+        return {"messages": number, "cpu_s": round(time.process_time() - start, 4)}
 
-    def barrier(self, workers: int) -> int:
-        """Return the number of messages of one barrier of all workers."""
-        before = self.messages
-        for r in range(workers):
-            self.say(("worker", r), "worker", op="barrier", n=1)
-        return self.messages - before
+    def each(self, **message: Any) -> dict[str, Any]:
+        """Let every worker send a message."""
+        return self.run((("worker", r), {"rank": r, "public": f"{r:064}", **message}) for r in range(self.workers))
 
 
 def coordinator_line(workers: int, servers: int) -> dict[str, Any]:
-    """Return what the coordinator does for so many workers. A step needs no message of it; a barrier, two of each worker."""
-    start = time.process_time()
-    counted = CountedCoordinator(workers, servers)
-    joined = time.process_time()
-    joins = counted.messages
-    messages = counted.barrier(workers)
+    """Return what the coordinator does for so many workers. A step needs no message of it."""
+    job, keys = CountedCoordinator(workers, servers), {"keys": [["s:w", [9], "float32"]], "big": 10**6}
+    stages = {"join": job.each(op="join", kind="sync")}
+    job.run([(("worker", 0), {"op": "init", **keys}), (("worker", 0), {"op": "filled", "keys": ["s:w"]})])
+    stages |= {"init": job.each(op="init", **keys), "barrier": job.each(op="barrier", n=1)}
+    state = len(json.dumps(job.coordinator.state()))
+    stages["leave"] = job.each(op="leave")
     return {"bench": "kvstore_scale coordinator", "workers": workers, "servers": servers, "step_messages": 0,
-            "join_messages": joins, "join_cpu_s": round(joined - start, 3), "barrier_messages": messages,
-            "barrier_cpu_s": round(time.process_time() - joined, 4),
-            "state_bytes": len(json.dumps(counted.coordinator.state()))}
+            **{f"{stage}_{what}": n for stage, counts in stages.items() for what, n in counts.items()}, "state_bytes": state}
 
 
 # ---- real runs over shaped links -----------------------------------------------------------------------------------------

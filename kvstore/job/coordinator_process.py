@@ -9,6 +9,7 @@ from typing import Any
 from ... import environment
 from ...errors import FrameError
 from ..protocol.coordinator import Coordinator
+from ..protocol.server_table import Sends
 from ..wire import certificates, sockets
 from ..wire.credentials import Credentials, read_secret, write_secret
 from ..wire.frame import pack, unpack
@@ -24,6 +25,7 @@ class CoordinatorServer:
 
     def __init__(self, job: dict[str, Any], file: Path):
         self.file, self.poller = file, Poller()
+        self._sends: Sends = []  # what follows from the messages that have arrived
         self.coordinator = Coordinator(job["workers"], job["servers"], job["policy"], job["max_staleness"])
         self._grace_ends = 0.0
         former = read_secret(file) if file.exists() else {}
@@ -39,7 +41,7 @@ class CoordinatorServer:
         self.listener = sockets.Listener(
             self.poller, sockets.address_of(self._job, "coordinator", former.get("port", job.get("port", 0))),
             self.keys["coordinator"], sockets.authority_of(self._job), {self.keys[r].public: r for r in ("worker", "server")},
-            sockets.LARGEST_CONTROL, on_message=self._receive, on_end=lambda stream: self._send(self.coordinator.lost(stream)))
+            sockets.LARGEST_CONTROL, on_message=self._receive, on_end=self._on_lost)
         self._write_state()
 
     def _write_state(self) -> None:
@@ -58,18 +60,20 @@ class CoordinatorServer:
         self.poller.handle(ready)
         if self._grace_ends and time.monotonic() > self._grace_ends and not ready:  # messages of returning peers come first
             self._grace_ends = 0.0
-            self._send(self.coordinator.end_grace_period())
+            self._sends += self.coordinator.end_grace_period()
+        if self.coordinator.changed:
+            self._write_state()  # once for all messages that have arrived, and before any peer can act on it
+        sends, self._sends = self._sends, []
+        for peer, message in sends:
+            if peer is not None:
+                peer.put(b"", pack(message))
+
+    def _on_lost(self, stream: Stream) -> None:
+        self._sends += self.coordinator.lost(stream)
 
     def _receive(self, stream: Stream, _head: bytes, payload: memoryview) -> None:
         try:
             message = unpack(payload)
         except FrameError:
             return
-        self._send(self.coordinator.receive(stream, stream.user, message))
-
-    def _send(self, sends: list[tuple[Any, dict[str, Any]]]) -> None:
-        if self.coordinator.changed:
-            self._write_state()  # before any peer can act on it
-        for peer, message in sends:
-            if peer is not None:
-                peer.put(b"", pack(message))
+        self._sends += self.coordinator.receive(stream, stream.user, message)

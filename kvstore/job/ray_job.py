@@ -258,16 +258,38 @@ def require_token() -> None:
 
 
 def _connect_once(address: str) -> None:
-    """Raise KVStoreError unless something listens at HOST:PORT: Ray itself would try for minutes."""
+    """Raise KVStoreError unless what listens at HOST:PORT speaks HTTP/2, as Ray does: Ray itself would try for minutes."""
     host, _, port = address.rpartition(":")
     if not host or not port.isdecimal():
         raise KVStoreError(f"KVStore: {address!r} is not the address of a Ray cluster, HOST:PORT.")
+    start = f"Start one with: ray start --head --port {port}"
     try:
-        socket.create_connection((host.strip("[]"), int(port)), _CONNECT_TIMEOUT).close()
+        connection = socket.create_connection((host.strip("[]"), int(port)), _CONNECT_TIMEOUT)
     except (OSError, OverflowError) as e:
         reason = getattr(e, "strerror", None) or str(e)
-        raise KVStoreError(f"KVStore: no Ray cluster at {address}: {reason}. Start one with: ray start --head --port {port}"
-                           ) from e
+        raise KVStoreError(f"KVStore: no Ray cluster at {address}: {reason}. {start}") from e
+    with connection:
+        answer = None if os.environ.get("RAY_USE_TLS") == "1" else _first_frame(connection)
+    if answer is not None and answer[3:4] + answer[5:] != b"\4\0\0\0\0":
+        raise KVStoreError(f"KVStore: what listens at {address} is not a Ray cluster: it "
+                           f"{f'answers {bytes(answer)!r}' if answer else 'does not answer'}. Check the port. {start}")
+
+
+def _first_frame(connection: socket.socket) -> bytearray:
+    """Begin to speak HTTP/2, and return the first nine bytes of the answer, or fewer if no more come.
+
+    A server of HTTP/2 first sends its settings: the length (3 bytes), type 4, flags, and stream 0 (4 bytes).
+    """
+    answer, end = bytearray(), time.monotonic() + _CONNECT_TIMEOUT
+    with contextlib.suppress(OSError):  # it has closed the connection, or takes too long
+        connection.sendall(b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n" + b"\0\0\0\4\0\0\0\0\0")
+        while len(answer) < 9:
+            connection.settimeout(max(end - time.monotonic(), 0.01))
+            data = connection.recv(9 - len(answer))
+            if not data:
+                break
+            answer += data
+    return answer
 
 
 def _interface(job: dict[str, Any]) -> str:

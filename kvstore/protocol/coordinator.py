@@ -22,7 +22,7 @@ from ...errors import FrameError, MXNetError
 from .key_table import KeyTable
 from .member_table import MemberTable
 from .optimizer_list import OptimizerList
-from .server_table import Message, Sends, ServerTable
+from .server_table import Message, Sends, ServerTable, Then
 from .waiting_calls import WaitingCalls
 
 
@@ -39,8 +39,11 @@ class Coordinator:
         self.policy, self.max_staleness = policy, max_staleness
         self.changed = True
         self.kind = ""  # "sync" or "async": given by the first worker
-        self._workers = MemberTable(workers)
+        self._workers = MemberTable(workers, policy)
         self._servers = ServerTable(servers)
+        self._told: Message | None = {}  # the workers that are away, as the workers know; None after a restart
+        self._announced = 0  # messages about members that the servers have not acknowledged
+        self._unannounced: list[Then] = []  # what follows when the servers know of the changes since then
         self._keys = KeyTable(servers)
         self._optimizers = OptimizerList()
         self._expected_workers: set[int] = set()  # after a restart: not back yet
@@ -145,26 +148,29 @@ class Coordinator:
         kind, public, wanted, n = str(m["kind"]), str(m["public"]), m.get("rank"), int(m.get("n", 0))
         if self.kind and kind != self.kind:
             raise FrameError(f"the job is dist_{self.kind}, this worker asks for dist_{kind}")
-        attempts = {r: w.attempt for r, w in self._workers.items() if w.public == public}
-        if n < max([*attempts.values(), *(int(j.get("n", 0)) for _, j in self._joining if j["public"] == public)], default=0):
+        former = self._workers.rank_with(public)
+        attempts = [int(j.get("n", 0)) for _, j in self._joining if j["public"] == public]
+        if former is not None:
+            attempts.append(self._workers[former].attempt)
+        if n < max(attempts, default=0):
             return []
-        again = next((r for r in attempts if not self._workers[r].gone), None)
-        if again is not None:  # the answer to its first request was lost
-            self._workers[again].peer, self._workers[again].attempt = peer, n
-            return self._announce_return(again, lambda: _answer(peer, m, **self._joined(again)))
+        if former is not None and not self._workers[former].gone:  # the answer to its first request was lost
+            self._workers[former].attempt = n
+            self._workers.connect(former, peer)
+            return self._announce_arrival(former, lambda: _answer(peer, m, **self._joined(former)))
         if wanted == "new" or (isinstance(wanted, int) and wanted in self._workers and self._workers[wanted].gone == "out"):
             self._joining = [(p, j) for p, j in self._joining if j["public"] != public] + [(peer, m)]
             return []
-        free = [r for r, w in self._workers.items() if w.peer is None and w.gone != "out" and (wanted is None or r == wanted)]
-        if not free:
+        rank = self._workers.free(wanted)
+        if rank is None:
             subject = f"all {len(self._workers)} workers have" if wanted is None else f"worker {wanted} has"
             raise FrameError(f"{subject} joined already")
         self.kind = kind
-        self._workers.admit(free[0], peer, str(m["public"]), n)
+        self._workers.admit(rank, peer, public, n)
         self.changed = True
-        return self._announce_return(free[0], lambda: _answer(peer, m, **self._joined(free[0])))
+        return self._announce_arrival(rank, lambda: _answer(peer, m, **self._joined(rank)))
 
-    def _announce_return(self, rank: int, then: Callable[[], Sends]) -> Sends:
+    def _announce_arrival(self, rank: int, then: Callable[[], Sends]) -> Sends:
         """Tell the servers that a worker is there, and then the workers, whose pushes would be rejected before."""
         self._expected_workers.discard(rank)
         peer = self._workers[rank].peer
@@ -173,9 +179,9 @@ class Coordinator:
             w = self._workers[rank]
             if w.peer == peer:  # otherwise it was away once more
                 w.told = w.gone
-            return self._notify_gone() + then()
+            return self._notify_gone(peer) + then()
 
-        return self._notify_members(known)
+        return self._notify_members_together(known)
 
     def _joined(self, rank: int) -> Message:
         """Return the fields of the answer to a worker that joins."""
@@ -192,11 +198,10 @@ class Coordinator:
         if int(m["id"]) < w.attempt:
             return []
         w.attempt = int(m["id"])
-        w.peer, w.gone = peer, ""
-        self._workers.generation += 1
+        self._workers.connect(rank, peer)
         self.changed = True
         # the answer is made when the servers have acknowledged: it may change until then
-        return self._announce_return(rank, lambda: _answer(peer, m, dead=w.was_dead, shards=self._servers.locations()))
+        return self._announce_arrival(rank, lambda: _answer(peer, m, dead=w.was_dead, shards=self._servers.locations()))
 
     def _worker_leave(self, peer: Any, m: Message) -> Sends:
         """Handle a worker that closes its store. well: its work is complete; otherwise the launcher may still report that."""
@@ -209,28 +214,48 @@ class Coordinator:
         return ([] if self._workers[rank].gone in ("left", "out") else self._set_gone(rank, "left")) + _answer(peer, m)
 
     def _set_gone(self, rank: int, why: str) -> Sends:
-        w = self._workers[rank]
-        w.peer, w.gone, w.told, w.was_dead = None, why, why, True
-        self._workers.generation += 1
+        self._workers.set_gone(rank, why)
+        self._workers[rank].was_dead = True
         self.changed = True
-        self._waiting.take(lambda r, _: r == rank)
-        return self._notify_gone() + self._notify_members(lambda _: []) + self._promote_first() + self._answer_waiting()
+        self._waiting.forget(rank)
+        notify = self._notify_members if why == "died" else self._notify_members_together
+        return self._notify_gone() + notify() + self._promote_first() + self._answer_waiting()
 
     def _promote_first(self) -> Sends:
         """If the new first rank waits in init for the initial values of another, handle its call again."""
         first = self._workers.first()
-        inits = self._waiting.take(lambda r, m: r == first and m["op"] == "init" and "big" in m)
+        inits = self._waiting.take("init", lambda r, m: r == first and "big" in m)
         return [send for r, m in inits for send in self.receive(self._workers[r].peer, "worker", m)]
 
-    def _notify_members(self, then: Callable[[str], Sends]) -> Sends:
-        return self._servers.announce({"op": "members", "kind": self.kind, "members": self._workers.message()}, then)
+    def _notify_members(self, then: Then = lambda _: []) -> Sends:
+        """Tell the servers who the members are. `then` follows when they know."""
+        follow, self._unannounced = [*self._unannounced, then], []
+        self._announced += 1
+
+        def known(error: str) -> Sends:
+            self._announced -= 1
+            sends = [send for one in follow for send in one(error)]
+            return sends + (self._notify_members() if self._unannounced and not self._announced else [])
+
+        return self._servers.announce({"op": "members", "kind": self.kind, "members": self._workers.message()}, known)
+
+    def _notify_members_together(self, then: Then = lambda _: []) -> Sends:
+        """As `_notify_members`, but all changes are told together that happen until the servers know of the last one."""
+        if not self._announced:
+            return self._notify_members(then)
+        self._unannounced.append(then)
+        return []
 
     def _notify_workers(self, message: Message) -> Sends:
         return [(w.peer, message) for w in self._workers.values() if w.peer is not None]
 
-    def _notify_gone(self) -> Sends:
-        """Send the workers that are away to all workers."""
-        return self._notify_workers(self._workers.told())
+    def _notify_gone(self, *arrived: Any) -> Sends:
+        """Send the workers that are away to all workers if they are others than before, otherwise to those that have arrived."""
+        message = self._workers.told()
+        if message["gone"] != self._told:
+            self._told = message["gone"]
+            return self._notify_workers(message)
+        return [(peer, message) for peer in arrived]
 
     # ---- keys -----------------------------------------------------------------------------------------------------------
     def _worker_init(self, peer: Any, m: Message) -> Sends:
@@ -238,7 +263,7 @@ class Coordinator:
         if rank != first:
             keys = [[str(k[0]), [int(n) for n in k[1]], str(k[2])] for k in m["keys"]]
             self._waiting.add(rank, "init", m, keys=keys, big=m["big"])
-            return self._answer_waiting()
+            return self._answer_waiting() if self._waiting.may_end(rank, keys, first, self._workers.awaited()) else []
         for k in m["keys"]:
             self._keys.check(rank, k, first)
         new = self._keys.add(m["keys"], int(m["big"]))
@@ -260,8 +285,7 @@ class Coordinator:
 
     def _reject_inits(self, error: str, names: Set[str] | None = None) -> Sends:
         """Answer those waiting calls of init with an error that name one of these keys; None: all."""
-        ended = self._waiting.take(lambda _, m: m["op"] == "init" and (
-            names is None or not names.isdisjoint(k[0] for k in m["keys"])))
+        ended = self._waiting.take("init", lambda _, m: names is None or not names.isdisjoint(k[0] for k in m["keys"]))
         return [send for r, m in ended for send in _answer(self._workers[r].peer, m, error=error)]
 
     def _worker_filled(self, peer: Any, m: Message) -> Sends:
@@ -276,37 +300,36 @@ class Coordinator:
     def _worker_missing(self, peer: Any, m: Message) -> Sends:
         """Answer which ranks a request of kind `of` waits for. `why` in the answer names the keys."""
         ranks, why = self._waiting.missing(m["of"], self._workers.own_rank(peer), self._workers.first(),
-                                           self._workers.awaited(self.policy))
+                                           self._workers.awaited())
         return _answer(peer, m, ranks=sorted(ranks), why=why)
 
     def _worker_forget(self, peer: Any, m: Message) -> Sends:
         """Handle a worker that has given up the request with number `of`."""
         rank = self._workers.own_rank(peer)
-        self._waiting.take(lambda r, call: r == rank and call["id"] == m["of"])
+        self._waiting.withdraw(rank, m["of"])
         return _answer(peer, m)
 
     def _answer_waiting(self) -> Sends:
         """Answer every request that need not wait any longer."""
-        awaited, first = self._workers.awaited(self.policy), self._workers.first()
+        awaited, first = self._workers.awaited(), self._workers.first()
         sends = [send for rank, m, error in self._waiting.take_mismatches(first)
                  for send in _answer(self._workers[rank].peer, m, error=error)]
         for rank, m, entries in self._waiting.take_complete_inits(awaited):
             self.changed = True  # who has called is written only now: until now every worker would ask again
             sends += _answer(self._workers[rank].peer, m, fill=[], keys=[e.message() for e in entries])
         for rank, m in self._waiting.take(
-                lambda r, m: m["op"] == "optimizer" and self._workers[r].optimizers <= self._optimizers.installed):
+                "optimizer", lambda r, _: self._workers[r].optimizers <= self._optimizers.installed):
             sends += _answer(self._workers[rank].peer, m, **self._optimizers.result(self._workers[rank].optimizers))
         sends += self._answer_barrier(awaited)
         error = self._waiting.deadlock(first, awaited)
         return sends + (self._reject_inits(error) if error else [])
 
-    def _answer_barrier(self, awaited: set[int]) -> Sends:
+    def _answer_barrier(self, awaited: Set[int]) -> Sends:
         """Let the workers at a barrier pass if all are there, or reject their calls if one has died."""
         dead = self._workers.dead() if self.policy == "fail" else []
-        there = self._waiting.at_barrier()
-        if not there or not (dead or there >= awaited):
+        if not dead and not self._waiting.all_at_barrier(awaited):
             return []
-        present = self._waiting.take(lambda _, m: m["op"] == "barrier")
+        present = self._waiting.take("barrier")
         if not dead:
             return self._pass_barrier(present)
         error = f"barrier: worker {', '.join(map(str, dead))} died"
@@ -322,8 +345,7 @@ class Coordinator:
         leaving = {rank for rank, m in present if m.get("leave")}
         leaving.update(self._workers.dead() if self.policy == "shrink" else ())
         for rank in leaving:
-            w = self._workers[rank]
-            w.peer, w.gone, w.told = None, "out", "out"
+            self._workers.set_gone(rank, "out")
         joined: dict[int, tuple[Any, Message]] = {}
         for peer, m in joining:
             wanted = m.get("rank")
@@ -337,8 +359,7 @@ class Coordinator:
 
         if not leaving and not joined:
             return answer("")
-        self._workers.generation += 1
-        return self._notify_members(answer) + self._notify_gone()
+        return self._notify_members(answer) + self._notify_gone(*(peer for peer, _ in joined.values()))
 
     def _worker_barrier(self, peer: Any, m: Message) -> Sends:
         """Handle a worker at its n-th barrier; n shows a request that is sent again. leave: the worker leaves with it."""
@@ -390,6 +411,7 @@ class Coordinator:
         """Restore `state()`. Nothing is connected; the servers and workers of before are expected back."""
         self.kind = state["kind"]
         self._optimizers.resume(state["optimizers"])
+        self._told = None
         self._expected_workers = self._workers.resume(state["workers"], state["generation"])
         self._servers.resume(state["servers"], state["epoch"])
         self._keys.resume(state["keys"], state["loads"], state["whole"])

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 from ...errors import FrameError
 
@@ -33,38 +33,94 @@ class Member:
     peer: Any = None
 
 
-class MemberTable(dict[int, Member]):
-    """The members by their ranks. generation: increased by every change."""
+class _Groups(NamedTuple):
+    """The ranks by what they are at a generation."""
 
-    def __init__(self, count: int):
+    generation: int
+    ranks: list[int]
+    first: int
+    awaited: frozenset[int]
+    dead: list[int]
+
+
+class MemberTable(dict[int, Member]):
+    """The members by their ranks. policy: as in `Coordinator`. generation: increased by every change.
+
+    A call that one worker makes costs no time for each other worker, so that what all of them do together does not grow with the
+    square of their number.
+    """
+
+    def __init__(self, count: int, policy: str = "fail"):
         super().__init__({r: Member() for r in range(count)})
-        self.generation = 0
+        self.policy, self.generation = policy, 0
+        self._by_peer: dict[Any, int] = {}
+        self._by_public: dict[str, int] = {}
+        self._last_groups: _Groups | None = None
+
+    @property
+    def _groups(self) -> _Groups:
+        if self._last_groups is None or self._last_groups.generation != self.generation:
+            ranks = sorted(r for r, w in self.items() if w.gone != "out")
+            first = next((r for r in ranks if self[r].gone != "left"), ranks[0])
+            waited_for = ("", "died", "ended") if self.policy == "wait" else ("",)
+            self._last_groups = _Groups(self.generation, ranks, first, frozenset(r for r in ranks if self[r].gone in waited_for),
+                                        [r for r in ranks if self[r].gone == "died"])
+        return self._last_groups
 
     def ranks(self) -> list[int]:
         """Return the ranks of the members."""
-        return sorted(r for r, w in self.items() if w.gone != "out")
+        return self._groups.ranks
 
     def first(self) -> int:
         """Return the rank whose values and optimizer are used: the lowest that has not left. A dead worker may be replaced."""
-        return next((r for r in self.ranks() if self[r].gone != "left"), self.ranks()[0])
+        return self._groups.first
+
+    def awaited(self) -> frozenset[int]:
+        """Return the ranks that requests wait for: all but those that have left, or died if the policy is not "wait"."""
+        return self._groups.awaited
 
     def dead(self) -> list[int]:
         """Return the ranks that died."""
-        return [r for r, w in self.items() if w.gone == "died"]
+        return self._groups.dead
 
-    def awaited(self, policy: str) -> set[int]:
-        """Return the ranks that requests wait for: all but those that have left, or died if the policy is not "wait"."""
-        return {r for r, w in self.items() if not w.gone or (w.gone in ("died", "ended") and policy == "wait")}
+    def free(self, wanted: int | None) -> int | None:
+        """Return the rank that a new process may take: the wanted one, or any if that is None."""
+        for rank in self if wanted is None else [wanted]:
+            w = self.get(rank)
+            if w is not None and w.peer is None and w.gone != "out":
+                return rank
+        return None
 
     def admit(self, rank: int, peer: Any, public: str, attempt: int) -> None:
         """Let a new process take a rank."""
         before = self.get(rank, Member())
-        self[rank] = Member(before.incarnation + 1, public, told=before.told, attempt=attempt, peer=peer)
+        self[rank] = Member(before.incarnation + 1, public, told=before.told, attempt=attempt)
+        self._by_public[public] = rank
+        self.generation += 1
+        self.connect(rank, peer)
+
+    def connect(self, rank: int, peer: Any) -> None:
+        """Note that a rank is there, over a connection."""
+        w = self[rank]
+        self._by_peer.pop(w.peer, None)
+        self._by_peer[peer] = rank
+        self.generation += bool(w.gone)
+        w.peer, w.gone = peer, ""
+
+    def set_gone(self, rank: int, why: str) -> None:
+        """Note that a rank is away."""
+        w = self[rank]
+        self._by_peer.pop(w.peer, None)
+        w.peer, w.gone, w.told = None, why, why
         self.generation += 1
 
     def rank_of(self, peer: Any) -> int | None:
         """Return the rank of a connected worker."""
-        return next((r for r, w in self.items() if w.peer == peer and peer is not None), None)
+        return self._by_peer.get(peer)
+
+    def rank_with(self, public: str) -> int | None:
+        """Return the rank that a process with that public name took last."""
+        return self._by_public.get(public)
 
     def own_rank(self, peer: Any) -> int:
         """Return the rank of a worker that sends a request."""
@@ -80,8 +136,8 @@ class MemberTable(dict[int, Member]):
                 "public": {w.public: r for r, w in self.items() if w.public and not w.gone}}
 
     def told(self) -> dict[str, Any]:
-        """Return the message to workers about those that are away."""
-        gone = {str(r): w.told for r, w in self.items() if w.told not in ("", "out")}
+        """Return the message to workers about those that are away and have not left with success."""
+        gone = {str(r): w.told for r, w in self.items() if w.told in ("died", "ended")}
         return {"op": "gone", "gone": gone, "generation": self.generation}
 
     # ---- surviving a restart --------------------------------------------------------------------------------------------
@@ -93,5 +149,6 @@ class MemberTable(dict[int, Member]):
         """Restore `state()`. Returns the ranks that are expected back."""
         self.clear()
         self.update({r: Member(*rest, told=rest[2]) for r, *rest in state})
+        self._by_public = {w.public: r for r, w in self.items() if w.public}
         self.generation = generation
         return {r for r, w in self.items() if w.incarnation and not w.gone}

@@ -3,7 +3,8 @@
 Every method takes an event and returns the actions that follow, in order. A contribution is in one of these states:
 
     QUEUED        waits to be sent, or to be sent again on a new connection
-    SENT          sent on the current connection, not acknowledged
+    SENT          sent on the current connection, not acknowledged. Or not sent, because an earlier contribution to its round
+                  counts, which is not acknowledged yet
     ACKNOWLEDGED  applied, but not on the server's disk: kept, so that it can be sent again if the server restarts
     UNKNOWN       reported to the caller as failed, although it may have been applied. The next handshake resolves it
     DURABLE       applied, and on disk or acknowledged by a server without snapshots: nothing refers to it any more
@@ -14,7 +15,8 @@ Every method takes an event and returns the actions that follow, in order. A con
     SENT -> DURABLE                             acknowledged by a server without snapshots
     SENT -> FAILED                              rejected
     QUEUED, SENT -> UNKNOWN                     abandoned: a deadline, or the failure of other pushes of the same call
-    UNKNOWN -> ACKNOWLEDGED                     it was applied all the same: the next push to that round fails as ALREADY_APPLIED
+    UNKNOWN -> ACKNOWLEDGED                     it counts all the same: the next push to that round fails as ALREADY_APPLIED, when
+                                                the server has applied the round
     UNKNOWN -> FAILED                           it was not applied
 
 A handshake makes this sound: the server discards what was sent before it and not applied. So an acknowledgement always refers to
@@ -92,7 +94,8 @@ class Session(Generic[C]):
         self._sent: dict[tuple[Name, int], C] = {}
         self._retained: dict[Name, deque[C]] = {}
         self._unknown: list[C] = []
-        self._applied: dict[Name, int] = {}  # rounds of contributions that were applied although they were reported as failed
+        self._counted: dict[Name, int] = {}  # rounds of contributions that count although they were reported as failed
+        self._applied: dict[Name, int] = {}  # rounds that this process of the server has reported as applied
         self._on_disk: dict[Name, int] = {}  # rounds that the server has reported as on disk
 
     @property
@@ -103,16 +106,21 @@ class Session(Generic[C]):
     def find(self, name: Name, round: int, seq: int) -> C | None:
         """Return the sent contribution that an answer refers to. seq: of its frames; 0: of any."""
         c = self._sent.get((name, round))
-        return c if c is not None and seq in (0, c.seq) else None
+        return c if c is not None and c.seq and seq in (0, c.seq) else None
 
     # ---- events of the worker -------------------------------------------------------------------------------------------
-    def submit(self, c: C) -> list[Action[C]]:
-        """Queue a contribution, also one that is to be sent again."""
-        if self.was_applied(c):
-            del self._applied[c.name]
-            return [*self._release(c, State.FAILED), (Verb.ALREADY_APPLIED, c)]
-        c.state = State.QUEUED
-        return []
+    def submit(self, c: C) -> list[Action[C]] | None:
+        """Queue a contribution, also one that is to be sent again. Returns None if it is to be sent.
+
+        If its round includes an earlier contribution, it ends when the server has applied that: not before, because the value of
+        the round can be pulled then.
+        """
+        if not self.was_applied(c):
+            c.state = State.QUEUED
+            return None
+        self.send(c)
+        c.seq = 0
+        return self.applied(c.name, self._applied.get(c.name, 0))
 
     def send(self, c: C) -> None:
         """Move a contribution from the queue to the sent ones."""
@@ -125,15 +133,19 @@ class Session(Generic[C]):
             c.seq = seq
             c.process = self.process if c.process < 0 else c.process
 
-    def abandon(self, contributions: Sequence[C]) -> None:
+    def abandon(self, contributions: Sequence[C]) -> list[Action[C]]:
         """Give up contributions whose outcome is unknown. The caller must connect again: the handshake resolves them."""
+        actions: list[Action[C]] = []
         for c in contributions:
-            self._sent.pop((c.name, c.round), None)
+            held = self._sent.pop((c.name, c.round), None) is c and not c.seq
             if c.initial:
                 c.state = State.FAILED
+            elif held:
+                actions += self._release(c, State.FAILED)
             else:
                 self._unknown.append(c)
                 c.state = State.UNKNOWN
+        return actions
 
     def take_sent(self) -> list[C]:
         """Remove and return the sent contributions, because the connection was lost."""
@@ -149,7 +161,7 @@ class Session(Generic[C]):
 
     def was_applied(self, c: C) -> bool:
         """Return whether a contribution was applied, or will be, although it was reported as failed."""
-        return self._applied.get(c.name) == c.round
+        return self._counted.get(c.name) == c.round
 
     # ---- events of the server -------------------------------------------------------------------------------------------
     def handshake(self, process: int, durable: bool, applied: Mapping[Name, int]) -> list[Action[C]]:
@@ -160,6 +172,7 @@ class Session(Generic[C]):
         """
         first, restarted = self.process < 0, process != self.process
         self.process, self.durable, self._saving = process, durable, False
+        self._applied = dict(applied)
         if first:
             return []
         if restarted and not durable and (self._sent or applied or self._retained):
@@ -170,7 +183,7 @@ class Session(Generic[C]):
             if c.process in (-1, process) and c.round > applied.get(c.name, 0):
                 actions += self._release(c, State.FAILED)
             else:  # applied, or sent to an earlier process, whose answer others may have seen: it must be applied again
-                self._applied[c.name] = c.round
+                self._counted[c.name] = c.round
                 actions += self._retain(c)
         again = [c for retained in self._retained.values() for c in retained if c.round > applied.get(c.name, 0)]
         return actions + [(Verb.RESEND, c) for c in sorted(again, key=lambda c: c.round)]
@@ -179,6 +192,15 @@ class Session(Generic[C]):
         """Handle the acknowledgement of a sent contribution."""
         del self._sent[c.name, c.round]
         return self._retain(c)
+
+    def applied(self, name: Name, round: int) -> list[Action[C]]:
+        """Handle the report that the server has applied a contribution that was sent again, or an earlier one."""
+        self._applied[name] = max(round, self._applied.get(name, 0))
+        c = self._sent.get((name, self._counted.get(name, 0)))
+        if c is None or c.seq or c.round > round:
+            return []
+        del self._sent[c.name, c.round], self._counted[c.name]
+        return [*self._release(c, State.FAILED), (Verb.ALREADY_APPLIED, c)]
 
     def reject(self, c: C, *, applied: bool, dead: bool) -> list[Action[C]]:
         """Handle the rejection of a sent contribution.
@@ -192,7 +214,7 @@ class Session(Generic[C]):
             return self._retain(c)
         if not (dead and self.durable and c.process != self.process):
             return self._release(c, State.FAILED)
-        self._applied[c.name] = c.round
+        self._counted[c.name] = c.round
         actions = self._retain(c)
         return [*actions, (Verb.RESEND, c)] if c.state is State.ACKNOWLEDGED else actions
 

@@ -13,45 +13,78 @@ _NAMED = 5  # keys that an error message lists
 
 
 class WaitingCalls:
-    """The calls in the order of their arrival. keys: the keys of the job. A call of init names its keys, with or without layouts.
+    """The calls of each kind in the order of their arrival. keys: the keys of the job. A call of init names its keys, with or
+    without layouts.
 
     awaited:  in every method, the ranks that calls wait for.
     """
 
     def __init__(self, keys: KeyTable):
         self._keys = keys
-        self._calls: list[Call] = []
+        self._calls: dict[str, dict[tuple[int, Any], dict[str, Any]]] = {"init": {}, "barrier": {}, "optimizer": {}}
 
     def add(self, rank: int, op: str, m: dict[str, Any], **fields: Any) -> None:
         """Add the call that arrived as a message m."""
-        self._calls.append((rank, {"op": op, "id": m.get("id"), **fields}))
+        self._calls[op][rank, m.get("id")] = {"op": op, "id": m.get("id"), **fields}
 
-    def take(self, wanted: Callable[[int, dict[str, Any]], bool]) -> list[Call]:
-        """Remove and return the calls for which wanted(rank, message) is true."""
-        taken = [c for c in self._calls if wanted(*c)]
-        self._calls = [c for c in self._calls if c not in taken]
+    def of(self, op: str) -> list[Call]:
+        """Return the calls of a kind."""
+        return [(rank, m) for (rank, _), m in self._calls[op].items()]
+
+    def take(self, op: str, wanted: Callable[[int, dict[str, Any]], bool] = lambda rank, m: True) -> list[Call]:
+        """Remove and return the calls of a kind for which wanted(rank, message) is true."""
+        taken = [call for call in self.of(op) if wanted(*call)]
+        for rank, m in taken:
+            del self._calls[op][rank, m["id"]]
         return taken
+
+    def forget(self, rank: int) -> None:
+        """Remove the calls of a rank."""
+        for op in self._calls:
+            self.take(op, lambda r, _: r == rank)
+
+    def withdraw(self, rank: int, number: Any) -> None:
+        """Remove the call of a rank with that number."""
+        for calls in self._calls.values():
+            calls.pop((rank, number), None)
 
     def at_barrier(self) -> set[int]:
         """Return the ranks that wait at a barrier."""
-        return {r for r, m in self._calls if m["op"] == "barrier"}
+        return {r for r, _ in self._calls["barrier"]}
+
+    def all_at_barrier(self, awaited: Set[int]) -> bool:
+        """Return whether ranks wait at a barrier, and none of the others is awaited."""
+        return len(self._calls["barrier"]) >= max(len(awaited), 1) and self.at_barrier() >= awaited
+
+    def _all_wait(self, awaited: Set[int]) -> bool:
+        """Return whether every rank waits for something."""
+        return sum(map(len, self._calls.values())) >= len(awaited) and {r for calls in self._calls.values() for r, _ in calls
+                                                                        } >= awaited
+
+    def may_end(self, rank: int, keys: Sequence[Any], first: int, awaited: Set[int]) -> bool:
+        """Note that a rank has called init for keys. Returns whether that may end a call: most calls end none."""
+        entries = [self._keys[k[0]] for k in keys if k[0] in self._keys]
+        for e in entries:
+            e.called.add(rank)
+        return not keys or self._all_wait(awaited) or self._mismatch(rank, keys, first) != "" or any(
+            e.filled and e.called >= awaited for e in entries)
+
+    def _mismatch(self, rank: int, keys: Sequence[Any], first: int) -> str:
+        try:
+            for k in keys:
+                self._keys.check(rank, k, first)
+        except FrameError as e:
+            return str(e)
+        return ""
 
     def take_mismatches(self, first: int) -> list[tuple[int, dict[str, Any], str]]:
         """Remove calls of init with shapes or dtypes unlike those of rank `first`, and return them with their errors."""
-        mismatches = []
-        for rank, m in self._calls:
-            try:
-                for k in m.get("keys", ()):
-                    self._keys.check(rank, k, first)
-            except FrameError as e:
-                mismatches.append((rank, m, str(e)))
-        self.take(lambda rank, m: (rank, m) in [(r, call) for r, call, _ in mismatches])
-        return mismatches
+        errors = {(rank, m["id"]): error for rank, m in self.of("init") if (error := self._mismatch(rank, m["keys"], first))}
+        return [(rank, m, errors[rank, m["id"]]) for rank, m in self.take("init", lambda rank, m: (rank, m["id"]) in errors)]
 
     def take_complete_inits(self, awaited: Set[int]) -> list[tuple[int, dict[str, Any], list[KeyEntry]]]:
         """Remove and return the calls of init whose keys have values, and which all ranks have called. Notes who has called."""
-        inits = [(rank, m) for rank, m in self._calls if m["op"] == "init"]
-        for rank, m in inits:
+        for rank, m in self.of("init"):
             for k in m["keys"]:
                 if k[0] in self._keys:
                     self._keys[k[0]].called.add(rank)
@@ -60,7 +93,7 @@ class WaitingCalls:
             found = [self._keys[k[0]] for k in m["keys"] if k[0] in self._keys]
             return found if len(found) == len(m["keys"]) and all(e.filled and e.called >= awaited for e in found) else []
 
-        complete = self.take(lambda _, m: m["op"] == "init" and (not m["keys"] or bool(entries(m))))
+        complete = self.take("init", lambda _, m: not m["keys"] or bool(entries(m)))
         return [(rank, m, entries(m)) for rank, m in complete]
 
     def missing(self, op: str, own: int, first: int, awaited: Set[int]) -> tuple[Set[int], str]:
@@ -69,22 +102,26 @@ class WaitingCalls:
             return awaited - self.at_barrier(), ""
         if op not in ("init", "filled"):
             return {first} if op == "optimizer" else set(), ""
-        called = {(r, k[0]) for r, m in self._calls if m["op"] == "init" for k in m["keys"]}
-        called |= {(r, e.key) for e in self._keys.values() for r in e.called}
-        lacking = {r for r in awaited for rank, key in called if rank == own and (r, key) not in called}
+        inits = [(r, {k[0] for k in m["keys"]}) for r, m in self.of("init")]
+        lacking: set[int] = set()
+        for key in {key for r, keys in inits if r == own for key in keys}:
+            called = self._keys[key].called if key in self._keys else set()
+            lacking |= awaited - called - {r for r, keys in inits if key in keys}
         return lacking, f": {self._describe_inits(sorted(awaited))}" if lacking else ""
 
     def deadlock(self, first: int, awaited: Set[int]) -> str:
         """Return an error if every rank waits, and for different keys, so that none of them could ever continue; otherwise ""."""
-        if first not in awaited or not awaited <= {r for r, _ in self._calls} or all(m["op"] != "init" for _, m in self._calls):
+        if first not in awaited or not self._calls["init"] or not self._all_wait(awaited):
             return ""
         return (f"workers wait for each other, because they initialize different keys: {self._describe_inits(sorted(awaited))}. "
                 f"All workers must call init for the same keys, in the same order")
 
     def _describe_inits(self, ranks: Sequence[int]) -> str:
         """Return the keys that each of the ranks waits for in init, except those common to all."""
-        keys = {r: list(dict.fromkeys(k[0][2:] for rank, m in self._calls if rank == r and m["op"] == "init" for k in m["keys"]))
-                for r in ranks}
+        keys: dict[int, list[str]] = {r: [] for r in ranks}
+        for r, m in self.of("init"):
+            if r in keys:
+                keys[r] += [k[0][2:] for k in m["keys"] if k[0][2:] not in keys[r]]
         common = set.intersection(*(set(k) for k in keys.values())) if keys else set()
         texts = []
         for r, names in keys.items():

@@ -173,7 +173,7 @@ class RemoteServer:
         request.reset()
         if isinstance(request, Push):
             actions = self.session.submit(request)
-            if actions:
+            if actions is not None:
                 self._execute(actions)
                 return
         self.waiting.append(request)
@@ -260,6 +260,8 @@ class RemoteServer:
                 on_disk[r.name] = r.at
             request = self._find(frame.seq, r)
             push = request if isinstance(request, Push) else None
+            if request is None:
+                self._execute(self.session.applied(r.name, r.round))
             if r.segment == INLINE:
                 if request is not None:
                     request.store(r, frame.payload, at)
@@ -340,7 +342,7 @@ class RemoteServer:
 
     def _abandon(self, pushes: Sequence[tuple[Push, BaseException]]) -> None:
         """Fail pushes whose outcome is unknown. The next handshake, on a new connection, shows which of them were applied."""
-        self.session.abandon([p for p, _ in pushes])
+        self._execute(self.session.abandon([p for p, _ in pushes]))
         for p, error in pushes:
             if p in self.waiting:
                 self.waiting.remove(p)

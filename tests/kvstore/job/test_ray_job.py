@@ -2,17 +2,21 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import secrets
 import signal
+import socket
 import subprocess
 import sys
 import tempfile
+import threading
 import time
 from pathlib import Path
 
 import pytest
 from tritium.errors import KVStoreError
+from tritium.kvstore.job import ray_job
 from tritium.kvstore.job.ray_job import RayJob, WorkerActor, require_token
 
 
@@ -54,6 +58,38 @@ def test_a_wrong_address_fails_at_once(monkeypatch, address, text):
     monkeypatch.setenv("TRITIUM_KV_INSECURE", "1")
     with pytest.raises(KVStoreError, match=text):
         RayJob(address)
+
+
+@pytest.mark.parametrize(("answer", "text"), [
+    ([b"HTTP/1.", b"1 400 Bad Request\r\n"], r"is not a Ray cluster: it answers b'HTTP/1.1 '. Check the port. Start one with: "
+     r"ray start --head --port \d+"),
+    ([], "is not a Ray cluster: it does not answer"),
+    ([b"\0\0\0\4\0", b"\0\0\0\0"], "past the address"),
+], ids=["another protocol", "silence", "HTTP/2"])
+def test_what_listens_at_the_address_is_examined(monkeypatch, answer, text):
+    """Ray itself would try for minutes."""
+    monkeypatch.setenv("TRITIUM_KV_INSECURE", "1")
+    monkeypatch.setattr(ray_job, "_CONNECT_TIMEOUT", 30.0 if answer else 0.2)
+
+    def past_the_address(*_):
+        raise KVStoreError("past the address")
+
+    monkeypatch.setattr(ray_job.Job, "__init__", past_the_address)
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+
+        def serve():
+            connection, _ = listener.accept()
+            with connection, contextlib.suppress(ConnectionResetError):
+                for piece in answer:
+                    connection.sendall(piece)
+                while connection.recv(1000):
+                    pass  # until the other end closes
+
+        server = threading.Thread(target=serve)
+        server.start()
+        with pytest.raises(KVStoreError, match=text):
+            RayJob(f"127.0.0.1:{listener.getsockname()[1]}")
+        server.join()
 
 
 class TestWorkerActor:

@@ -31,7 +31,7 @@ def connected(durable=True, retain_bytes=1000, process=1):
 def sent(session, round, seq=1):
     """A contribution in state SENT."""
     c = Contribution(round)
-    assert session.submit(c) == [] and c.state is State.QUEUED
+    assert session.submit(c) is None and c.state is State.QUEUED
     session.send(c)
     session.number([c], seq)
     assert c.state is State.SENT and c.process == session.process
@@ -67,7 +67,7 @@ def test_a_restarted_server_gets_the_retained_contributions_in_order():
     unanswered = sent(session, 4)
     assert [(verb, c.round) for verb, c in session.handshake(2, True, {NAME: 1})] == [(Verb.RESEND, 2), (Verb.RESEND, 3)]
     assert session.take_sent() == [unanswered] and session.sent == []
-    assert session.submit(unanswered) == [] and unanswered.state is State.QUEUED and unanswered.process == 1
+    assert session.submit(unanswered) is None and unanswered.state is State.QUEUED and unanswered.process == 1
 
 
 def test_too_many_retained_bytes_request_one_snapshot():
@@ -90,7 +90,7 @@ def test_the_handshake_resolves_an_abandoned_contribution(applied):
         assert session.submit(later) == [(Verb.RELEASE, later), (Verb.ALREADY_APPLIED, later)] and later.state is State.FAILED
     else:
         assert actions == [(Verb.RELEASE, abandoned)] and abandoned.state is State.FAILED
-    assert session.submit(Contribution(1)) == []
+    assert session.submit(Contribution(1)) is None
 
 
 def test_an_abandoned_contribution_of_an_earlier_process_is_sent_again():
@@ -102,11 +102,27 @@ def test_an_abandoned_contribution_of_an_earlier_process_is_sent_again():
     assert c.state is State.ACKNOWLEDGED and session.was_applied(c)
 
 
+def test_a_push_to_a_round_with_an_earlier_contribution_ends_when_that_is_applied():
+    """Not before: a pull of that round would wait for other workers, which may wait for this one."""
+    session = connected(process=1)
+    first, again = sent(session, 1), Contribution(1)
+    session.abandon([first])
+    assert session.handshake(2, True, {}) == [(Verb.RESEND, first)]
+    session.number([first], 7)
+    assert session.submit(again) == [] and session.sent == [again] and again.state is State.SENT
+    assert session.find(NAME, 1, 0) is session.find(NAME, 1, 7) is None  # the answer is not to the second contribution
+    assert session.applied(NAME, 0) == []
+    assert session.handshake(3, True, {}) == [(Verb.RESEND, first)]
+    assert session.take_sent() == [again] and session.submit(again) == []  # lost with the server once more
+    assert session.applied(NAME, 1) == [(Verb.RELEASE, again), (Verb.ALREADY_APPLIED, again)] and session.sent == []
+    assert again.state is State.FAILED and first.state is State.ACKNOWLEDGED and session.submit(Contribution(1)) is None
+
+
 def test_of_two_abandoned_contributions_to_a_round_the_first_is_retained():
     session = connected()
     first, second = sent(session, 1), Contribution(1)
     session.abandon([first])
-    assert session.submit(second) == []
+    assert session.submit(second) is None
     session.abandon([second])
     assert session.handshake(1, True, {NAME: 1}) == [(Verb.RELEASE, second)]
     assert first.state is State.ACKNOWLEDGED and second.state is State.FAILED
@@ -118,7 +134,7 @@ def test_a_rejected_contribution_that_an_earlier_process_may_have_applied_is_sen
     session = connected(process=process)
     c = sent(session, 1)
     session.handshake(2, True, {})
-    assert session.take_sent() == [c] and session.submit(c) == []
+    assert session.take_sent() == [c] and session.submit(c) is None
     session.send(c)
     session.number([c], 2)
     assert session.reject(c, applied=False, dead=dead) == [(Verb.RESEND if resent else Verb.RELEASE, c)]
@@ -180,13 +196,13 @@ class Job:
                 self.on_disk = len(self.applied)
 
     def applied_by_earlier(self, c):
-        """Return True if the server has, or will have, an abandoned contribution to the round of c."""
-        return any(e.round == c.round and e in self.failed for e in (*self.applied, *self.arriving))
+        """Return True if the server has an abandoned contribution to the round of c."""
+        return any(e.round == c.round and e in self.failed for e in self.applied)
 
     def submit(self, c):
         actions = self.session.submit(c)
-        self.execute(actions)
-        if not actions:
+        self.execute(actions or [])
+        if actions is None:
             self.session.send(c)
             self.seq += 1
             self.session.number([c], self.seq)
@@ -211,6 +227,8 @@ class Job:
             if self.session.find(c.name, c.round, c.seq) is c:
                 self.execute(self.session.acknowledge(c))
                 self.acknowledged[c.round], self.current = c, None
+            else:
+                self.execute(self.session.applied(c.name, min(c.round, len(self.applied))))
             self.execute(self.session.on_disk({NAME: self.on_disk}))
 
     def save(self):
@@ -231,7 +249,7 @@ class Job:
 
     def abandon(self):
         if self.current is not None:
-            self.session.abandon([self.current])
+            self.execute(self.session.abandon([self.current]))
             self.failed.append(self.current)
             self.round, self.current = self.round - 1, None
             self.cut()
