@@ -1,6 +1,7 @@
 """Samplers, datasets, batches and image transforms on data that follow from formulas.
 
-`python data_cases.py` with MXNet 1.9.1 installed records data_cases.json and .npz, which tests/gluon/data/test_golden.py reads.
+`python data_cases.py` with MXNet 1.9.1 installed records data_cases.json, .npz and random_transforms.npz, which
+tests/gluon/data/test_golden.py reads.
 The functions take the package as mx, so that the same code runs with both.
 """
 
@@ -102,10 +103,26 @@ def transformed(mx, name):
     return np.stack([transform(x).asnumpy() for _ in range(2)])
 
 
+def random_transforms(mx):
+    """{name: a transform that draws numbers by a generator of the package's own}; without RandomSaturation, see docs/mxnet.md."""
+    t = mx.gluon.data.vision.transforms
+    return {"brightness": t.RandomBrightness(0.3), "contrast": t.RandomContrast(0.5),
+            "hue": t.RandomHue(0.3), "lighting": t.RandomLighting(0.2), "color_jitter": t.RandomColorJitter(brightness=0.4),
+            "flip_left_right": t.RandomFlipLeftRight(), "flip_top_bottom": t.RandomFlipTopBottom()}
+
+
+def drawn(mx, name):
+    """What the transform gives for four calls with each of two dtypes."""
+    return {f"{name} {dtype}": np.stack([random_transforms(mx)[name](mx.nd.array(picture(8, 6), dtype=dtype)).asnumpy()
+                                         for _ in range(4)]) for dtype in ("uint8", "float32")}
+
+
 if __name__ == "__main__":
     import mxnet
 
     target = Path(__file__)
     np.savez_compressed(target.with_suffix(".npz"), **{name: transformed(mxnet, name) for name in transforms(mxnet)})
+    np.savez_compressed(target.with_name("random_transforms.npz"),
+                        **{k: v for name in random_transforms(mxnet) for k, v in drawn(mxnet, name).items()})
     found = {"batches": batches(mxnet), "datasets": datasets(mxnet), "forms": batch_forms(mxnet)}
     target.with_suffix(".json").write_text(json.dumps(found, separators=(",", ":")) + "\n")
