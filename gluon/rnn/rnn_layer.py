@@ -171,7 +171,7 @@ class _RNNLayer(HybridBlock):
             "state_size": self._hidden_size, "num_layers": self._num_layers, "bidirectional": self._dir == 2, "p": self._dropout,
             "lstm_state_clip_min": self._lstm_state_clip_min, "lstm_state_clip_max": self._lstm_state_clip_max}
         if self._projection_size:
-            project = F._internal._rnn_projected
+            project = symbol.function("_rnn_projected", "rnn") if F is symbol else F._internal._rnn_projected
             outputs, *states = project(inputs, params, *states, projection_size=self._projection_size, **common)
         else:
             lengths = [sequence_length] if self._use_sequence_length else []

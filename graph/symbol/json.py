@@ -16,6 +16,7 @@ from ...kernels.op import Op
 from ...kernels.params import IGNORED
 from ..control_flow.mxnet_nodes import ControlFlow, control_node
 from ..control_flow.subgraph import Subgraph
+from . import mxnet_operators
 from .compose import input_attributes, starts
 from .node import Entry, Node, hidden_form, topological
 
@@ -35,9 +36,10 @@ def _document(heads: Sequence[Entry]) -> dict[str, Any]:
     nodes: list[dict[str, Any]] = []
     rows = [0]
     for node in order:
-        entry: dict[str, Any] = {"op": "null" if node.op is None else node.op.name, "name": node.name}
-        if node.attrs:
-            entry["attrs"] = dict(sorted(node.attrs.items()))
+        op, attrs = mxnet_operators.written("null" if node.op is None else node.op.name, node.attrs)
+        entry: dict[str, Any] = {"op": op, "name": node.name}
+        if attrs:
+            entry["attrs"] = dict(sorted(attrs.items()))
         n_arguments = len(node.inputs) - len(node.auxiliary_inputs())
         entry["inputs"] = [[number[id(below)], index, int(at >= n_arguments)] for at, (below, index) in enumerate(node.inputs)]
         if node.subgraphs:
@@ -59,7 +61,7 @@ def _outputs_in_file(node: Node) -> int:
         return 1
     if node.op.role == "Pooling" and node.attrs.get("pool_type", "max") == "max":
         return 2
-    if node.subgraphs or node.op.role == "RNN":
+    if node.subgraphs or node.op.role in ("RNN", "_rnn_projected"):
         return node.n_visible()
     return _COUNTED.get(node.op.role, node.n_outputs())
 
@@ -151,10 +153,11 @@ def _read_node(where: str, i: int, raw: Any, before: list[Node], version: int, d
             raise FileError(f"{here}: a variable cannot have inputs.")
         return Node(None, raw["name"], None, attrs)
     try:
-        if raw["op"] == "_contrib_BatchNormWithReLU":  # two operators here, which are fused where that pays
-            norm, relu = _make(here, ops.get("BatchNorm"), raw["name"], attrs, inputs, version), ops.get("relu")
-            return Node(relu, f"{raw['name']}_relu", relu.parse({}), {}, [(norm, 0)])
-        op = ops.get(raw["op"])
+        if raw["op"] == mxnet_operators.NORM_AND_RELU:  # two operators here, which are fused where that pays
+            norm = _make(here, ops.get("BatchNorm"), f"{raw['name']}_norm", attrs, inputs, version)
+            return mxnet_operators.rectified(norm, raw["name"])
+        called, attrs = mxnet_operators.read(raw["op"], attrs)
+        op = ops.get(called)
         if isinstance(op, ControlFlow):
             subgraphs = [Subgraph(_read_graph(f"{here}, subgraph {k}", g, version, depth + 1)) for k, g in enumerate(inside)]
             return control_node(op, raw["name"], attrs, inputs, subgraphs)

@@ -20,10 +20,10 @@ from ...ndarray.dispatch.arguments import array_names
 from ...ndarray.functions.namespace import Namespace, attribute
 from ...ndarray.functions.namespace import signature as array_signature
 from ..control_flow import ops as _loops  # noqa: F401  declares its operators
-from ..control_flow.compose import cond, foreach, while_loop
 from ..executor.executor import Executor as Executor
+from .contrib import FUNCTIONS as contrib_functions
 from .naming import AttrScope as AttrScope
-from .random import DISTRIBUTIONS, rand_zipfian
+from .random import DISTRIBUTIONS
 from .symbol import Group as Group
 from .symbol import Number, create
 from .symbol import Symbol as Symbol
@@ -70,12 +70,6 @@ def signature(op: Op) -> inspect.Signature:
     return inspect.Signature(sorted(parts, key=lambda p: p.kind), return_annotation=Symbol)
 
 
-def _boolean_mask(data: Symbol, index: Symbol, axis: int = 0, **_: Any) -> Symbol:
-    """Raise GraphError: graphs are planned from shapes, and the number of rows here depends on values."""
-    raise GraphError("mx.sym.contrib.boolean_mask: how many rows it gives depends on values, and a graph is planned from shapes. "
-                     "Use mx.nd.contrib.boolean_mask on an output, or sym.where or sym.SequenceMask, which keep the shape.")
-
-
 def _retain(data: Symbol, indices: Symbol, **kwargs: Any) -> Symbol:
     """Return data with zeros in all rows but those of indices [n], as nd.sparse.retain; an executor's arrays are dense.
 
@@ -93,8 +87,7 @@ def _whole_name(name: str, called: str) -> Callable[..., Symbol]:
 
 random = Namespace("mx.sym.random", ("_random_", "random_", "_sample_", "sample_", "_"), DISTRIBUTIONS, _whole_name)
 linalg = Namespace("mx.sym.linalg", ("_linalg_", "linalg_"), make=function)
-contrib = Namespace("mx.sym.contrib", ("_contrib_",), {"foreach": foreach, "while_loop": while_loop, "cond": cond,
-                                                       "boolean_mask": _boolean_mask, "rand_zipfian": rand_zipfian}, function)
+contrib = Namespace("mx.sym.contrib", ("_contrib_",), contrib_functions, function)
 image = Namespace("mx.sym.image", ("_image_",), make=function)
 sparse = Namespace("mx.sym.sparse", ("", "_"), {"retain": _retain}, _whole_name)
 _internal = op = Namespace("mx.sym.op", ("", "_"), make=_whole_name)

@@ -61,6 +61,18 @@ def _many(name: str, states: int, more: tuple[str, ...], counted: str) -> Callab
     return update
 
 
+def batch_norm_with_relu(data: NDArray, gamma: NDArray, beta: NDArray, moving_mean: NDArray, moving_var: NDArray,
+                         output_mean_var: bool = False, min_calib_range: float | None = None,
+                         max_calib_range: float | None = None, **kwargs: Any) -> Any:
+    """max(BatchNorm, 0), with BatchNorm's parameters. The ranges, for quantization, are ignored."""
+    out = kwargs.pop("out", None)
+    arrays = (data, gamma, beta, moving_mean, moving_var)
+    normed = call_op(builtin("BatchNorm"), arrays, {**kwargs, "output_mean_var": output_mean_var})
+    y, *more = normed if output_mean_var else [normed]
+    y = call_op(builtin("relu"), (y,), {"out": out})
+    return [y, *more] if output_mean_var else y
+
+
 def rand_zipfian(true_classes: NDArray, num_sampled: int, range_max: int, ctx: Context | str | None = None
                  ) -> tuple[NDArray, NDArray, NDArray]:
     """Draw num_sampled classes below range_max with P(k) = log((k + 2) / (k + 1)) / log(range_max + 1).
@@ -119,6 +131,7 @@ _ADAMW, _LAMB = ("rescale_grad", "lrs", "wds", "etas"), ("step_count", "lrs", "w
 #: name -> function, found in mx.nd.contrib before the operators.
 FUNCTIONS: dict[str, Callable[..., Any]] = {
     "boolean_mask": boolean_mask,
+    "BatchNormWithReLU": batch_norm_with_relu,
     "adamw_update": _rescaled("_adamw_update"),
     "mp_adamw_update": _rescaled("_mp_adamw_update"),
     "rand_zipfian": rand_zipfian,

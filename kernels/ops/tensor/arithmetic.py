@@ -43,13 +43,13 @@ def _declare(formula: Callable[[Any, Any], Any], text: str, *, elemwise: tuple[s
 
 
 _declare(lambda a, b: a + b, "lhs + rhs",
-         elemwise=("elemwise_add", "_plus", "_add", "_grad_add"), broadcast=("broadcast_add", "broadcast_plus"),
+         elemwise=("elemwise_add", "_plus", "_Plus", "_add", "_grad_add"), broadcast=("broadcast_add", "broadcast_plus"),
          scalar=("_plus_scalar", "_PlusScalar"))
 _declare(lambda a, b: a - b, "lhs - rhs",
-         elemwise=("elemwise_sub", "_minus", "_sub"), broadcast=("broadcast_sub", "broadcast_minus"),
+         elemwise=("elemwise_sub", "_minus", "_Minus", "_sub"), broadcast=("broadcast_sub", "broadcast_minus"),
          scalar=("_minus_scalar", "_MinusScalar"), reverse=("_rminus_scalar", "_RMinusScalar"))
 _declare(lambda a, b: a * b, "lhs · rhs",
-         elemwise=("elemwise_mul", "_mul"), broadcast=("broadcast_mul",), scalar=("_mul_scalar", "_MulScalar"))
+         elemwise=("elemwise_mul", "_mul", "_Mul"), broadcast=("broadcast_mul",), scalar=("_mul_scalar", "_MulScalar"))
 def _divided(a: Any, b: Any) -> Any:
     return lang.quotient(a, b) if lang.is_whole(a, b) else a / b
 
@@ -66,10 +66,10 @@ def _raised(a: Any, b: Any) -> Any:
 
 
 _declare(_divided, "lhs / rhs; of integers truncated, and 0 where rhs is 0",
-         elemwise=("elemwise_div", "_div"), broadcast=("broadcast_div",), scalar=("_div_scalar", "_DivScalar"),
+         elemwise=("elemwise_div", "_div", "_Div"), broadcast=("broadcast_div",), scalar=("_div_scalar", "_DivScalar"),
          reverse=("_rdiv_scalar", "_RDivScalar"))
 _declare(lang.mod, "lhs modulo rhs, with the sign of rhs; 0 where rhs is 0",
-         elemwise=("_mod",), broadcast=("broadcast_mod",), scalar=("_mod_scalar", "_ModScalar"),
+         elemwise=("_mod", "_Mod"), broadcast=("broadcast_mod",), scalar=("_mod_scalar", "_ModScalar"),
          reverse=("_rmod_scalar", "_RModScalar"))
 _declare(_floor_divided, "⌊lhs / rhs⌋; of integers 0 where rhs is 0",
          broadcast=("_floor_divide",), scalar=("_floor_divide_scalar",), reverse=("_rfloor_divide_scalar",))
@@ -81,7 +81,7 @@ _declare(lang.maximum, "the larger of lhs and rhs; of equal ones the derivative 
 _declare(lang.minimum, "the smaller of lhs and rhs; of equal ones the derivative goes to lhs",
          elemwise=("_minimum", "_Minimum"), broadcast=("broadcast_minimum",), scalar=("_minimum_scalar", "_MinimumScalar"))
 _declare(lang.hypot, "√(lhs² + rhs²)",
-         elemwise=("_hypot",), broadcast=("broadcast_hypot",), scalar=("_hypot_scalar",))
+         elemwise=("_hypot", "_Hypot"), broadcast=("broadcast_hypot",), scalar=("_hypot_scalar", "_HypotScalar"))
 
 
 def _relation(relation: Callable[[Any, Any], Any], beyond: Callable[[Any], Any]) -> Callable[[Any, Any], Any]:
@@ -125,5 +125,7 @@ _COMPARISONS: dict[str, tuple[Callable[[Any, Any], Any], str]] = {
     "logical_xor": (lambda a, b: (a != 0) ^ _true(b, a), "one of lhs and rhs is 0, the other not"),
 }
 for _name, (_formula, _text) in _COMPARISONS.items():
-    _declare(_formula, f"1 where {_text}, else 0, in the dtype of the inputs",
-             elemwise=(f"_{_name}",), broadcast=(f"broadcast_{_name}",), scalar=(f"_{_name}_scalar",), differentiable=False)
+    _old = _name.title()  # in symbols of MXNet before 1.0
+    _declare(_formula, f"1 where {_text}, else 0, in the dtype of the inputs", elemwise=(f"_{_name}", f"_{_old}"),
+             broadcast=(f"broadcast_{_name}",), scalar=(f"_{_name}_scalar", f"_{_old.replace('_', '')}Scalar"),
+             differentiable=False)

@@ -1,5 +1,7 @@
 """Recurrent layers: equal to their cells, states, clipping, use in networks, errors. Values: test_golden.py."""
 
+import json
+
 import numpy as np
 import pytest
 import tritium as mx
@@ -103,3 +105,20 @@ def test_cast_changes_the_states_too():
 def test_mistakes_are_named(call, error, message):
     with pytest.raises(error, match=message):
         call()
+
+
+def test_projections_are_mxnets_rnn_in_files(tmp_path):
+    layer, x = made(rnn.LSTM(6, 2, projection_size=3, prefix="l_"))
+    layer.hybridize()
+    begin = layer.begin_state(2)
+    outputs, states = layer(x, begin)
+    layer.export(str(tmp_path / "net"))
+    node, = (n for n in json.loads((tmp_path / "net-symbol.json").read_text())["nodes"] if n["op"] == "RNN")
+    assert node["name"] == "l_rnn0" and node["attrs"] == {  # as MXNet 1.9.1 writes them
+        "bidirectional": "False", "lstm_state_clip_max": "None", "lstm_state_clip_min": "None", "lstm_state_clip_nan": "False",
+        "mode": "lstm", "num_layers": "2", "p": "0", "projection_size": "3", "state_outputs": "True", "state_size": "6",
+        "use_sequence_length": "False"}
+    names = ["data0", "data1", "data2"]
+    net = mx.gluon.SymbolBlock.imports(str(tmp_path / "net-symbol.json"), names, str(tmp_path / "net-0000.params"))
+    for found, wanted in zip(net(x, *begin), [outputs, *states]):
+        np.testing.assert_array_equal(found.asnumpy(), wanted.asnumpy())
