@@ -21,7 +21,7 @@ OTHERS = {"MXNET_SUBGRAPH_BACKEND", "MXNET_RELEASE", "MXNET_VERSION", "TRITIUM_K
 # files that read variables of other programs, or that hand any variable on
 FREE = {"environment.py", "train/compat/util.py"}
 # variables of other programs, which files read by name
-FOREIGN = {"CD_JOB", "RAY_AUTH_MODE", "RAY_AUTH_TOKEN_PATH"}
+FOREIGN = {"CD_JOB", "RAY_AUTH_MODE", "RAY_USE_TLS", "RAY_AUTH_TOKEN_PATH"}
 
 
 def sources():

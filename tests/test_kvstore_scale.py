@@ -71,14 +71,9 @@ def test_messages_of_a_step_grow_with_the_workers_at_a_server_and_not_at_a_worke
 
 
 @pytest.mark.parametrize(("workers", "servers"), [(2, 1), (16, 4), (64, 16)])
-def test_messages_of_the_coordinator(scale, workers, servers):
-    """A barrier: one question and one answer of each worker. A join is told to each server, which confirms it, and to each worker
-    that is there.
-    """
-    counted = scale.CountedCoordinator(workers, servers)
-    assert counted.messages <= 2 * workers * (servers + 1) + workers * (workers - 1) // 2 + 4 * servers * servers
-    assert counted.barrier(workers) == 2 * workers
-    before = counted.messages
-    for r in range(workers):
-        counted.say(("worker", r), "worker", op="init", keys=[["s:w", [2], "float32"]], big=10**6)
-    assert counted.messages - before <= 2 * workers + 2 * servers
+def test_messages_of_the_coordinator_grow_with_workers_plus_servers(scale, workers, servers):
+    """When all workers speak at once: at the start, in init, at a barrier, and at the end."""
+    line = scale.coordinator_line(workers, servers)
+    counts = {what.removesuffix("_messages"): n for what, n in line.items() if what.endswith("_messages")}
+    assert counts == {"step": 0, "join": 3 * workers + 4 * servers, "init": 2 * workers + 1,  # "filled" is answered, too
+                      "barrier": 2 * workers, "leave": 2 * workers + 4 * servers}

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-from collections import deque
 
 import pytest
 from hypothesis import given, settings
@@ -537,40 +536,6 @@ def test_a_worker_learns_of_deaths_before_its_join_is_answered(again):
     h.say("B", id=1, **again)
     gone, answer = h.sent["B"]
     assert gone["gone"] == ({"2": "died"} if again["rank"] else {"1": "died", "2": "died"}) and answer["id"] == 1
-
-
-class Crowd:
-    """A job in which all processes speak at once: the coordinator handles the messages that have arrived in their order."""
-
-    def __init__(self, workers, servers):
-        self.c, self.workers, self.sent = Coordinator(workers, servers), workers, 0
-        self.run([(f"s{i}", {"op": "join", "index": i, "address": "x", "public": f"key{i}"}) for i in range(servers)], "server")
-
-    def run(self, messages, role="worker"):
-        """Let peers send these messages at once. Returns the number of messages to and from the coordinator."""
-        before, arrived = self.sent, deque((peer, role, m) for peer, m in messages)
-        while arrived:
-            peer, role, m = arrived.popleft()
-            self.sent += 1
-            for to, answer in self.c.receive(peer, role, {"id": 0, **m}):
-                self.sent += 1
-                if "epoch" in answer:
-                    arrived.append((to, "server", {"op": "ack", "epoch": answer["epoch"]}))
-        return self.sent - before
-
-    def each(self, **message):
-        return self.run([(f"w{r}", {"public": f"p{r}", **message}) for r in range(self.workers)])
-
-
-def test_the_messages_of_all_workers_together_grow_with_their_number():
-    """Not with its square: a start, an init, a barrier, and the end."""
-    crowd, n, servers = Crowd(100, 8), 100, 8
-    assert crowd.each(op="join", kind="sync", rank=None) == 3 * n + 2 * 2 * servers
-    assert crowd.run([("w0", {"op": "init", **KEYS})]) == 2 + 2 * servers
-    assert crowd.run([("w0", {"op": "filled", "keys": ["s:w"]})]) == 1
-    assert crowd.each(op="init", **KEYS) == 2 * n + 1  # "filled" is answered, too
-    assert crowd.each(op="barrier", n=1) == 2 * n
-    assert crowd.each(op="leave") == 2 * n + 2 * 2 * servers
 
 
 names = st.sampled_from(["op", "id", "keys", "index", "epoch", "rank", "kind", "spec", "public", "n", "of", "leave",
