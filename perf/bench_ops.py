@@ -32,6 +32,8 @@ from operator_cases import SIZES, TABLE, six
 TURN, TURNS, TAKEN = 0.004, (5, 15), 0.2
 DIES = ("ROIAlign", "ROIAlign step")  # these calls end a process of MXNet 1.9.1
 PAUSE = 0.02  # seconds between turns: the threads of torch were seen to spin for 10 ms after their work
+#: Seconds of calls before the timed ones of a turn: threads that slept were seen to wake beside each other on one processor.
+WARM = 0.01
 FAMILIES = {
     "chains": ("chain in a graph", "chain imperative"),
     "softmax, norms, pooling": ("softmax", "normalisation", "pooling"),
@@ -189,7 +191,9 @@ def serve(package: str, only: list[str], sizes: list[str]) -> None:
             if order.strip() == "next":
                 answer = prepare()
             else:
-                call()
+                until = time.perf_counter() + WARM
+                while time.perf_counter() < until:
+                    call()
                 finish()
                 begun = time.process_time()
                 (seconds,) = common.rounds_of(call, calls=int(order), rounds=1, warmup=0, finish=finish)
