@@ -16,10 +16,12 @@ from ...dtype import as_dtype
 from ...errors import ContextError, GraphError, ShapeError, describe, nearest
 from ...kernels.op import ShapeLike, Spec, Specs
 from ...ndarray import NDArray, zeros
+from ...ndarray.core.sparse import BaseSparseNDArray
 from ..options import Options, current
 from ..passes.device_placement import contexts_of
 from ..passes.gradient import REQUESTS
 from ..passes.infer import from_user
+from ..passes.storage import output_stypes
 from ..program import specs_of
 from ..symbol.node import Node, split_variables
 from .executor import Binding, Executor, Plans
@@ -87,13 +89,18 @@ def simple_bind(symbol: Symbol, ctx: ContextLike, grad_req: GradReq, type_dict: 
 
 def bind(symbol: Symbol, ctx: ContextLike, args: Arrays, args_grad: Arrays | None, grad_req: GradReq,
          aux_states: Arrays | None, shared_exec: Executor | None, group2ctx: Mapping[str, Context] | None = None) -> Executor:
-    """Bind symbol to the caller's arrays. Each pass copies those of other contexts, and casts gradients of another dtype."""
+    """Bind symbol to the caller's arrays. Each pass copies those of other contexts, and casts gradients of another dtype.
+
+    Sparse arguments are read, and sparse gradients written, as dense arrays; outputs have the storage types that MXNet infers.
+    """
     ctx = _context(ctx)
     order = symbol._order()
     arguments, states = _variables(order)
-    own_args = _by_name("bind: args", args, arguments, required=True)
+    own_args = _by_name("bind: args", args, arguments, required=True, sparse=True)
+    sparse = {n: a for n, a in own_args.items() if isinstance(a, BaseSparseNDArray)}
+    own_args |= {n: a.tostype("default") for n, a in sparse.items()}
     auxes = _by_name("bind: aux_states", aux_states, states, required=True)
-    grads = _by_name("bind: args_grad", args_grad, arguments, required=False)
+    grads = _by_name("bind: args_grad", args_grad, arguments, required=False, sparse=True)
     reqs = _requests("bind", grad_req, arguments)
     arrays = {**own_args, **auxes}
     node_ctx = contexts_of(order, ctx, group2ctx)
@@ -103,40 +110,46 @@ def bind(symbol: Symbol, ctx: ContextLike, args: Arrays, args_grad: Arrays | Non
             raise ContextError(f"bind: aux_states: {name} is {describe(array)}, its operator runs on {node_ctx[name]}. "
                                f"Copy it with as_in_context({node_ctx[name]}).")
     grads, options = {n: a for n, a in grads.items() if reqs[n] != "null"}, current()
-    specs, plans = _known(symbol, order, arrays, ctx, node_ctx, {n: reqs[n] for n in grads}, options)
+    stypes = {n: a.stype for n, a in sparse.items()}
+    specs, plans, out_stypes = _known(symbol, order, arrays, stypes, ctx, node_ctx, {n: reqs[n] for n in grads}, options)
     spec = _variable_specs(order, specs)
-    copies: dict[str, NDArray] = {}
+    copies: dict[str, Any] = {}
     for name, array in grads.items():
         want = spec[name]
         if array.size != want.size:
             raise ShapeError(f"bind: args_grad: {name} is {describe(array)}, the graph wants {describe(want)}.")
-        if not _fits(array, want) or array.context != node_ctx[name]:
+        if array.stype != "default" or not _fits(array, want) or array.context != node_ctx[name]:
             copies[name] = array
     grads |= {n: zeros(spec[n].shape, node_ctx[n], spec[n].dtype) for n in copies}
     return Executor(Binding(symbol, specs, ctx, node_ctx, own_args, grads, auxes, reqs, grad_copies=copies, options=options,
-                            plans=plans), shared_exec)
+                            plans=plans, sparse=sparse, stypes=out_stypes), shared_exec)
 
 
-#: (nodes, specs, plans) of bindings by the nodes' ids and everything else they follow from, so that to bind again costs little.
-_bound: Cache[Any, tuple[Any, list[list[Spec]], Plans]] = Cache(256)
+#: (nodes, specs, plans, storage types of outputs that are not all dense) of bindings by the nodes' ids and everything else they
+#: follow from, so that to bind again costs little.
+_bound: Cache[Any, tuple[Any, list[list[Spec]], Plans, Sequence[str]]] = Cache(256)
 
 
-def _known(symbol: Symbol, order: Sequence[Node], arrays: Mapping[str, NDArray], ctx: Context, node_ctx: Mapping[str, Context],
-           reqs: Mapping[str, str], options: Options) -> tuple[list[list[Spec]], Plans]:
-    """Return the specs of all nodes and the plans for them, from an earlier binding if there was an equal one."""
-    key = (*[(id(n), i) for n, i in symbol._outputs], *[a.layout for a in arrays.values()], ctx, *node_ctx.items(),
-           *reqs.items(), options)
+def _known(symbol: Symbol, order: Sequence[Node], arrays: Mapping[str, NDArray], stypes: Mapping[str, str], ctx: Context,
+           node_ctx: Mapping[str, Context], reqs: Mapping[str, str], options: Options
+           ) -> tuple[list[list[Spec]], Plans, Sequence[str]]:
+    """Return what `_bound` keeps, from an earlier binding if there was an equal one. stypes: of the sparse arguments."""
+    key = (*[(id(n), i) for n, i in symbol._outputs], *[a.layout for a in arrays.values()], *stypes.items(), ctx,
+           *node_ctx.items(), *reqs.items(), options)
     found = _bound.get(key)
     if found is None:
         specs = specs_of(order, {n: a.shape for n, a in arrays.items()}, {n: as_dtype(a.dtype) for n, a in arrays.items()})
-        found = _bound[key] = symbol._outputs, specs, Plans()  # the nodes are kept, so that their ids stay theirs
+        of_outputs = output_stypes(order, symbol._outputs, stypes)
+        found = _bound[key] = (symbol._outputs, specs, Plans(),  # the nodes are kept, so that their ids stay theirs
+                               () if set(of_outputs) == {"default"} else of_outputs)
     return found[1:]
 
 
 def rebind(symbol: Symbol, old: Executor, partial: bool, grow: bool, shapes: Mapping[str, Sequence[int]]) -> Executor:
     """Bind the symbol of old for other shapes; arrays whose shape stays are shared."""
     order = symbol._order()
-    arrays = {**old.arg_dict, **old.aux_dict}
+    old_args, sparse = old._binding.args, old._binding.sparse
+    arrays = {**old_args, **old.aux_dict}
     for key in shapes:
         if key not in arrays:
             raise GraphError(f"reshape: no argument is called {key!r}.{nearest(key, arrays)}")
@@ -147,8 +160,10 @@ def rebind(symbol: Symbol, old: Executor, partial: bool, grow: bool, shapes: Map
     def resized(arrays: Mapping[str, NDArray]) -> dict[str, NDArray]:
         return {n: _resized(n, a, spec[n].shape, n in shapes or partial, grow) for n, a in arrays.items()}
 
-    args, grads, auxes = resized(old.arg_dict), resized(old._grads), resized(old.aux_dict)
-    return Executor(replace(old._binding, specs=specs, args=args, grads=grads, auxes=auxes, grad_copies={}, plans=Plans()), old)
+    args, grads, auxes = resized(old_args), resized(old._grads), resized(old.aux_dict)
+    kept = {n: a for n, a in sparse.items() if args[n] is old_args[n]}
+    return Executor(replace(old._binding, specs=specs, args=args, grads=grads, auxes=auxes, grad_copies={}, sparse=kept,
+                            plans=Plans()), old)
 
 
 def forget() -> None:
@@ -215,7 +230,7 @@ def _requests(caller: str, grad_req: GradReq, arguments: Sequence[str]) -> dict[
     return reqs
 
 
-def _by_name(what: str, arrays: Arrays | None, names: Sequence[str], *, required: bool) -> dict[str, NDArray]:
+def _by_name(what: str, arrays: Arrays | None, names: Sequence[str], *, required: bool, sparse: bool = False) -> dict[str, Any]:
     if arrays is None:
         arrays = {}
     if not isinstance(arrays, Mapping):
@@ -230,6 +245,6 @@ def _by_name(what: str, arrays: Arrays | None, names: Sequence[str], *, required
                          f"Given: {', '.join(given) or 'nothing'}; needed: {', '.join(names)}.")
     found = {n: given[n] for n in names if n in given}
     for n, a in found.items():
-        if not isinstance(a, NDArray):
+        if not isinstance(a, (NDArray, BaseSparseNDArray) if sparse else NDArray):
             raise GraphError(f"{what}: {n} is {type(a).__name__}, not an NDArray. Wrap it with mx.nd.array(...).")
     return found

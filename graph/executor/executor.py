@@ -18,6 +18,7 @@ from ...ndarray import NDArray, zeros
 from ...ndarray.autograd.tape import detached
 from ...ndarray.core.array_core import allocate
 from ...ndarray.core.chunk import Chunk, layout_of
+from ...ndarray.core.sparse import BaseSparseNDArray
 from ...ndarray.dispatch.invoke import ReportOnceVar
 from ...show import Shown, details, frame, picture, table, title
 from ..compile import compile_program
@@ -74,7 +75,9 @@ class Binding:
     specs:              of all outputs of all nodes, in topological order.
     ctx:                the context of the nodes that node_ctx does not name.
     args, grads, auxes: arrays by name, in the symbol's order.
-    grad_copies:        the caller's arrays for gradients whose shape, dtype or context is not that of grads.
+    sparse:             the caller's sparse arguments, which each forward pass writes to those of args.
+    stypes:             the storage type of each output.
+    grad_copies:        the caller's arrays for gradients whose shape, dtype, context or storage type is not that of grads.
     grad_req:           by argument.
     memory_budget:      bytes that the plan of training may take; None: no limit.
     plans:              what was compiled for equal specs and requests.
@@ -89,7 +92,9 @@ class Binding:
     auxes: dict[str, NDArray]
     grad_req: dict[str, str]
     memory_budget: int | None = None
-    grad_copies: Mapping[str, NDArray] = field(default_factory=dict)
+    grad_copies: Mapping[str, Any] = field(default_factory=dict)
+    sparse: Mapping[str, BaseSparseNDArray] = field(default_factory=dict)
+    stypes: Sequence[str] = ()
     options: Options = field(default_factory=current)
     plans: Plans = field(default_factory=Plans)
 
@@ -97,14 +102,15 @@ class Binding:
 class Executor(Shown):
     """A symbol bound to arrays. Made by `Symbol.bind` and `Symbol.simple_bind`.
 
-    outputs:                        the arrays that forward writes, the same ones each time.
+    outputs:                        the arrays that forward writes, the same ones each time; sparse ones are made of them.
     arg_dict, grad_dict, aux_dict:  arrays by name; a gradient is None where grad_req is "null".
     """
 
     def __init__(self, binding: Binding, shared: Executor | None = None, arena: Arena | None = None):
         """shared: an executor whose arena this one uses too, if it is on the same context. arena: or the arena itself."""
         self._binding, self._symbol = binding, binding.symbol
-        self.arg_dict, self.aux_dict, self._grads = binding.args, binding.auxes, binding.grads
+        self.aux_dict, self._grads = binding.auxes, binding.grads
+        self.arg_dict: dict[str, Any] = {**binding.args, **binding.sparse} if binding.sparse else binding.args
         self.grad_dict = {n: binding.grad_copies.get(n, binding.grads.get(n)) for n in binding.args}
         arena = shared.arena if shared is not None else arena
         self.arena = arena if arena is not None and arena.ctx == binding.ctx else Arena(binding.ctx)
@@ -147,8 +153,13 @@ class Executor(Shown):
         return list(self.aux_dict.values())
 
     @property
-    def outputs(self) -> list[NDArray]:
-        """The arrays that forward writes."""
+    def outputs(self) -> list[Any]:
+        """The arrays that forward writes; those of another storage type are made of their values now, which waits for them."""
+        dense = self._dense_outputs()
+        stypes = self._binding.stypes
+        return [a if s == "default" else a.tostype(s) for a, s in zip(dense, stypes)] if stypes else dense
+
+    def _dense_outputs(self) -> list[NDArray]:
         return self._outputs if self._outputs is not None else self._make_outputs([v.spec.nbytes for v in self._head_values])
 
     def _make_outputs(self, capacity: Sequence[int]) -> list[NDArray]:
@@ -157,7 +168,7 @@ class Executor(Shown):
         self._capacity = list(capacity)
         for v, value, nbytes in zip(self._head_numbers, self._head_values, capacity):
             if v not in made:
-                own = {ARG: self.arg_dict, AUX: self.aux_dict}.get(value.kind)
+                own = {ARG: self._binding.args, AUX: self.aux_dict}.get(value.kind)
                 made[v] = _array(value.spec, self._contexts[value.ctx], nbytes) if own is None else own[value.name]
         self._outputs = [made[v] for v in self._head_numbers]
         return self._outputs
@@ -202,9 +213,14 @@ class Executor(Shown):
             if name not in self.arg_dict:
                 raise GraphError(f"forward: no argument is called {name!r}.{nearest(name, self.arg_dict)}")
             _assign(self.arg_dict[name], array, f"forward: {name}")
+        self._read_sparse()
         program = self._compile(bool(is_train))
         self._push_forward(program, bool(is_train))
         return self.outputs
+
+    def _read_sparse(self) -> None:
+        for name, array in self._binding.sparse.items():
+            self._binding.args[name][:] = array.tostype("default")
 
     def _push_forward(self, program: CompiledProgram, train: bool, before: Copies = (), behind: Copies = ()) -> None:
         program.push(program.forward, self._show if self._monitor is not None else None, None, before, behind)
@@ -217,9 +233,10 @@ class Executor(Shown):
         given: (array, argument), of equal layouts.
         """
         program = self._compile(train)
-        copies = [allocate(o.layout) for o in self.outputs]
+        outputs = self._dense_outputs()
+        copies = [allocate(o.layout) for o in outputs]
         # the task gets arrays of its own: those of the caller may hold the tape's node, which must go when they do
-        self._push_forward(program, train, given, [(o, detached(c)) for o, c in zip(self.outputs, copies)])
+        self._push_forward(program, train, given, [(o, detached(c)) for o, c in zip(outputs, copies)])
         return copies
 
     def backward(self, out_grads: Array | Sequence[Array | None] | None = None, is_train: bool = True) -> None:
@@ -261,8 +278,10 @@ class Executor(Shown):
         copies = self._binding.grad_copies
         for name, array in copies.items():
             if self._grad_req[name] == "add":
-                self._grads[name][:] = array.reshape(self._grads[name].shape)
+                dense = array.tostype("default")
+                self._grads[name][:] = dense.reshape(self._grads[name].shape)
         if program is not ran:
+            self._read_sparse()
             for own, state in program.states:
                 own[:] = state
             program.push(program.forward, again=ran.drawn())
@@ -368,12 +387,12 @@ class Executor(Shown):
         for number, v in enumerate(program.heads):
             if v not in arrays:
                 value = program.values[v]
-                arrays[v] = _array(value.spec, self._contexts[value.ctx]) if aside else self.outputs[number]
+                arrays[v] = _array(value.spec, self._contexts[value.ctx]) if aside else self._dense_outputs()[number]
         for number, v in program.head_grads.items():
             if number not in self._head_arrays:
                 self._head_arrays[number] = _array(program.values[v].spec, self._contexts[program.values[v].ctx])
             arrays[v] = self._head_arrays[number]
-        own = {ARG: self.arg_dict, GRAD: self._grads} | ({} if aside else {AUX: self.aux_dict})
+        own = {ARG: self._binding.args, GRAD: self._grads} | ({} if aside else {AUX: self.aux_dict})
         for v, value in enumerate(program.values):
             if value.kind in own:
                 arrays[v] = own[value.kind][value.name]

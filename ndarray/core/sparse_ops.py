@@ -224,6 +224,28 @@ _RULES: dict[str, Callable[[Op, Sequence[Any], Mapping[str, Any]], Any]] = {
 BaseSparseNDArray.compute = staticmethod(call_sparse)
 
 
+def result_stype(op: Op, p: Any, stypes: Sequence[str]) -> str:
+    """Return the storage type of op's result for arrays of these, which are not all "default": that which call_sparse gives."""
+    first, name = stypes[0], op.name
+    alike, one_csr = len(set(stypes)) == 1, sorted(stypes) == ["csr", "default"]
+    keeps = {
+        "clip": lambda: p.a_min <= 0 <= p.a_max,
+        "slice": lambda: first == "csr" and all(s in (None, 1) for s in p.step or ()),
+        "add_n": lambda: alike and first == "row_sparse",
+        "Concat": lambda: alike and first == "csr" and p.dim == 0,
+        "broadcast_div": lambda: one_csr and first == "csr",
+        "broadcast_mul": lambda: one_csr,
+        "_square_sum": lambda: first == "row_sparse" and p.axis in (1, (1,)) and p.keepdims,
+        **dict.fromkeys(_COMBINE, lambda: alike or (one_csr and name == "elemwise_mul")),
+        **dict.fromkeys(_COMPARE, lambda: not _COMPARE[name](0, p.scalar)),
+        **dict.fromkeys(_KEEP_ZEROS, lambda: True)}
+    if name == "dot":
+        if first == "csr" and stypes[1] != "csr":
+            return "row_sparse" if p.transpose_a and p.forward_stype in (None, "row_sparse") else "default"
+        return "csr" if one_csr and p.forward_stype in (None, "csr") else "default"
+    return max(stypes, key="csr".__eq__) if name in keeps and keeps[name]() else "default"
+
+
 # ---- functions of mx.nd.sparse ---------------------------------------------------------------------------------------
 def sparse_array(source_array: Any, ctx: Context | None = None, dtype: Any = None) -> Any:
     """Return a sparse array with the elements of a sparse array, or of a matrix of scipy.sparse.csr_matrix."""
