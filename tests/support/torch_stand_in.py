@@ -92,6 +92,9 @@ class Tensor:
         assert not self.is_cuda
         return self.array
 
+    def numel(self):
+        return self.array.size
+
     def is_pinned(self):
         at = self.data_ptr()
         return any(start <= at < start + nbytes for start, nbytes in self.storage.world.pinned)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 import time
 import warnings
-from collections import deque
+from collections import defaultdict, deque
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import closing, nullcontext
 from typing import Any
@@ -14,7 +14,7 @@ import numpy as np
 
 from ... import engine
 from ... import ndarray as nd
-from ...context import cpu
+from ...context import Context, cpu
 from ...errors import MXNetError, ParameterError, ShapeError
 from ...io import DataBatch
 from ...io.iterator import as_batch
@@ -141,7 +141,7 @@ class BaseModule(Shown):
         raise NotImplementedError(f"{type(self).__name__}.output_shapes")
 
     def prepare(self, data_batch: Any, sparse_row_id_fn: Any = None) -> None:
-        """Prepare for a batch that comes later. Only BucketingModule has something to prepare."""
+        """Begin what can be done for a batch that comes later, such as its way to a GPU. Does nothing here."""
 
     # ---- implemented here ------------------------------------------------------------------------------------------
     def forward_backward(self, data_batch: Any) -> None:
@@ -204,12 +204,15 @@ class BaseModule(Shown):
             eval_data.reset()
         eval_metric = metrics.create(eval_metric)
         eval_metric.reset()
-        done = 0
-        for nbatch, eval_batch in enumerate(eval_data):
-            if nbatch == num_batch:
-                break
+        nbatch, done, batches = 0, 0, iter(eval_data)
+        following = next(batches, None)
+        while following is not None and done != num_batch:
+            nbatch, eval_batch = done, following
             self.forward(eval_batch, is_train=False)
             self._update_metric_without_padding(eval_metric, eval_batch)
+            following = next(batches, None)
+            if following is not None and done + 1 != num_batch:
+                self.prepare(following)  # before the callbacks, which may wait for the metric
             _call(batch_end_callback, BatchEndParam(epoch, nbatch, eval_metric, locals()))
             done += 1
         _call(score_end_callback, BatchEndParam(epoch, done, eval_metric, locals()))
@@ -306,13 +309,16 @@ class BaseModule(Shown):
                     if monitor is not None:
                         monitor.tic()
                     self.forward_backward(data_batch)
-                    in_flight.append(self._fence())
+                    in_flight.append(self._fences())
                     if len(in_flight) > MAX_BATCHES_IN_FLIGHT:
-                        engine.current().wait_for_var(in_flight.popleft())
+                        for fence in in_flight.popleft():
+                            engine.current().wait_for_var(fence)
                     self.update()
                     self.update_metric(eval_metric, as_batch(data_batch).label)
                     may_warn = may_warn and not self._warn_of_nan(eval_metric, epoch)
                     following = next(batches, None)
+                    if following is not None:
+                        self.prepare(following)  # before the callbacks, which may wait for the metric
                     if monitor is not None:
                         monitor.toc_print()
                     if following is None:  # before the callbacks, which may reset the metric
@@ -339,14 +345,20 @@ class BaseModule(Shown):
     def _begin_epoch(self, epoch: int, train_data: Any) -> None:
         """Do nothing; fit calls it before the first batch of each epoch."""
 
-    def _fence(self) -> engine.Var:
-        """Return a variable that is written when this batch's forward pass completes. Errors of the pass poison it."""
+    def _fences(self) -> list[engine.Var]:
+        """Return variables that are written when this batch's forward pass completes. Errors of the pass poison them.
+
+        Each GPU has one of its own, so that no worker of the host waits for it.
+        """
         outputs = self.get_outputs(merge_multi_context=False)
-        flat = [a for group in outputs for a in (group if isinstance(group, (list, tuple)) else (group,))]
-        fence = engine.current().new_variable()
-        read = list({id(a.chunk.var): a.chunk.var for a in flat}.values())
-        engine.current().push_sync(lambda run: None, cpu(), read, [fence], name="batch done")
-        return fence
+        read: defaultdict[Context, dict[engine.Var, None]] = defaultdict(dict)
+        for group in outputs:
+            for a in group if isinstance(group, (list, tuple)) else (group,):
+                read[a.ctx if a.ctx.is_gpu else cpu()][a.chunk.var] = None
+        fences = {ctx: engine.current().new_variable() for ctx in read}
+        for ctx, fence in fences.items():
+            engine.current().push_sync(lambda run: None, ctx, list(read[ctx]), [fence], name="batch done")
+        return list(fences.values())
 
     def _warn_of_nan(self, eval_metric: Any, epoch: int) -> bool:
         """Warn if the metric saw a NaN. Metrics are computed asynchronously, so the batch may be an earlier one."""

@@ -139,10 +139,12 @@ class BucketingModule(BaseModule):
         return data, label
 
     def prepare(self, data_batch: Any, sparse_row_id_fn: Any = None) -> None:
-        """Build and bind the network of a batch's bucket, without switching to it."""
+        """Build and bind the network of a batch's bucket, and prepare the batch there, without switching to it."""
         self._require("prepare")
         key = self._curr_bucket_key
-        self._for_batch(data_batch)
+        module = self._for_batch(data_batch)
+        if module.params_initialized:
+            module.prepare(data_batch)
         self._curr_module, self._curr_bucket_key = self._buckets[key], key
 
     # ---- parameters -----------------------------------------------------------------------------------------------

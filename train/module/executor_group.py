@@ -13,6 +13,7 @@ from ... import ndarray as nd
 from ...context import Context, cpu
 from ...errors import ParameterError, ShapeError
 from ...ndarray import BaseSparseNDArray, NDArray, array
+from .feed import Feed
 
 _CACHE_SIZE = 8  # sets of executors cached by batch shapes, such as that of the last batch of an epoch
 
@@ -109,7 +110,9 @@ class ExecutorGroup:
         self.grad_req = {n: self._request(n, grad_req, data_names, fixed_names) for n in arguments}
         self.arg_names, self.fixed_param_names = arguments, list(fixed_names)
         self.execs: list[Any] = []
-        self._bound: dict[tuple, list[Any]] = {}
+        self._feeds: list[Feed] = []
+        self._bound: dict[tuple, tuple[list[Any], list[Feed]]] = {}
+        self._ahead: dict[str, tuple[NDArray, int]] = {}  # inputs that are uploaded: from where, of which version
         self._shared = shared
         self.bind(data_shapes, label_shapes)
 
@@ -134,14 +137,15 @@ class ExecutorGroup:
         self.batch_size = next(iter(sizes.values()), 0)
         self.slices = split_batch(self.batch_size, self.work) if sizes else [slice(0, 0)] * len(self.contexts)
         key = tuple((d.name, d.shape) for d in described)
-        execs = self._bound.get(key)
-        if execs is None:
-            first = next(iter(self._bound.values()), None)
+        bound = self._bound.get(key)
+        if bound is None:
+            first, _ = next(iter(self._bound.values()), (None, None))
             execs = [self._executor(i, described, first[i] if first else None) for i in range(len(self.contexts))]
             if len(self._bound) >= _CACHE_SIZE:
                 self._bound.pop(list(self._bound)[1])  # not the first, which owns the parameters
-            self._bound[key] = execs
-        self.execs = execs
+            bound = self._bound[key] = execs, [Feed(e) for e in execs]
+        self.execs, self._feeds = bound
+        self._ahead = {}
 
     def _executor(self, i: int, described: Sequence[io.DataDesc], shared: Any) -> Any:
         part = self.slices[i]
@@ -241,6 +245,14 @@ class ExecutorGroup:
                 copy_into(_mean(block), out[name], name)
 
     # ---- running --------------------------------------------------------------------------------------------------
+    def prepare(self, data: Sequence[Any], label: Sequence[Any] | None) -> None:
+        """Begin to upload a batch to GPUs. `forward` of the same arrays, unless they are written before, finds them there."""
+        for described, arrays in ((self.data_shapes, data), (self.label_shapes, label or ())):
+            for desc, source in zip(described, arrays):
+                if tuple(np.shape(source)) == tuple(desc.shape) and any(f.takes(desc.name, source) for f in self._feeds):
+                    self._upload(desc, source)
+                    self._ahead[desc.name] = source, source.chunk.var.version
+
     def forward(self, data: Sequence[Any], label: Sequence[Any] | None, is_train: bool) -> None:
         """Load each context's slice of a batch, and run the executors."""
         self._load(self.data_shapes, data)
@@ -253,12 +265,24 @@ class ExecutorGroup:
         if len(described) != len(arrays):
             raise ParameterError(f"Module.forward: the batch has {len(arrays)} arrays for {len(described)} inputs: "
                                  f"{', '.join(d.name for d in described)}.")
+        uploaded: list[list[str]] = [[] for _ in self._feeds]
         for desc, source in zip(described, arrays):
             source = source if isinstance(source, (NDArray, BaseSparseNDArray)) else array(source)
-            axis = batch_axis(desc)
-            for e, part in zip(self.execs, self.slices):
-                if desc.name in e.arg_dict:
-                    copy_into(self._slice(source, axis, part), e.arg_dict[desc.name], desc.name)
+            ahead, version = self._ahead.pop(desc.name, (None, 0))
+            if ahead is None or ahead is not source or version != ahead.chunk.var.version:
+                self._upload(desc, source)
+            for e, feed, part, names in zip(self.execs, self._feeds, self.slices, uploaded):
+                if feed.takes(desc.name, source):
+                    names.append(desc.name)
+                elif desc.name in e.arg_dict:
+                    copy_into(self._slice(source, batch_axis(desc), part), e.arg_dict[desc.name], desc.name)
+        for feed, names in zip(self._feeds, uploaded):
+            feed.load(names)
+
+    def _upload(self, desc: io.DataDesc, source: Any) -> None:
+        for feed, part in zip(self._feeds, self.slices):
+            if feed.takes(desc.name, source):
+                feed.upload(desc.name, self._slice(source, batch_axis(desc), part), copy_into)
 
     def _slice(self, a: Any, axis: int, part: slice) -> Any:
         """Return a context's slice of an array, or the array itself if it has no batch axis or there is one context."""
@@ -290,10 +314,10 @@ class ExecutorGroup:
     def update_metric(self, metric: Any, labels: Sequence[Any], pre_sliced: bool = False) -> None:
         """Update the metric with the outputs and labels of each context."""
         names = [d.name for d in self.label_shapes]
-        for i, (e, part) in enumerate(zip(self.execs, self.slices)):
+        for i, (feed, part) in enumerate(zip(self._feeds, self.slices)):
             own = labels[i] if pre_sliced else [
                 self._slice(label, batch_axis(d), part) for d, label in zip(self.label_shapes, labels)]
-            metric.update_dict(dict(zip(names, own)), dict(zip(self.output_names, e.outputs)))
+            metric.update_dict(dict(zip(names, own)), dict(zip(self.output_names, feed.outputs())))
 
 
 def copy_into(source: NDArray, target: NDArray, name: str) -> None:

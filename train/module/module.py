@@ -324,6 +324,15 @@ class Module(BaseModule):
         self._params_dirty |= is_train  # moving statistics change
         self._exec_group.forward(data, label, is_train)
 
+    def prepare(self, data_batch: Any, sparse_row_id_fn: Any = None) -> None:
+        """Begin to upload a batch that comes later to GPUs, while they compute. `forward` of the batch finds it there.
+
+        A batch on another shape than the current one is left to `forward`. sparse_row_id_fn is ignored.
+        """
+        self._require("prepare", params=True)
+        batch = as_batch(data_batch)
+        self._exec_group.prepare(batch.data or (), batch.label)
+
     def _like(self, old: list[Any], arrays: Sequence[Any]) -> list[Any]:
         if len(old) != len(arrays):
             raise ParameterError(f"Module.forward: the batch has {len(arrays)} arrays for {len(old)} inputs: "

@@ -121,9 +121,18 @@ class SequentialModule(BaseModule):
         batch = as_batch(data_batch)
         data, provided = batch.data, batch.provide_data
         for module, meta in zip(self._modules, self._metas):
-            labels = (batch.label, batch.provide_label) if meta.get(self.META_TAKE_LABELS) else (None, None)
-            module.forward(DataBatch(data, labels[0], batch.pad, batch.index, batch.bucket_key, provided, labels[1]), is_train)
+            module.forward(self._for_module(meta, batch, data, provided), is_train)
             data, provided = module.get_outputs(), None  # the next module names its own inputs
+
+    def prepare(self, data_batch: Any, sparse_row_id_fn: Any = None) -> None:
+        """Prepare the data in the first module."""
+        self._require("prepare", params=True)
+        batch = as_batch(data_batch)
+        self._modules[0].prepare(self._for_module(self._metas[0], batch, batch.data, batch.provide_data))
+
+    def _for_module(self, meta: Mapping[str, Any], batch: DataBatch, data: Any, provided: Any) -> DataBatch:
+        labels = (batch.label, batch.provide_label) if meta.get(self.META_TAKE_LABELS) else (None, None)
+        return DataBatch(data, labels[0], batch.pad, batch.index, batch.bucket_key, provided, labels[1])
 
     def backward(self, out_grads: Any = None) -> None:
         """Compute the gradients, from the last module to the first."""
