@@ -13,6 +13,7 @@ from typing import Any
 import numpy as np
 
 from ..context import Context
+from ..dtype import as_dtype
 from ..errors import OperatorError
 from .gpu import cuda, transfer
 from .memory import storage
@@ -53,7 +54,7 @@ class RunContext:
         """
         if not self.ctx.is_gpu and math.prod(shape) < POOLED:
             return np.empty(shape, dtype)
-        return storage.array(shape, dtype, self.ctx)
+        return storage.view(self.scratch(math.prod(shape) * as_dtype(dtype).itemsize), 0, shape, dtype)
 
     def scratch(self, nbytes: int) -> storage.Block:
         """Return uninitialised memory for the time of this function, by its `address`. Raises OutOfMemoryError.

@@ -22,7 +22,7 @@ from ...engine.memory import storage
 from ...engine.profiler import objects
 from ...errors import OperatorError
 from ...kernels.gpu.launch import launches_logged, log_launches
-from ...kernels.kernel import BoundKernel, Run, Stream
+from ...kernels.kernel import BoundKernel, Run
 from .segment import Segment
 
 
@@ -36,32 +36,23 @@ class _Check:
     blocks: list[storage.Block]
 
 
-class _ReplayContext:
-    """A RunContext that keeps its workspaces: a replay uses the memory of the recording.
+class _ReplayContext(RunContext):
+    """A RunContext that keeps its scratch memory: a replay uses that of the recording.
 
-    The workspaces of one kernel are free for the next one.
+    What one kernel used is free for the next one.
 
     checks:       of this run, to be made when it is over. at: the number of the kernel that runs.
     reads_values: True once a kernel has read values on the host, or written them, which no replay repeats.
     """
 
-    __slots__ = ("_free", "_taken", "at", "checks", "ctx", "reads_values", "stream")
+    __slots__ = ("_free", "_taken", "at", "checks", "reads_values")
 
     def __init__(self, ctx: Any):
-        self.ctx = ctx
-        self.stream: Stream | None = None
+        super().__init__(ctx)
         self._free: list[storage.Block] = []
         self._taken: list[storage.Block] = []
         self.checks: list[_Check] = []
         self.at, self.reads_values = 0, False
-
-    def parallel(self, fn: Any, n: int) -> None:
-        for i in range(n):
-            fn(i)
-
-    def workspace(self, shape: tuple[int, ...], dtype: Any) -> Any:
-        dtype = np.dtype(dtype)
-        return storage.view(self.scratch(max(1, int(np.prod(shape, dtype=np.int64)) * dtype.itemsize)), 0, shape, dtype)
 
     def scratch(self, nbytes: int) -> storage.Block:
         fits = [b for b in self._free if nbytes <= b.nbytes]
@@ -73,19 +64,16 @@ class _ReplayContext:
 
     def to_host(self, array: Any) -> np.ndarray:
         self.reads_values = True
-        return transfer.to_host(array)
+        return super().to_host(array)
 
     def from_host(self, array: Any, values: np.ndarray) -> None:
         self.reads_values = True
-        transfer.from_host(array, values)
+        super().from_host(array, values)
 
     def refuse(self, failed: Any, message: str) -> None:
         """Check `failed` when the run is over. Its memory, and the kernel's other workspaces, go to no other kernel."""
         self.checks.append(_Check(self.at, failed, message, self._taken))
         self._taken = []
-
-    def constant(self, values: np.ndarray) -> Any:
-        return RunContext(self.ctx).constant(values)
 
     def take_back(self, checks: Sequence[_Check]) -> None:
         """Let other kernels have the workspaces of checks that are not made again."""

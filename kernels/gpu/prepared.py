@@ -14,6 +14,7 @@ from typing import Any, Protocol
 import numpy as np
 from numpy.typing import DTypeLike
 
+from ...dtype import as_dtype
 from ...errors import OperatorError
 from ..kernel import KernelFunction, Run
 from ..op import Req, Specs
@@ -52,29 +53,26 @@ class _Launches:
 class _RecordedRun:
     """The run context of that run. Values on the host may not be asked for.
 
-    scratch: bytes of each piece of scratch memory; constants: values of each constant, by number. Both follow the operands.
+    more: the arrays that follow the operands, by number: the bytes of scratch memory, or the values of a constant.
     """
 
     stream = None
 
     def __init__(self, operands: int):
         self.operands = operands
-        self.scratch: dict[int, int] = {}
-        self.constants: dict[int, np.ndarray] = {}
+        self.more: list[int | np.ndarray] = []
 
-    def _new(self, shape: Sequence[int], dtype: DTypeLike) -> tuple[int, FakeArray]:
-        number = self.operands + len(self.scratch) + len(self.constants)
-        return number, FakeArray(shape, dtype, number + 1 << _PLACE)
+    def add(self, what: int | np.ndarray) -> int:
+        """Return the number of another array."""
+        self.more.append(what)
+        return self.operands + len(self.more) - 1
 
     def workspace(self, shape: Sequence[int], dtype: DTypeLike) -> FakeArray:
-        number, array = self._new(shape, dtype)
-        self.scratch[number] = array.numel() * array.dtype.itemsize
-        return array
+        number = self.add(math.prod(shape) * as_dtype(dtype).itemsize)
+        return FakeArray(shape, dtype, number + 1 << _PLACE)
 
     def constant(self, values: np.ndarray) -> FakeArray:
-        number, array = self._new(values.shape, values.dtype)
-        self.constants[number] = values
-        return array
+        return FakeArray(values.shape, values.dtype, self.add(values) + 1 << _PLACE)
 
 
 class PreparedCall:
@@ -143,14 +141,16 @@ class PreparedCall:
 
 
 class _Program:
-    """Launches whose arguments are addresses of operands, of scratch memory and of constants, numbers, and run-time scalars."""
+    """Launches whose arguments are addresses of operands, of scratch memory and of constants, numbers, and run-time scalars.
+
+    scratch: bytes of each array that follows the operands; 0 for a constant. constants: (which of these arrays, its memory).
+    """
 
     def __init__(self, run: DeviceRun, device: int, launches: Sequence[tuple], recorded: _RecordedRun):
-        more = range(recorded.operands, recorded.operands + len(recorded.scratch) + len(recorded.constants))
-        self.scratch = [recorded.scratch.get(i, 0) for i in more]
-        self.constants: list[tuple[int, Any]] = [(i - recorded.operands, run.constant(values))
-                                                 for i, values in recorded.constants.items()]
-        self.steps = [_Step(device, *each) for each in launches]
+        self.steps = [_Step(device, recorded, *each) for each in launches]
+        self.scratch = [more if isinstance(more, int) else 0 for more in recorded.more]
+        self.constants: list[tuple[int, Any]] = [(i, run.constant(more)) for i, more in enumerate(recorded.more)
+                                                 if isinstance(more, np.ndarray)]
 
     def __call__(self, run: DeviceRun, stream: Any, places: Sequence[int], scalars: tuple) -> None:
         held: Any = None  # scratch memory stays taken until its last user is enqueued
@@ -161,14 +161,14 @@ class _Program:
                 more[i] = array.data_ptr()
             places = [*places, *more]
         for step in self.steps:
-            step.enqueue(run, stream, places, scalars)
+            step.enqueue(stream, places, scalars)
 
 
 class _Step:
-    """One launch. where: (operand, bytes from its start) of each array."""
+    """One launch. where: (operand, bytes from its start) of each array. scratch: the number of memory that it needs itself."""
 
-    def __init__(self, device: int, fn: KernelSource, grid: tuple[int, ...], args: tuple, constexprs: dict[str, Any],
-                 num_warps: int, num_stages: int):
+    def __init__(self, device: int, recorded: _RecordedRun, fn: KernelSource, grid: tuple[int, ...], args: tuple,
+                 constexprs: dict[str, Any], num_warps: int, num_stages: int):
         arrays = [a for a in args if isinstance(a, FakeArray)]
         self.where = [((a.data_ptr() >> _PLACE) - 1, a.data_ptr() & (1 << _PLACE) - 1) for a in arrays]
         self.numbers = list(args[len(arrays):])
@@ -178,9 +178,9 @@ class _Step:
         if not INTERPRET:
             kinds = [a if not isinstance(a, LateScalar) else 0.0 if a.argument.is_float else 0 for a in args]
             self.start, size, self.alignment = launch.ready(fn, kinds, constexprs, num_warps, num_stages, device)
-            self.scratch = math.prod(grid) * size + self.alignment if size else 0
+            self.scratch = recorded.add(math.prod(grid) * size + self.alignment) if size else None
 
-    def enqueue(self, run: DeviceRun, stream: Any, places: Sequence[int], scalars: tuple) -> None:
+    def enqueue(self, stream: Any, places: Sequence[int], scalars: tuple) -> None:
         """Enqueue it on arrays at these places."""
         numbers = self.numbers
         if self.late:
@@ -193,8 +193,7 @@ class _Step:
             return
         values = [places[i] + offset for i, offset in self.where]
         values += numbers
-        if self.scratch:
-            memory = run.scratch(self.scratch)
-            self.start(stream.cuda_stream, self.grid, values, -(-memory.address // self.alignment) * self.alignment)
-        else:
+        if self.scratch is None:
             self.start(stream.cuda_stream, self.grid, values)
+        else:
+            self.start(stream.cuda_stream, self.grid, values, -(-places[self.scratch] // self.alignment) * self.alignment)
