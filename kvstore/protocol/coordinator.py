@@ -41,14 +41,11 @@ class Coordinator:
         self.kind = ""  # "sync" or "async": given by the first worker
         self._workers = MemberTable(workers, policy)
         self._servers = ServerTable(servers)
-        self._told: Message | None = {}  # the workers that are away, as the workers know; None after a restart
-        self._announced = 0  # messages about members that the servers have not acknowledged
-        self._unannounced: list[Then] = []  # what follows when the servers know of the changes since then
         self._keys = KeyTable(servers)
         self._optimizers = OptimizerList()
         self._expected_workers: set[int] = set()  # after a restart: not back yet
         self._deferred: list[tuple[Any, Message]] = []  # requests of workers while a server is expected
-        self._joining: list[tuple[Any, Message]] = []  # workers that wait for a barrier to join
+        self._joining: dict[str, tuple[Any, Message]] = {}  # by public names: workers that wait for a barrier to join
         self._waiting = WaitingCalls(self._keys)
         self._handlers: dict[tuple[str, Any], Callable[[Any, Message], Sends]] = {
             ("server", "join"): self._server_join, ("server", "back"): self._server_back, ("server", "ack"): self._server_ack,
@@ -76,7 +73,7 @@ class Coordinator:
     def lost(self, peer: Any) -> Sends:
         """Handle the end of a peer's connection."""
         self._deferred = [d for d in self._deferred if d[0] != peer]
-        self._joining = [j for j in self._joining if j[0] != peer]
+        self._joining = {public: j for public, j in self._joining.items() if j[0] != peer}
         index, rank = self._servers.index_of(peer), self._workers.rank_of(peer)
         if index is not None:
             self._servers.lost(index)
@@ -129,9 +126,9 @@ class Coordinator:
 
     def _handle_deferred(self) -> Sends:
         """Handle the deferred requests, once no server is expected."""
-        deferred: list[tuple[Any, Message]] = []
-        if self._servers.complete():
-            deferred, self._deferred = self._deferred, []
+        if not self._servers.complete():
+            return []
+        deferred, self._deferred = self._deferred, []
         return [send for peer, message in deferred for send in self.receive(peer, "worker", message)]
 
     def _members_and_keys(self, index: int) -> Message:
@@ -148,18 +145,15 @@ class Coordinator:
         kind, public, wanted, n = str(m["kind"]), str(m["public"]), m.get("rank"), int(m.get("n", 0))
         if self.kind and kind != self.kind:
             raise FrameError(f"the job is dist_{self.kind}, this worker asks for dist_{kind}")
-        former = self._workers.rank_with(public)
-        attempts = [int(j.get("n", 0)) for _, j in self._joining if j["public"] == public]
-        if former is not None:
-            attempts.append(self._workers[former].attempt)
-        if n < max(attempts, default=0):
+        former, waiting = self._workers.rank_with(public), self._joining.get(public)
+        if (former is not None and n < self._workers[former].attempt) or (waiting and n < int(waiting[1].get("n", 0))):
             return []
         if former is not None and not self._workers[former].gone:  # the answer to its first request was lost
             self._workers[former].attempt = n
             self._workers.connect(former, peer)
             return self._announce_arrival(former, lambda: _answer(peer, m, **self._joined(former)))
         if wanted == "new" or (isinstance(wanted, int) and wanted in self._workers and self._workers[wanted].gone == "out"):
-            self._joining = [(p, j) for p, j in self._joining if j["public"] != public] + [(peer, m)]
+            self._joining[public] = peer, m
             return []
         rank = self._workers.free(wanted)
         if rank is None:
@@ -181,7 +175,7 @@ class Coordinator:
                 w.told = w.gone
             return self._notify_gone(peer) + then()
 
-        return self._notify_members_together(known)
+        return self._notify_members(known)
 
     def _joined(self, rank: int) -> Message:
         """Return the fields of the answer to a worker that joins."""
@@ -218,8 +212,8 @@ class Coordinator:
         self._workers[rank].was_dead = True
         self.changed = True
         self._waiting.forget(rank)
-        notify = self._notify_members if why == "died" else self._notify_members_together
-        return self._notify_gone() + notify() + self._promote_first() + self._answer_waiting()
+        return (self._notify_gone() + self._notify_members(at_once=why == "died") + self._promote_first()
+                + self._answer_waiting())
 
     def _promote_first(self) -> Sends:
         """If the new first rank waits in init for the initial values of another, handle its call again."""
@@ -227,35 +221,18 @@ class Coordinator:
         inits = self._waiting.take("init", lambda r, m: r == first and "big" in m)
         return [send for r, m in inits for send in self.receive(self._workers[r].peer, "worker", m)]
 
-    def _notify_members(self, then: Then = lambda _: []) -> Sends:
+    def _notify_members(self, then: Then = lambda _: [], at_once: bool = False) -> Sends:
         """Tell the servers who the members are. `then` follows when they know."""
-        follow, self._unannounced = [*self._unannounced, then], []
-        self._announced += 1
-
-        def known(error: str) -> Sends:
-            self._announced -= 1
-            sends = [send for one in follow for send in one(error)]
-            return sends + (self._notify_members() if self._unannounced and not self._announced else [])
-
-        return self._servers.announce({"op": "members", "kind": self.kind, "members": self._workers.message()}, known)
-
-    def _notify_members_together(self, then: Then = lambda _: []) -> Sends:
-        """As `_notify_members`, but all changes are told together that happen until the servers know of the last one."""
-        if not self._announced:
-            return self._notify_members(then)
-        self._unannounced.append(then)
-        return []
+        return self._servers.announce_members(
+            lambda: {"op": "members", "kind": self.kind, "members": self._workers.message()}, then, at_once)
 
     def _notify_workers(self, message: Message) -> Sends:
         return [(w.peer, message) for w in self._workers.values() if w.peer is not None]
 
     def _notify_gone(self, *arrived: Any) -> Sends:
         """Send the workers that are away to all workers if they are others than before, otherwise to those that have arrived."""
-        message = self._workers.told()
-        if message["gone"] != self._told:
-            self._told = message["gone"]
-            return self._notify_workers(message)
-        return [(peer, message) for peer in arrived]
+        message, changed = self._workers.news()
+        return self._notify_workers(message) if changed else [(peer, message) for peer in arrived]
 
     # ---- keys -----------------------------------------------------------------------------------------------------------
     def _worker_init(self, peer: Any, m: Message) -> Sends:
@@ -337,7 +314,7 @@ class Coordinator:
 
     def _pass_barrier(self, present: list[tuple[int, Message]]) -> Sends:
         """Let members join and leave, then answer every worker at the barrier."""
-        joining, self._joining = self._joining, []
+        joining, self._joining = self._joining, {}
         peers = {rank: self._workers[rank].peer for rank, _ in present}
         self.changed = True
         for rank, m in present:
@@ -347,7 +324,7 @@ class Coordinator:
         for rank in leaving:
             self._workers.set_gone(rank, "out")
         joined: dict[int, tuple[Any, Message]] = {}
-        for peer, m in joining:
+        for peer, m in joining.values():
             wanted = m.get("rank")
             rank = wanted if isinstance(wanted, int) and self._workers[wanted].gone == "out" else max(self._workers) + 1
             self._workers.admit(rank, peer, str(m["public"]), int(m.get("n", 0)))
@@ -359,7 +336,7 @@ class Coordinator:
 
         if not leaving and not joined:
             return answer("")
-        return self._notify_members(answer) + self._notify_gone(*(peer for peer, _ in joined.values()))
+        return self._notify_members(answer, at_once=True) + self._notify_gone(*(peer for peer, _ in joined.values()))
 
     def _worker_barrier(self, peer: Any, m: Message) -> Sends:
         """Handle a worker at its n-th barrier; n shows a request that is sent again. leave: the worker leaves with it."""
@@ -411,7 +388,6 @@ class Coordinator:
         """Restore `state()`. Nothing is connected; the servers and workers of before are expected back."""
         self.kind = state["kind"]
         self._optimizers.resume(state["optimizers"])
-        self._told = None
         self._expected_workers = self._workers.resume(state["workers"], state["generation"])
         self._servers.resume(state["servers"], state["epoch"])
         self._keys.resume(state["keys"], state["loads"], state["whole"])

@@ -56,6 +56,7 @@ class MemberTable(dict[int, Member]):
         self._by_peer: dict[Any, int] = {}
         self._by_public: dict[str, int] = {}
         self._last_groups: _Groups | None = None
+        self._last_news: dict[str, str] | None = {}  # None after a restart
 
     @property
     def _groups(self) -> _Groups:
@@ -135,10 +136,11 @@ class MemberTable(dict[int, Member]):
                 "gone": {str(r): w.gone for r, w in self.items() if w.gone not in ("", "out")},
                 "public": {w.public: r for r, w in self.items() if w.public and not w.gone}}
 
-    def told(self) -> dict[str, Any]:
-        """Return the message to workers about those that are away and have not left with success."""
+    def news(self) -> tuple[dict[str, Any], bool]:
+        """Return the message to workers about those that are away and have not left with success, and whether they have changed."""
         gone = {str(r): w.told for r, w in self.items() if w.told in ("died", "ended")}
-        return {"op": "gone", "gone": gone, "generation": self.generation}
+        changed, self._last_news = gone != self._last_news, gone
+        return {"op": "gone", "gone": gone, "generation": self.generation}, changed
 
     # ---- surviving a restart --------------------------------------------------------------------------------------------
     def state(self) -> list[list[Any]]:
@@ -148,6 +150,7 @@ class MemberTable(dict[int, Member]):
     def resume(self, state: Sequence[Sequence[Any]], generation: int) -> set[int]:
         """Restore `state()`. Returns the ranks that are expected back."""
         self.clear()
+        self._last_news = None
         self.update({r: Member(*rest, told=rest[2]) for r, *rest in state})
         self._by_public = {w.public: r for r, w in self.items() if w.public}
         self.generation = generation

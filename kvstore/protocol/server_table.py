@@ -45,6 +45,8 @@ class ServerTable:
         self.epoch = 0
         self._entries = [_Entry() for _ in range(count)]
         self._announced: list[_Announcement] = []
+        self._announcing_members = 0  # announcements of members that are not acknowledged
+        self._unannounced: list[Then] = []  # what follows when the servers know of the changes since the last one
         self._expected: set[int] = set()  # after a restart of the coordinator: not back yet
         self._missing: set[int] = set()  # not back in time
 
@@ -114,6 +116,24 @@ class ServerTable:
             return then("")
         self._announced.append(_Announcement(set(servers), self.epoch, then))
         return [(self._entries[i].peer, {**message, "epoch": self.epoch}) for i in servers if self._entries[i].peer is not None]
+
+    def announce_members(self, message: Callable[[], Message], then: Then, at_once: bool = False) -> Sends:
+        """Announce the members as `message` returns them. Changes that happen until the servers know of the last ones are
+        announced together, unless one has to be announced at once.
+        """
+        self._unannounced.append(then)
+        if self._announcing_members and not at_once:
+            return []
+        follow, self._unannounced = self._unannounced, []
+        self._announcing_members += 1
+
+        def known(error: str) -> Sends:
+            self._announcing_members -= 1
+            sends = [send for one in follow for send in one(error)]
+            again = self._unannounced and not self._announcing_members
+            return sends + (self.announce_members(message, lambda _: []) if again else [])
+
+        return self.announce(message(), known)
 
     def tell(self, index: int, message: Message, then: Then) -> Sends:
         """Send a message to one server, and run `then` when it has acknowledged it."""
