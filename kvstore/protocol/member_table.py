@@ -137,9 +137,7 @@ class MemberTable(dict[int, Member]):
                 "public": {w.public: r for r, w in self.items() if w.public and not w.gone}}
 
     def news(self) -> tuple[dict[str, Any], bool]:
-        """Return the message to workers about those that are away and have not left with success, and whether they are others than
-        in the last one.
-        """
+        """Return the message to workers about those that are away and have not left with success, and whether it has changed."""
         gone = {str(r): w.told for r, w in self.items() if w.told in ("died", "ended")}
         changed, self._last_news = gone != self._last_news, gone
         return {"op": "gone", "gone": gone, "generation": self.generation}, changed
