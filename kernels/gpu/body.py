@@ -15,7 +15,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from ...dtype import bfloat16, float32, is_float, is_half, to_integer
-from ..ir.draws import PlacedDraw
+from ..ir.draws import Draw, PlacedDraw
 from ..ir.expr import (
     BOOL,
     CAST,
@@ -246,19 +246,25 @@ class KernelBody:
         if placed is None:
             return f"tl.load(x{i}{' + ' + offset if offset else ''}{mask})"
         d, start = placed.draw, f"offset + first{i}"
+        numbers = _form(d)
         if offset == BLOCK_OFFSET:
-            start = f"{start} + base, BLOCK"
-            if d.kind == "word":
-                return f"_random_words(seed, {start})"
-            if d.kind == "uniform":
-                return f"_random_uniforms(seed, {start}, {d.bits}, {2.0**-d.bits!r}, {tl_type(d.dtype)})"
-            return f"_random_normals(seed, {start}, {tl_type(d.dtype)})"
+            return f"_random_{d.kind}s(seed, {start} + base, BLOCK{numbers})"
         at = f"({offset}).to(tl.int64)" if offset else "lane.to(tl.int64) * 0"
-        if d.kind == "word":
-            return f"_random_word(seed, {start} + {at})"
-        if d.kind == "uniform":
-            return f"_random_uniform(seed, {start} + {at}, {d.bits}, {2.0**-d.bits!r}, {tl_type(d.dtype)})"
-        return f"_random_normal(seed, {start}, {at}, {tl_type(d.dtype)})"
+        at = f", {at}" if d.kind == "normal" else f" + {at}"
+        return f"_random_{d.kind}(seed, {start}{at}{numbers})"
+
+    def read_rows(self, i: int, start: str, first: str, factor: int) -> str | None:
+        """Return the text of random numbers of the BLOCK elements from `first` on of rows: [rows, BLOCK], or [1, BLOCK].
+
+        start: the offset of a row [rows, 1], a multiple of factor; "" if all have the same numbers. first: a multiple of BLOCK.
+        None if input i is no random number, or its pairs lie in two rows.
+        """
+        placed = self.draws.get(i)
+        if placed is None or (placed.draw.kind == "normal" and factor % 2):
+            return None
+        d, base = placed.draw, f"offset + first{i} + {first}"
+        rows = f"({start}).to(tl.int64)" if start else "tl.zeros([1, 1], tl.int64)"
+        return f"_random_{d.kind}s_of_rows(seed, {base} + {rows}, {base}, BLOCK, {factor % 4 == 0}{_form(d)})"
 
     # ---- lines -----------------------------------------------------------------------------------------------------
     def lines(self, wanted: Sequence[Expr], names: dict[int, str], fetch: Callable[[int], str],
@@ -305,6 +311,13 @@ class KernelBody:
         if PRIMITIVES[x.op].rule == "compare" and not loads(x.args):  # the interpreter mistypes scalars
             args = [f"(tl.zeros([1], {tl_type(typed(x.args[0]))}) + {args[0]})", *args[1:]]
         return PRIMITIVES[x.op].triton.format(*args)
+
+
+def _form(d: Draw) -> str:
+    """Return the last arguments of the device functions of a draw, which say what becomes of the bits."""
+    if d.kind == "word":
+        return ""
+    return f", {d.bits}, {2.0**-d.bits!r}, {tl_type(d.dtype)}" if d.kind == "uniform" else f", {tl_type(d.dtype)}"
 
 
 class RunTimeScalar:

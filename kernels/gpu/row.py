@@ -10,6 +10,7 @@ and leaves their sum.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 
 import numpy as np
@@ -93,6 +94,7 @@ class RowKernel:
         at_once = 2 if codegen.interpreted else max(1, SUMMING_WARPS // self.warps) * codegen.multiprocessors
         self.programs = min(cdiv(self.rows, self.block_rows), at_once)
         self.sizes: dict[str, int] = {}
+        self._first = "0"  # the column with which a block of a row begins
         self.level: dict[int, int] = {}  # the depth of nested reductions below each node
         for x in self.body.order:
             self.level[id(x)] = max((self.level[id(a)] for a in x.args), default=0) + (x.op == REDUCE)
@@ -184,6 +186,7 @@ class RowKernel:
         return lines + [f"{_row_name(p)} = {offset_text(p)}" for p in sorted(flags)]
 
     def _column(self, start: str) -> list[str]:
+        self._first = start
         return [f"column = {start} + lane", "inside = column < last"]
 
     def _offset(self, operand: int, row: str) -> str:
@@ -210,6 +213,11 @@ class RowKernel:
     def _fetch(self, i: int) -> str:
         operand = 1 + self.used.index(i)
         offset = self._offset(operand, "at")
+        if self.along[operand] and self.inner == 1 and self.block >= 4:
+            start = offset[1:].removesuffix(" + column)") if offset != "column" else ""
+            words = self.body.read_rows(i, start, self._first, math.gcd(self.last, 4) if start else 4)
+            if words is not None:
+                return words
         if self.inner > 1:
             mask = ", mask=row_inside & inside" if self.along[operand] else ", mask=row_inside"
             return self.body.read(i, offset, mask if offset else "")

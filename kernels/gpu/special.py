@@ -433,6 +433,25 @@ def _random_words(seed, start, size: tl.constexpr):
     return tl.reshape(tl.join(even, odd), (size,))
 
 
+def _random_words_of_rows(seed, start, base, size: tl.constexpr, aligned: tl.constexpr):
+    # [rows, size]: words start … start + size for each of start [rows, 1]. aligned: each start % 4 is base % 4, of a scalar
+    counter = start // 4 + tl.arange(0, size // 4)[None, :]
+    w0, w1, w2, w3 = _random_four(seed, counter)
+    if aligned:
+        v0 = w0
+        v1 = w1
+        v2 = w2
+        at = base % 4
+        if at != 0:
+            v0, v1, v2, v3 = _random_four(seed, counter + 1)
+    else:
+        v0, v1, v2, v3 = _random_four(seed, counter + 1)
+        at = start % 4
+    even = tl.join(_chosen_of_four(at, w0, w1, w2, w3), _chosen_of_four(at, w2, w3, v0, v1))
+    odd = tl.join(_chosen_of_four(at, w1, w2, w3, v0), _chosen_of_four(at, w3, v0, v1, v2))
+    return tl.reshape(tl.join(even, odd), (start.shape[0], size))
+
+
 def _random_uniform(seed, number, bits: tl.constexpr, unit: tl.constexpr, wide: tl.constexpr):
     return (_random_word(seed, number) >> (32 - bits)).to(wide) * unit
 
@@ -440,6 +459,11 @@ def _random_uniform(seed, number, bits: tl.constexpr, unit: tl.constexpr, wide: 
 def _random_uniforms(seed, start, size: tl.constexpr, bits: tl.constexpr, unit: tl.constexpr, wide: tl.constexpr):
     # those of numbers start … start + size
     return (_random_words(seed, start, size) >> (32 - bits)).to(wide) * unit
+
+
+def _random_uniforms_of_rows(seed, start, base, size: tl.constexpr, aligned: tl.constexpr, bits: tl.constexpr,
+                             unit: tl.constexpr, wide: tl.constexpr):
+    return (_random_words_of_rows(seed, start, base, size, aligned) >> (32 - bits)).to(wide) * unit
 
 
 def _random_normal(seed, start, i, wide: tl.constexpr):
@@ -459,6 +483,14 @@ def _random_normals(seed, start, size: tl.constexpr, wide: tl.constexpr):
     u, v = tl.split(tl.reshape(_random_words(seed, start, size), (size // 2, 2)))
     radius, angle = _radius_and_angle(u, v, wide)
     return tl.reshape(tl.join(radius * tl.cos(angle), radius * tl.sin(angle)), (size,))
+
+
+def _random_normals_of_rows(seed, start, base, size: tl.constexpr, aligned: tl.constexpr, wide: tl.constexpr):
+    # those of elements that begin with a pair's first
+    words = _random_words_of_rows(seed, start, base, size, aligned)
+    u, v = tl.split(tl.reshape(words, (start.shape[0], size // 2, 2)))
+    radius, angle = _radius_and_angle(u, v, wide)
+    return tl.reshape(tl.join(radius * tl.cos(angle), radius * tl.sin(angle)), (start.shape[0], size))
 
 
 def _row_product(x, lane, size: tl.constexpr, axis: tl.constexpr):
