@@ -33,5 +33,5 @@ def test_mixed_precision_learns_as_float32_does(capsys, monkeypatch):
 def test_a_network_of_the_zoo_goes_to_onnx_and_back(capsys, monkeypatch):
     pytest.importorskip("onnx", reason="the package onnx is not installed")
     lines = printed("onnx_round_trip.py", capsys, monkeypatch)
-    assert lines[0].startswith("inputs and outputs {'input_tensor_data': [('data', (2, 3, 64, 64))]")
+    assert lines[0].startswith("inputs and outputs {'input_tensor_data': [('data', (2, 3, 64, 64), 1)]")
     assert {re.search(r"difference is ([\d.]+)", line)[1] for line in lines[1:]} == {"0.0000"}

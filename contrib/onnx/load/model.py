@@ -88,11 +88,15 @@ def _convert(reader: GraphReader, use: Use, problems: list[tuple[str, str, str]]
         values[name] = part
 
 
-def get_model_metadata(model_file: str | os.PathLike) -> dict[str, list[tuple[str, tuple[int, ...]]]]:
-    """Return {"input_tensor_data": [(name, shape)], "output_tensor_data": [...]} of an ONNX file. 0: a size that may differ."""
+def get_model_metadata(model_file: str | os.PathLike) -> dict[str, list[tuple[Any, ...]]]:
+    """Return {"input_tensor_data": [(name, shape, ONNX's number of the dtype)], "output_tensor_data": [(name, shape)]} of a file.
+
+    A size of 0 may differ.
+    """
     graph = _read(model_file).graph
     stored = {t.name for t in graph.initializer}
-    return {"input_tensor_data": [(i.name, _sizes(i)) for i in graph.input if i.name not in stored],
+    return {"input_tensor_data": [(i.name, _sizes(i), i.type.tensor_type.elem_type) for i in graph.input
+                                  if i.name not in stored],
             "output_tensor_data": [(o.name, _sizes(o)) for o in graph.output]}
 
 

@@ -28,7 +28,7 @@ def test_names_in_the_file_are_those_of_the_symbol(path, rng):
     graph = onnx.load(path).graph
     assert [i.name for i in graph.input] == ["data"] and [o.name for o in graph.output] == sym.list_outputs()
     assert {"stem_weight", "block_bn1_gamma", "block_bn1_moving_var"} <= {t.name for t in graph.initializer}
-    assert mx_onnx.get_model_metadata(path) == {"input_tensor_data": [("data", shape)],
+    assert mx_onnx.get_model_metadata(path) == {"input_tensor_data": [("data", shape, onnx.TensorProto.FLOAT)],
                                                 "output_tensor_data": [(sym.list_outputs()[0], (2, 3))]}
     _, new_args, new_auxes = mx_onnx.import_model(path)
     assert set(auxes) <= set(new_auxes) and set(new_args) | {"block_bn2_gamma"} >= set(args)
