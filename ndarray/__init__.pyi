@@ -5097,6 +5097,19 @@ class _Contrib(ModuleType):
     ) -> NDArray:
         """start, start + step, …, each `repeat` times, in the shape of data; with `axis`, [size of that axis]."""
     @staticmethod
+    def attention(
+        query: NDArray,
+        key: NDArray,
+        value: NDArray,
+        mask: NDArray | None = None,
+        causal: bool = False,
+        scale: float | None = None,
+        *,
+        out: NDArray | Sequence[NDArray] | None = None,
+        name: str | None = None,
+    ) -> NDArray:
+        """softmax(scale · query keyᵀ + mask) value: scaled dot-product attention."""
+    @staticmethod
     def bipartite_matching(
         data: NDArray,
         is_ascend: bool = False,

@@ -8,7 +8,7 @@ from typing import Any, Protocol, runtime_checkable
 from ...errors import GraphError, OperatorError, ParameterError, nearest
 from ...kernels.op import Op, ShapeLike
 from ...kernels.params import IGNORED, NULL, Params, format_value
-from ...ndarray.dispatch.arguments import array_names
+from ...ndarray.dispatch.arguments import array_names, switch_on
 from .naming import AttrScope, NameManager
 from .node import HIDDEN_KEYS, Entry, Node, hidden_form
 
@@ -83,6 +83,8 @@ def make_node(op: Op, given: Sequence[Entry | None], named: Mapping[str, Entry],
     params: as the user gave them; None means the default. hint: the name of an unnamed node, before its number; None: the
     operator's name.
     """
+    params = dict(params)
+    switch_on(op, params, given, named)
     parsed, texts = _parse(op, params, len(given) + len(named))
     arguments, states = op.arguments(parsed), op.auxiliaries(parsed)
     names = (*arguments, *states)

@@ -5279,6 +5279,20 @@ class _Contrib(ModuleType):
     ) -> Symbol:
         """start, start + step, …, each `repeat` times, in the shape of data; with `axis`, [size of that axis]."""
     @staticmethod
+    def attention(
+        query: Symbol | None = None,
+        key: Symbol | None = None,
+        value: Symbol | None = None,
+        mask: Symbol | None = None,
+        causal: bool = False,
+        scale: float | None = None,
+        *,
+        name: str | None = None,
+        attr: Any = None,
+        **kwargs: Any
+    ) -> Symbol:
+        """softmax(scale · query keyᵀ + mask) value: scaled dot-product attention."""
+    @staticmethod
     def bipartite_matching(
         data: Symbol | None = None,
         is_ascend: bool = False,

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from functools import cache
 from math import copysign
 from typing import Any, NamedTuple
@@ -55,6 +55,20 @@ def array_names(op: Op) -> tuple[str, ...]:
         return ()
     p = sample(op)
     return (op.input_names or ("data",)) if p is None else (*op.arguments(p), *op.auxiliaries(p))
+
+
+@cache
+def switched_names(op: Op) -> dict[str, str]:
+    """Return op's optional arrays that a call asks for by giving them: {array: the parameter that says so}, in their order."""
+    switches = {d.name for d in op.params if d.default is None and d.kind == "bool"}
+    return {n: switch for n in op.optional_names if (switch := f"use_{n}") in switches}
+
+
+def switch_on(op: Op, params: dict[str, Any], given: Sequence[Any], named: Collection[str]) -> None:
+    """Set the parameters of the optional arrays that a call gives, by position or by name; see `switched_names`."""
+    for at, (name, switch) in enumerate(switched_names(op).items(), len(array_names(op))):
+        if params.get(switch) is None and (name in named or (at < len(given) and given[at] is not None)):
+            params[switch] = True
 
 
 def _within(d: Param, value: Any) -> Any:
@@ -170,6 +184,7 @@ def _call_anew(op: Op, args: Sequence[Any], kwargs: Mapping[str, Any], out: Any,
         for k in [k for k, v in params.items() if v is None and not any(d.name == k for d in op.params)]:
             del params[k]  # bias=None
         _positional(op, args[count:], params)
+        switch_on(op, params, args[:count], named)
         p = parse(op, params)
         arrays = _arrange(op, (*op.arguments(p), *op.auxiliaries(p)), list(args[:count]), named)
     traced = next((a for a in arrays if isinstance(a, TracedValue)), None)

@@ -12,7 +12,7 @@ from ...errors import OperatorError, nearest
 from ...kernels import op as registry
 from ...kernels.op import Op
 from ...kernels.params import REQUIRED, describe
-from ..dispatch.arguments import array_names, is_variadic, operator_function, sample
+from ..dispatch.arguments import array_names, is_variadic, operator_function, sample, switched_names
 
 Intercept = Callable[[Op, Callable[..., Any]], Callable[..., Any]]
 
@@ -88,7 +88,8 @@ def signature(op: Op) -> inspect.Signature:
     some = [kinds("data", kinds.VAR_POSITIONAL)] if variadic else [
         kinds(n if n.isidentifier() else f"{n}_", kinds.POSITIONAL_OR_KEYWORD,
               default=None if n == "bias" and optional else kinds.empty) for n in array_names(op)]
-    taken = {p.name for p in some}
+    some += [kinds(n, kinds.POSITIONAL_OR_KEYWORD, default=None) for n in switched_names(op)]
+    taken = {*(p.name for p in some), *switched_names(op).values()}
     declared = [d for d in op.params if d.name != "num_args" and d.name not in taken and d.name.isidentifier()]
     where = kinds.KEYWORD_ONLY if variadic else kinds.POSITIONAL_OR_KEYWORD
     for i, d in enumerate(declared):
@@ -107,7 +108,8 @@ def document(op: Op) -> str:
     states = () if p is None else op.auxiliaries(p)
     spoken = ", ".join(f"{n} (a state: changed in place)" if n in states else n for n in array_names(op))
     lines.append(f"Arrays: {'any number, of one dtype, by position or as a list' if is_variadic(op) else spoken or 'none'}.")
-    lines += [describe(d, op.doc) for d in op.params if d.name != "num_args"]
+    hidden = {"num_args", *switched_names(op).values()}
+    lines += [describe(d, op.doc) for d in op.params if d.name not in hidden]
     lines.append("out: the array (or list of them) to write to instead of a new one. name: ignored, for MXNet's sake.")
     results = result_names(op)
     several = f"a list: {', '.join(results)}" if results else "one array or a list, as the parameters say"
