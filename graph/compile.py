@@ -14,6 +14,7 @@ from .passes.channels_last import put_channels_last
 from .passes.device_placement import insert_device_copies
 from .passes.eliminate import eliminate_identities, eliminate_reshapes
 from .passes.fuse import fuse
+from .passes.fuse_attention import fuse_attention
 from .passes.fuse_batch_norm import fuse_batch_norm
 from .passes.fuse_epilogue import add_epilogues
 from .passes.fuse_pairs import add_pairs
@@ -46,11 +47,13 @@ def compile_program(heads: Sequence[Entry], specs: list[list[Spec]], train: bool
         program = put_channels_last(program, has_backward)
     if not train and not monitored:
         program = eliminate_identities(program)
+    fused = options.fuse and not monitored
+    if fused:
+        program = fuse_attention(program, grad_req, has_backward)
     if has_backward:
         program = add_gradients(program, grad_req)
     program = insert_device_copies(program)
     naive = naive_bytes(program)
-    fused = options.fuse and not monitored
 
     @lru_cache(maxsize=2)  # the program chosen by its cost is merged once
     def merge(candidate: Program) -> Program:

@@ -77,6 +77,8 @@ TABLE = {
     "_contrib_attention": [Case([(2, 3, 5, 8), (2, 3, 7, 8), (2, 3, 7, 6)]),
                            Case([(2, 6, 8), (2, 6, 8), (2, 6, 8), Integers((2, 1, 6), 2)], {"causal": True, "use_mask": True},
                                 differentiable=(0, 1, 2))],
+    "_attention_selfatt": [Case([(5, 2, 18)], {"heads": 3, "causal": True})],
+    "_attention_encdec": [Case([(3, 2, 6), (4, 2, 12)], {"heads": 3})],
     "BatchNorm": [Case([(4, 3, 5), (3,), (3,), (3,), (3,)], {"fix_gamma": False}, differentiable=(0, 1, 2), positive=(3, 4))],
     "_contrib_SyncBatchNorm": [Case([(4, 3, 5), (3,), (3,), (3,), (3,)], {"fix_gamma": False, "key": "bn"},
                                     differentiable=(0, 1, 2), positive=(3, 4))],

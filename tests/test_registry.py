@@ -37,6 +37,8 @@ OWN = {
         "all_finite", "multi_all_finite"]),
     "kernels/ops/optimizer/test_adaptive.py": ("values shapes gpu requests dtypes", [
         "_adamw_update", "_mp_adamw_update", "mp_lamb_update_phase1", "mp_lamb_update_phase2"]),
+    "kernels/ops/nn/test_attention.py": ("values", ["_contrib_attention"]),
+    "graph/passes/test_fuse_attention.py": ("values shapes", ["_attention_selfatt", "_attention_encdec"]),
     "kernels/ops/nn/test_resize.py": ("values shapes", ["_contrib_BilinearResize2D", "_contrib_AdaptiveAvgPooling2D"]),
     "kernels/ops/tensor/test_moveaxis.py": ("values shapes", ["_split_v2", "_np_moveaxis"]),
     "kernels/ops/tensor/test_gather_nd.py": ("values shapes", ["_backward_gather_nd"]),

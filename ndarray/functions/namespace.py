@@ -84,17 +84,17 @@ def signature(op: Op) -> inspect.Signature:
     """
     kinds = inspect.Parameter
     variadic = is_variadic(op)
-    optional = any(d.name == "no_bias" for d in op.params)
+    bias = any(d.name == "no_bias" for d in op.params)
     some = [kinds("data", kinds.VAR_POSITIONAL)] if variadic else [
         kinds(n if n.isidentifier() else f"{n}_", kinds.POSITIONAL_OR_KEYWORD,
-              default=None if n == "bias" and optional else kinds.empty) for n in array_names(op)]
+              default=None if n == "bias" and bias else kinds.empty) for n in array_names(op)]
     some += [kinds(n, kinds.POSITIONAL_OR_KEYWORD, default=None) for n in switched_names(op)]
     taken = {*(p.name for p in some), *switched_names(op).values()}
     declared = [d for d in op.params if d.name != "num_args" and d.name not in taken and d.name.isidentifier()]
     where = kinds.KEYWORD_ONLY if variadic else kinds.POSITIONAL_OR_KEYWORD
     for i, d in enumerate(declared):
         required = d.default is REQUIRED
-        if required and (optional or any(e.default is not REQUIRED for e in declared[:i])):
+        if required and (bias or switched_names(op) or any(e.default is not REQUIRED for e in declared[:i])):
             where = kinds.KEYWORD_ONLY
         some.append(kinds(d.name, where, default=kinds.empty if required else d.default))
     some += [kinds(n, kinds.KEYWORD_ONLY, default=None) for n in ("out", "name") if n not in taken]
