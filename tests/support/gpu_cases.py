@@ -78,9 +78,13 @@ def product(m, n, k, dtype, *, ta=False, tb=False, blocks=None, batch=1, how="ie
     return work
 
 
-def convolution(n, c, f, spatial, kernel, stride=(1, 1), pad=(1, 1), groups=1, dtype=bfloat16, last=True, epilogue=None):
+def geometry(n, c, f, spatial, kernel, stride, pad, groups=1, last=True):
     out = tuple((s + 2 * p - k) // t + 1 for s, k, t, p in zip(spatial, kernel, stride, pad))
-    g = ConvolutionGeometry(n, c, f, groups, spatial, out, kernel, stride, (1, 1), pad, last)
+    return ConvolutionGeometry(n, c, f, groups, spatial, out, kernel, stride, (1,) * len(kernel), pad, last)
+
+
+def convolution(n, c, f, spatial, kernel, stride=(1, 1), pad=(1, 1), groups=1, dtype=bfloat16, last=True, epilogue=None):
+    g = geometry(n, c, f, spatial, kernel, stride, pad, groups, last)
     a = FakeArray((1,), dtype)
     others = [] if epilogue is None else [FakeArray((f,), F32)] * 4
 
@@ -89,6 +93,11 @@ def convolution(n, c, f, spatial, kernel, stride=(1, 1), pad=(1, 1), groups=1, d
         triton_conv.backward(RUN, g, a, a, a, [a, a], WRITE[:2])
 
     return work
+
+
+def weight_derivative(*sizes, **layout):
+    g, a = geometry(*sizes, **layout), FakeArray((1,), bfloat16)
+    return lambda: triton_conv.backward(RUN, g, a, a, a, [None, a], [Req.NULL, Req.WRITE])
 
 
 def norm(rows, dtype=bfloat16):
@@ -202,6 +211,9 @@ def cases():
     add("conv grouped", convolution(32, 256, 256, (28, 28), (3, 3), groups=8), (90,), **body)
     add("conv depthwise", convolution(32, 128, 128, (56, 56), (3, 3), groups=128))
     add("conv channels first", convolution(128, 64, 64, (56, 56), (3, 3), last=False), (90,), **body)
+    for name, last in (("last", True), ("first", False)):
+        add(f"conv depth weight {name}", weight_derivative(8, 64, 64, (16, 28, 28), (3, 3, 3), (1, 1, 1), (1, 1, 1), last=last),
+            (90,), conv_weight=body["conv_weight"])
     add("conv stem", convolution(128, 3, 64, (224, 224), (7, 7), (2, 2), (3, 3), last=False), (90,))
     for name, kernel, groups in (("3x3", (3, 3), 1), ("1x1", (1, 1), 1), ("depthwise", (3, 3), 128)):
         add(f"epilogue conv {name}", convolution(32, 128, 128, (28, 28), kernel, pad=(kernel[0] // 2,) * 2, groups=groups,

@@ -1,6 +1,7 @@
 """Triton: convolution as a matrix product with gathered operands (implicit GEMM).
 
-One and two dimensions are treated as three, with sizes of one. Every tensor is read through strides, so channels may be last.
+The channels-last kernels compute it in one and two dimensions, and the derivative by the weight in three, one depth of the kernel
+after another. The rest of three dimensions reads every tensor through strides; there one and two have sizes of one.
 """
 
 from __future__ import annotations
@@ -85,46 +86,6 @@ def _sum_windows(x, w, bias, y, N, C, F, D, H, W, OD, OH, OW, tiles_f,
     tl.store(at, total.to(y.dtype.element_ty), mask=keep)
 
 
-@triton.jit
-def _weight_gradient(dy, x, dw_out, N, C, F, D, H, W, OD, OH, OW, tiles_k,
-                     x_n: tl.int64, x_c: tl.int64, x_d: tl.int64, x_h: tl.int64, x_w: tl.int64,
-                     w_f: tl.int64, w_c: tl.int64, w_d: tl.int64, w_h: tl.int64, w_w: tl.int64,
-                     y_n: tl.int64, y_c: tl.int64, y_d: tl.int64, y_h: tl.int64, y_w: tl.int64,
-                     sd, sh, sw, dd, dh, dw, pd, ph, pw,
-                     KD: tl.constexpr, KH: tl.constexpr, KW: tl.constexpr,
-                     ADD: tl.constexpr, WIDE: tl.constexpr, CAST: tl.constexpr, PRECISION: tl.constexpr,
-                     BM: tl.constexpr, BN: tl.constexpr, BK: tl.constexpr):
-    # rows: filters of one group; columns: channels times the kernel; inner: output positions of every image
-    group = tl.program_id(1)
-    f = (tl.program_id(0) // tiles_k) * BM + tl.arange(0, BM)
-    k = (tl.program_id(0) % tiles_k) * BN + tl.arange(0, BN)
-    c, kd, kh, kw = _unravel(k, KD, KH, KW)
-    K = C * KD * KH * KW
-    M = N * OD * OH * OW
-    total = tl.zeros((BM, BN), WIDE)
-    for start in range(0, M, BK):
-        m = start + tl.arange(0, BK).to(tl.int64)
-        n, od, oh, ow = _unravel(m, OD, OH, OW)
-        d = od[:, None] * sd + (kd * dd)[None, :] - pd
-        h = oh[:, None] * sh + (kh * dh)[None, :] - ph
-        v = ow[:, None] * sw + (kw * dw)[None, :] - pw
-        inside = (m[:, None] < M) & (k[None, :] < K) & (d >= 0) & (d < D) & (h >= 0) & (h < H) & (v >= 0) & (v < W)
-        b = tl.load(x + n[:, None] * x_n + (group * C + c)[None, :] * x_c + d * x_d + h * x_h + v * x_w,
-                    mask=inside, other=0)
-        a = tl.load(dy + (group * F + f).to(tl.int64)[:, None] * y_c
-                    + (n * y_n + od * y_d + oh * y_h + ow * y_w)[None, :],
-                    mask=(f[:, None] < F) & (m[None, :] < M), other=0)
-        if CAST:
-            a = a.to(WIDE)
-            b = b.to(WIDE)
-        total = tl.dot(a, b, total, input_precision=PRECISION, out_dtype=WIDE)
-    at = dw_out + (group * F + f).to(tl.int64)[:, None] * w_f + (c * w_c + kd * w_d + kh * w_h + kw * w_w)[None, :]
-    keep = (f[:, None] < F) & (k[None, :] < K)
-    if ADD:
-        total += tl.load(at, mask=keep, other=0).to(WIDE)
-    tl.store(at, total.to(dw_out.dtype.element_ty), mask=keep)
-
-
 def three(values: Sequence[int], fill: int) -> tuple[int, ...]:
     """Return one number per axis, padded in front to three axes."""
     return (fill,) * (3 - len(values)) + tuple(values)
@@ -155,7 +116,7 @@ _SEVERAL = 8  # channels are padded with zeros to at least so many, where the ar
 def _inside(g: ConvolutionGeometry) -> inside.Sizes | None:
     """Return the sizes if the channels-last kernels compute this convolution; None for three dimensions.
 
-    The interpreter, which pays for every program, does not transpose for them.
+    The interpreter, which pays for every program, transposes for the derivative by the weight alone.
     """
     return inside.sizes(g) if g.channels_last or not interpreting() else None
 
@@ -236,36 +197,72 @@ def _windows(run: Run, g: ConvolutionGeometry, x: DeviceArray, weight: DeviceArr
 def backward(run: Run, g: ConvolutionGeometry, dy: DeviceArray, x: DeviceArray, weight: DeviceArray,
              grads: Sequence[DeviceArray | None], reqs: Reqs, *, turned: bool | None = None) -> None:
     """Compute the derivatives by data, weight and, if grads has a third, bias. No atomics, so the bits are reproducible."""
-    s = inside.sizes(g) if turned else _inside(g)
-    if s is None:
-        _general_backward(run, g, dy, x, weight, grads, reqs)
-    else:
-        arrays = _ChannelsLast(run, g, s)
-        dy_last = arrays.taken(dy, arrays.out) if set(reqs[:2]) != {Req.NULL} else dy
-        if reqs[0] != Req.NULL:
-            made, add = arrays.made(grads[0], arrays.data), reqs[0] == Req.ADD
-            inside.data_gradient(run, arrays.sizes, dy_last, arrays.taken(weight, arrays.weight), made,
-                                 add=add and made is grads[0])
-            arrays.put(made, grads[0], arrays.data, add)
-        if reqs[1] != Req.NULL:
-            made, add = arrays.made(grads[1], arrays.weight), reqs[1] == Req.ADD
-            inside.weight_gradient(run, arrays.sizes, dy_last, arrays.taken(x, arrays.data), made, add=add and made is grads[1])
-            arrays.put(made, grads[1], arrays.weight, add)
+    flat = _without_depth(g)
+    arrays = _ChannelsLast(run, flat, inside.sizes(flat))
+    by_data = reqs[0] != Req.NULL and flat is g and (turned or _inside(g) is not None)
+    dy_last = arrays.taken(dy, (g.n, math.prod(g.out), g.f, g.f)) if by_data or reqs[1] != Req.NULL else dy
+    if by_data:
+        made, add = arrays.made(grads[0], arrays.data), reqs[0] == Req.ADD
+        inside.data_gradient(run, arrays.sizes, dy_last, arrays.taken(weight, arrays.weight), made, add=add and made is grads[0])
+        arrays.put(made, grads[0], arrays.data, add)
+    elif reqs[0] != Req.NULL:
+        _windows(run, g, dy, weight, None, grads[0], back=True, add=reqs[0] == Req.ADD)
+    if reqs[1] != Req.NULL and flat is g:
+        made, add = arrays.made(grads[1], arrays.weight), reqs[1] == Req.ADD
+        inside.weight_gradient(run, arrays.sizes, dy_last, arrays.taken(x, arrays.data), made, add=add and made is grads[1])
+        arrays.put(made, grads[1], arrays.weight, add)
+    elif reqs[1] != Req.NULL:
+        size = g.f * arrays.sizes.taps * arrays.sizes.c
+        for depth in range(g.kernel[0]):
+            made = run.workspace((size,), dtype_of(grads[1]))
+            inside.weight_gradient(run, arrays.sizes, dy_last, _slices(run, g, arrays, x, depth), made, add=False)
+            _at_depth(g, arrays.sizes.c, depth, reqs[1] == Req.ADD, codegen_target())(run, made, grads[1])
     if len(reqs) > 2 and reqs[2] != Req.NULL:
         positions = math.prod(g.out)
         shape, kept = ((g.n * positions, g.f), (1, g.f)) if g.channels_last else ((g.n, g.f, positions), (1, g.f, 1))
         sum_into(run, dy, shape, kept, grads[2], add=reqs[2] == Req.ADD)
 
 
-def _general_backward(run: Run, g: ConvolutionGeometry, dy: DeviceArray, x: DeviceArray, weight: DeviceArray,
-                      grads: Sequence[DeviceArray | None], reqs: Reqs) -> None:
-    if reqs[0] != Req.NULL:
-        _windows(run, g, dy, weight, None, grads[0], back=True, add=reqs[0] == Req.ADD)
-    if reqs[1] != Req.NULL:
-        c, f, xs, ys, k, rest = _sizes(g)
-        inner = c * math.prod(k)
-        bm, bn, bk = tile_size(f, 64), tile_size(inner, 64), tile_size(g.n * math.prod(ys), 16, 512)
-        tiles = cdiv(inner, bn)
-        launch(_weight_gradient, (cdiv(f, bm) * tiles, g.groups), dy, x, grads[1], g.n, c, f, *xs, *ys, tiles, *rest,
-               stream=run.stream, KD=k[0], KH=k[1], KW=k[2], ADD=reqs[1] == Req.ADD, **inside.numbers(dy), BM=bm, BN=bn, BK=bk,
-               num_warps=8)
+def _without_depth(g: ConvolutionGeometry) -> ConvolutionGeometry:
+    """Return the geometry itself; of three dimensions, that of slices of the output as images, for one depth of the kernel."""
+    if len(g.kernel) < 3:
+        return g
+    cut = {k: getattr(g, k)[1:] for k in ("spatial", "out", "kernel", "stride", "dilate", "pad")}
+    return replace(g, n=g.n * g.out[0], **cut)
+
+
+def _slices(run: Run, g: ConvolutionGeometry, arrays: _ChannelsLast, x: DeviceArray, depth: int) -> DeviceArray:
+    """Return the slice of the data that this depth of the kernel reads for each slice of the output, zeros outside the data."""
+    images, positions, _, width = arrays.data
+    made = run.workspace((images * positions * width,), dtype_of(x))
+    planned, whole = _slicing(g, width, depth, codegen_target())
+    if not whole:
+        fill(run, made, 0)
+    if planned is not None:
+        planned(run, x, made)
+    return made
+
+
+@functools.lru_cache(1024)
+def _slicing(g: ConvolutionGeometry, width: int, depth: int, codegen: CodegenTarget) -> tuple[PlannedCopy | None, bool]:
+    """Return the planned copy of what `_slices` takes from the data, and whether that is all of the slices."""
+    start = depth * g.dilate[0] - g.pad[0]
+    first = max(0, cdiv(-start, g.stride[0]))
+    count = min(g.out[0], cdiv(g.spatial[0] - start, g.stride[0])) - first
+    if count <= 0:
+        return None, False
+    positions = math.prod(g.spatial[1:])
+    n, c, d, _, w = strides(g.c, g.spatial, g.channels_last)
+    shape = g.n, count, positions, g.c
+    given = Strided((first * g.stride[0] + start) * d, shape, (n, g.stride[0] * d, w, c))
+    wanted = Strided(first * positions * width, shape, (g.out[0] * positions * width, positions * width, width, 1))
+    return plan(given, wanted), count == g.out[0] and width == g.c
+
+
+@functools.lru_cache(1024)
+def _at_depth(g: ConvolutionGeometry, width: int, depth: int, add: bool, codegen: CodegenTarget) -> PlannedCopy:
+    """Return the planned copy of [filter, tap, width], derivatives by one depth of the weight, to the weight's."""
+    c, taps = g.c // g.groups, math.prod(g.kernel[1:])
+    f, channel, d, _, tap = strides(c, g.kernel, g.channels_last)
+    shape = g.f, taps, c
+    return plan(Strided(0, shape, (taps * width, width, 1)), Strided(depth * d, shape, (f, tap, channel)), add)

@@ -34,6 +34,11 @@ CASES = {
     "1x1 stride 2": geometry(2, 8, 8, 1, (5, 4), (1, 1), (2, 2), (1, 1), (0, 0)),
     "depthwise": geometry(2, 9, 9, 9, (6, 7), (3, 3), (2, 1), (1, 2), (1, 2)),
     "one dimension": geometry(2, 6, 4, 1, (11,), (4,), (3,), (1,), (2,)),
+    "depth": geometry(2, 8, 5, 1, (5, 4, 6), (3, 3, 2), (1, 2, 1), (1, 1, 2), (1, 1, 0)),
+    "depth, strides and dilations": geometry(2, 3, 4, 1, (7, 5, 4), (3, 2, 2), (2, 1, 1), (2, 1, 1), (1, 0, 1)),
+    "depth beyond the data": geometry(1, 8, 4, 1, (2, 3, 3), (4, 1, 1), (1, 1, 1), (2, 1, 1), (5, 0, 0)),
+    "depth, grouped": geometry(2, 16, 8, 2, (4, 5, 5), (2, 3, 3), (1, 1, 2), (1, 1, 1), (0, 1, 1)),
+    "depth, depthwise": geometry(2, 9, 9, 9, (4, 5, 3), (3, 2, 2), (1, 1, 1), (1, 1, 1), (1, 0, 1)),
 }
 
 
@@ -90,7 +95,7 @@ def test_channels_last(case, rng):
     check(CASES[case], rng)
 
 
-@pytest.mark.parametrize("case", ["3x3 stride 2", "grouped", "depthwise", "plain 1x1"])
+@pytest.mark.parametrize("case", ["3x3 stride 2", "grouped", "depthwise", "plain 1x1", *(c for c in CASES if "depth," in c)])
 def test_channels_first_by_turning(case, rng):
     check(CASES[case], rng, turned=True)
 
