@@ -46,6 +46,7 @@ if importlib.util.find_spec("tritium") is None:  # this checkout, for this proce
     sys.path.insert(0, _found)
 
 import common
+import gpu_attention
 import gpu_configurations
 import gpu_generated
 import gpu_host
@@ -327,8 +328,8 @@ def _template(cases: Callable[[Machine], Iterator[Case]]) -> Callable[[Machine, 
     return lambda m, nbytes, first: _cases(m, cases.__name__, lambda: cases(m), first)
 
 
-TEMPLATES = (gpu_layers.products, gpu_layers.convolutions, gpu_layers.layers, gpu_layers.epilogues,
-             gpu_configurations.configurations)
+TEMPLATES = (gpu_layers.products, gpu_layers.convolutions, gpu_layers.layers, gpu_attention.attention,
+             gpu_layers.epilogues, gpu_configurations.configurations)
 #: name -> function (machine, bytes of the largest array, number of the first case)
 SECTIONS: dict[str, Callable[[Machine, int, int], None]] = {
     "ceilings": _ceilings,
@@ -339,6 +340,7 @@ SECTIONS: dict[str, Callable[[Machine, int, int], None]] = {
     "products": _template(gpu_layers.products),
     "convolutions": _template(gpu_layers.convolutions),
     "layers": _template(gpu_layers.layers),
+    "attention": _template(gpu_attention.attention),
     "epilogues": _template(gpu_layers.epilogues),
     "configurations": _template(gpu_configurations.configurations),
     "sanitizer": _sanitized,

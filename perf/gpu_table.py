@@ -121,6 +121,8 @@ def cases() -> dict[str, Use]:
         "softmax 8192 × 1024": operator("softmax", [rows], {}),
         "tanh, 8 M elements": operator("tanh", [(1 << 23,)], {}),
         "SGD with momentum, all parameters": recorded(gpu_cases.update("sgd_mom_update")),
+        "attention, 8 × 16 heads of 2048 × 64": operator("_contrib_attention", [(8, 16, 2048, 64)] * 3, {}),
+        "attention, derivative": operator("_contrib_attention", [(8, 16, 2048, 64)] * 3, {}, backward=True),
     }
 
 

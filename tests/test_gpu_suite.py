@@ -10,8 +10,8 @@ from pathlib import Path
 import pytest
 
 SUITE = Path(__file__).parents[1] / "perf" / "gpu_suite.py"
-SECTIONS = ["ceilings", "training", "convolutions", "products", "layers", "host", "operators", "elementwise", "epilogues",
-            "configurations", "sanitizer", "tests"]
+SECTIONS = ["ceilings", "training", "convolutions", "products", "layers", "attention", "host", "operators", "elementwise",
+            "epilogues", "configurations", "sanitizer", "tests"]
 pytestmark = pytest.mark.skipif(not (importlib.util.find_spec("torch") and importlib.util.find_spec("triton")),
                                 reason="needs torch and triton")
 

@@ -230,6 +230,12 @@ def cases():
             for target in targets:  # the derivative is written
                 made = operator_jobs.jobs_of(ops.get("softmax"), [shape], {"axis": axis}, dtype, target, gradient=Req.WRITE)
                 found[f"softmax {n}{'' if dtype == bfloat16 else ' float32'} sm_{target}"] = target, made, {}
+    for name, size, more in (("64", 64, {}), ("64 causal", 64, {"causal": True}), ("128", 128, {})):
+        for target in TARGETS:
+            made = operator_jobs.jobs_of(ops.get("_contrib_attention"), [(8, 16, 2048, size)] * 3, more, bfloat16, target,
+                                         gradient=Req.WRITE)
+            found[f"attention {name} sm_{target}"] = target, made, {
+                job.name: {"instruction": TENSOR_CORES[target]} for job in made}
     add("embedding", embedding)
     add("index key", indices)
     add("factor", factor(F32))
@@ -246,5 +252,5 @@ def cases():
 #: What every change is checked against, some of every family; the rest is nightly.
 SAMPLE = ("gemm bfloat16 sm_90", "gemm bfloat16 specialised sm_90", "gemm bfloat16 split sm_90", "gemm float32 sm_90",
           "gemv bfloat16 sm_90", "conv 3x3 64 sm_90", "epilogue conv 1x1 sm_90", "norm last sm_90", "softmax 1000 sm_90",
-          "softmax axis 1 sm_90", "embedding sm_90", "factor sm_90", "update adam sm_90",
+          "softmax axis 1 sm_90", "attention 64 sm_90", "embedding sm_90", "factor sm_90", "update adam sm_90",
           *(f"{name} sm_90" for name in OPERATORS))

@@ -79,7 +79,8 @@ BOUNDS = {("product 4096³, bfloat16", "gemm_tma"): Bound(110, 1024, 200, 1),
           ("convolution 1 × 1, 256 to 64 channels, 56², batch 128", "gemm_pointer"): Bound(150, 128, 104, 2)}
 #: The most bytes an element that the kernels of a case read and write together, and what no implementation can do without.
 BYTES = {"BatchNorm, 64 channels, 56², batch 128": (24.1, 16.0), "LayerNorm 8192 × 1024": (4.1, 4.0),
-         "LayerNorm 8192 × 1024, derivative": (7.6, 6.0), "softmax 8192 × 1024": (4.1, 4.0), "tanh, 8 M elements": (4.1, 4.0)}
+         "LayerNorm 8192 × 1024, derivative": (7.6, 6.0), "softmax 8192 × 1024": (4.1, 4.0), "tanh, 8 M elements": (4.1, 4.0),
+         "attention, 8 × 16 heads of 2048 × 64": (8.1, 8.0), "attention, derivative": (24.3, 16.06)}
 
 
 @pytest.fixture
