@@ -165,31 +165,39 @@ class ReboundKernel(Kernel):
     each: as bind, for a run on arrays that may differ from run to run.
     """
 
-    __slots__ = ("_each", "_moves", "_ready", "_sizes")
+    __slots__ = ("_each", "_moves", "_n_in", "_ready", "_sizes")
 
     def __init__(self, bind: Bind, each: Bind | None = None, **more: Any):
         super().__init__(self._run, bind, **more)
-        self._each, self._ready, self._sizes, self._moves = each or bind, list[Ready](), list[int](), True
+        self._each, self._ready, self._sizes, self._n_in, self._moves = each or bind, list[Ready](), list[int](), 0, True
 
     def _run(self, run: Any, inputs: Sequence[Any], outputs: Sequence[Any]) -> None:
         arrays = (*inputs, *outputs)
         places = places_of(arrays) if self._moves else None
         if places is not None and self._ready and self._run_at(run, places):
             return
-        bound, ready = self._each(inputs, outputs), None
-        sizes = [0 if a is None else a.nbytes for a in arrays]
-        if places is not None and disjoint(places, sizes):
-            ready = moved(bound, places, sizes)
-            self._moves = ready is not None
+        sizes, n = [0 if a is None else a.nbytes for a in arrays], len(inputs)
+        if places is None or not apart(places, sizes, n):
+            self._each(inputs, outputs)(run)
+            return
+        # inputs that share memory are replaced in binding: else it is unknown which of them an address belongs to
+        given = inputs if apart(places, sizes, 0) else [None if a is None else np.empty_like(a) for a in inputs]
+        bound = self._each(given, outputs)
+        ready = moved(bound, places_of((*given, *outputs)) or places, sizes)
+        if ready is not None:
+            ready.place(places)
+        elif given is not inputs:
+            bound = self._each(inputs, outputs)
         bound(run)
+        self._moves = ready is not None
         if ready is not None:
             self._ready.append(ready)
-            self._sizes, self.at = sizes, self._run_at
+            self._sizes, self._n_in, self.at = sizes, n, self._run_at
 
-    def _run_at(self, run: Any, places: Sequence[int], scalars: Sequence[float] = (), apart: bool = False) -> bool:
+    def _run_at(self, run: Any, places: Sequence[int], scalars: Sequence[float] = (), new: bool = False) -> bool:
         """See Kernel.at."""
         sizes = self._sizes
-        if len(places) != len(sizes) or places.count(0) != sizes.count(0) or not (apart or disjoint(places, sizes)):
+        if len(places) != len(sizes) or places.count(0) != sizes.count(0) or not (new or apart(places, sizes, self._n_in)):
             return False
         try:
             one = self._ready.pop()
@@ -201,13 +209,15 @@ class ReboundKernel(Kernel):
         return True
 
 
-def disjoint(places: Sequence[int], sizes: Sequence[int]) -> bool:
-    """Return whether arrays of so many bytes share none."""
-    end = 0
-    for at, nbytes in sorted(zip(places, sizes)):
-        if at < end:
+def apart(places: Sequence[int], sizes: Sequence[int], inputs: int) -> bool:
+    """Return whether arrays of so many bytes share none. The first ones, only read, may share bytes among each other."""
+    end, end_of_written = 0, 0
+    for at, nbytes, is_written in sorted([(at, n, i >= inputs) for i, (at, n) in enumerate(zip(places, sizes)) if n]):
+        if at < (end if is_written else end_of_written):
             return False
-        end = at + nbytes
+        end = max(end, at + nbytes)
+        if is_written:
+            end_of_written = at + nbytes
     return True
 
 

@@ -8,14 +8,14 @@ every number, -0.0 equals 0.0. Each dtype has a C file of its own.
 from __future__ import annotations
 
 import functools
-from typing import Any
+from collections.abc import Callable
 
 import numpy as np
 
 from ...integers import cdiv
 from .c_math import TYPES
-from .c_team import int64s
-from .c_template import Call, Calls, Template
+from .c_team import Phases, Scratch, int64s
+from .c_template import Call, Template
 
 LEAST = 1 << 12  # elements from which on C is worth compiling for a sorted order
 LEAST_EXTREME = 1 << 14  # the same for an extreme
@@ -251,34 +251,33 @@ def finds_extremes(dtype: np.dtype, lines: tuple[int, int, int]) -> bool:
     return _possible(dtype, lines, LEAST_EXTREME)
 
 
-class Order:
-    """The first k elements of each line [outer, n, inner] in sorted order. kind: how their indices are written, of KINDS."""
+def ordered(dtype: np.dtype, lines: tuple[int, int, int], k: int, down: bool, kind: int) -> Callable[..., Phases]:
+    """Return bind(x, values, indices, mask), whose run sorts the first k elements of each line [outer, n, inner].
 
-    def __init__(self, dtype: np.dtype, lines: tuple[int, int, int], k: int, down: bool, kind: int):
-        outer, n, inner = lines
-        first = k <= KEPT and FEW * k <= n
-        count = (k if first else 2 * n) * (2 if dtype.itemsize == 8 else 1)  # numbers of 64 bits
-        each = max(1, PIECE // n, cdiv(outer * inner, PIECES))
-        numbers = int64s(outer, n, inner, k, int(down), kind, each, 8 * count, int(first))
-        call = Call(template(dtype), f"order_{dtype.name}", cdiv(outer * inner, each), numbers)
-        self._count, self._calls = count * call.pieces, Calls(call)
+    It writes what is not None: values and indices [outer, k, inner], and ones at these elements in a mask like x.
+    kind: how indices are written, of KINDS.
+    """
+    outer, n, inner = lines
+    first = k <= KEPT and FEW * k <= n
+    count = (k if first else 2 * n) * (2 if dtype.itemsize == 8 else 1)  # numbers of 64 bits
+    each = max(1, PIECE // n, cdiv(outer * inner, PIECES))
+    numbers = int64s(outer, n, inner, k, int(down), kind, each, 8 * count, int(first))
+    call = Call(template(dtype), f"order_{dtype.name}", cdiv(outer * inner, each), numbers)
 
-    def __call__(self, run: Any, x: np.ndarray, values: np.ndarray | None, indices: np.ndarray | None, mask: np.ndarray | None
-                 ) -> None:
-        """Write what is not None: values and indices [outer, k, inner], and ones at these elements in a mask like x."""
-        scratch = run.workspace((self._count,), np.dtype(np.int64))
-        self._calls(run, (x, values, indices, mask, scratch))
+    def bind(x: np.ndarray, values: np.ndarray | None, indices: np.ndarray | None, mask: np.ndarray | None) -> Phases:
+        step = call.prepare(x, values, indices, mask, None)
+        return Phases([[step]], scratch=[Scratch(2 * count * call.pieces, [(step.addresses, 4)])])
+
+    return bind
 
 
-class Extreme:
-    """The index of the first largest or smallest element of each line [outer, n, inner]; NaN wins. kind: as for Order."""
+def extreme(dtype: np.dtype, lines: tuple[int, int, int], low: bool, kind: int) -> Call:
+    """Return the C function of (x, indices) that writes the index of the first largest or smallest element of each line.
 
-    def __init__(self, dtype: np.dtype, lines: tuple[int, int, int], low: bool, kind: int):
-        outer, n, inner = lines
-        parts = outer if inner == 1 else outer * cdiv(inner, COLUMNS)
-        each = max(1, 2 * PIECE // (n * min(inner, COLUMNS)), cdiv(parts, PIECES))
-        numbers = int64s(outer, n, inner, 1, int(not low), kind, each, 0, 0)
-        self._calls = Calls(Call(template(dtype), f"extreme_{dtype.name}", cdiv(parts, each), numbers))
-
-    def __call__(self, run: Any, x: np.ndarray, indices: np.ndarray) -> None:
-        self._calls(run, (x, indices))
+    Lines are [outer, n, inner]; NaN wins. kind: as for `ordered`.
+    """
+    outer, n, inner = lines
+    parts = outer if inner == 1 else outer * cdiv(inner, COLUMNS)
+    each = max(1, 2 * PIECE // (n * min(inner, COLUMNS)), cdiv(parts, PIECES))
+    numbers = int64s(outer, n, inner, 1, int(not low), kind, each, 0, 0)
+    return Call(template(dtype), f"extreme_{dtype.name}", cdiv(parts, each), numbers)

@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import functools
-from typing import Any
 
 import numpy as np
 
 from ...integers import cdiv
 from .c_move import ADDED
 from .c_team import int64s
-from .c_template import Call, Calls, Template
+from .c_template import Call, Template
 
 LEAST = 1 << 14  # elements from which on C is worth compiling
 PIECE = 1 << 15  # elements of a piece
@@ -73,15 +72,10 @@ def sums(dtype: np.dtype, lines: tuple[int, int, int]) -> bool:
     return dtype.name in ADDED and _template(dtype.name).serves(outer * n * inner, LEAST)
 
 
-class Sums:
-    """Running sums of lines [outer, n, inner] along n. back: from the end."""
-
-    def __init__(self, dtype: np.dtype, lines: tuple[int, int, int], back: bool):
-        outer, n, inner = lines
-        parts, size = (outer, n) if inner == 1 else (outer * cdiv(inner, COLUMNS), n * min(inner, COLUMNS))
-        each = max(1, PIECE // size)
-        each = each if inner > 1 else cdiv(each, TOGETHER) * TOGETHER
-        self._calls = Calls(Call(_template(dtype.name), f"sums_{dtype.name}", cdiv(parts, each), int64s(*lines, int(back), each)))
-
-    def __call__(self, run: Any, x: np.ndarray, y: np.ndarray) -> None:
-        self._calls(run, (x, y))
+def running_sums(dtype: np.dtype, lines: tuple[int, int, int], back: bool) -> Call:
+    """Return the C function of (x, y) that writes the running sums of lines [outer, n, inner] along n. back: from the end."""
+    outer, n, inner = lines
+    parts, size = (outer, n) if inner == 1 else (outer * cdiv(inner, COLUMNS), n * min(inner, COLUMNS))
+    each = max(1, PIECE // size)
+    each = each if inner > 1 else cdiv(each, TOGETHER) * TOGETHER
+    return Call(_template(dtype.name), f"sums_{dtype.name}", cdiv(parts, each), int64s(*lines, int(back), each))

@@ -7,14 +7,15 @@ their order, whatever the number of threads.
 from __future__ import annotations
 
 import functools
-from typing import Any
+from collections.abc import Callable
+from functools import partial
 
 import numpy as np
 
 from ...integers import cdiv
 from .c_move import ADDED
-from .c_team import int64s
-from .c_template import Call, Calls, Template
+from .c_team import Phases, Scratch, int64s
+from .c_template import Call, Template
 
 LEAST = 1 << 14  # elements of selected rows from which on C is worth compiling
 LEAST_ADDED = 1 << 12  # the same for the derivative
@@ -22,6 +23,8 @@ PIECE = 1 << 15  # elements of a piece
 PARTS = 16  # ranges of rows that are added to
 #: Dtypes of indices that C reads, by their C types.
 INDICES = {"float32": "cut64", "float64": "cut64", "int32": "", "int64": "", "uint8": "", "int8": ""}
+
+Bind3 = Callable[[np.ndarray, np.ndarray, np.ndarray], Phases]
 
 _TEXT = """
 typedef struct { int64_t k, n, wrap, kind, piece; } rows_numbers_sizes;
@@ -108,32 +111,26 @@ def _numbers(n: int, k: int, indices: np.dtype, wrap: bool) -> Call:
     return Call(_SELECTED, "rows_numbers", cdiv(k, piece), int64s(k, n, int(wrap), list(INDICES).index(indices.name), piece))
 
 
-class Selected:
-    """Rows [outer, k, inner] of an array [outer, n, inner] at k indices."""
-
-    def __init__(self, outer: int, n: int, k: int, inner: int, dtype: np.dtype, indices: np.dtype, wrap: bool):
-        rows = max(1, PIECE // inner)
-        call = Call(_SELECTED, "rows_selected", cdiv(outer * k, rows), int64s(outer, n, k, inner * dtype.itemsize, rows))
-        self._k, self._calls = k, Calls(_numbers(n, k, indices, wrap), call)
-
-    def __call__(self, run: Any, x: np.ndarray, indices: np.ndarray, y: np.ndarray) -> None:
-        """Write the rows of x to y."""
-        at = run.workspace((self._k,), np.int64)
-        self._calls(run, (indices, at), (x, at, y))
+def selected(outer: int, n: int, k: int, inner: int, dtype: np.dtype, indices: np.dtype, wrap: bool) -> Bind3:
+    """Return bind(x, indices, y), whose run writes the rows of x [outer, n, inner] at k indices to y [outer, k, inner]."""
+    rows = max(1, PIECE // inner)
+    call = Call(_SELECTED, "rows_selected", cdiv(outer * k, rows), int64s(outer, n, k, inner * dtype.itemsize, rows))
+    return partial(_bind, _numbers(n, k, indices, wrap), call, k)
 
 
-class Added:
-    """Rows [outer, k, inner] added to those of an array [outer, n, inner] at k indices. add: to what it holds, else to zeros."""
+def added(outer: int, n: int, k: int, inner: int, dtype: np.dtype, indices: np.dtype, wrap: bool, add: bool) -> Bind3:
+    """Return bind(x, indices, y), whose run adds the rows of x [outer, k, inner] to those of y [outer, n, inner] at k indices.
 
-    def __init__(self, outer: int, n: int, k: int, inner: int, dtype: np.dtype, indices: np.dtype, wrap: bool, add: bool):
-        parts = max(1, min(PARTS, n, inner // 8, outer * max(n, k) * inner // PIECE))
-        call = Call(_added(dtype.name), f"rows_added_{dtype.name}", outer * parts, int64s(outer, n, k, inner, parts, int(add)))
-        self._k, self._calls = k, Calls(_numbers(n, k, indices, wrap), call)
+    add: to what y holds, else to zeros.
+    """
+    parts = max(1, min(PARTS, n, inner // 8, outer * max(n, k) * inner // PIECE))
+    call = Call(_added(dtype.name), f"rows_added_{dtype.name}", outer * parts, int64s(outer, n, k, inner, parts, int(add)))
+    return partial(_bind, _numbers(n, k, indices, wrap), call, k)
 
-    def __call__(self, run: Any, given: np.ndarray, indices: np.ndarray, y: np.ndarray) -> None:
-        """Add given rows to those of y that they belong to."""
-        at = run.workspace((self._k,), np.int64)
-        self._calls(run, (indices, at), (given, at, y))
+
+def _bind(numbers: Call, rows: Call, k: int, x: np.ndarray, indices: np.ndarray, y: np.ndarray) -> Phases:
+    first, then = numbers.prepare(indices, None), rows.prepare(x, None, y)
+    return Phases([[first], [then]], scratch=[Scratch(2 * k, [(first.addresses, 1), (then.addresses, 1)])])
 
 
 def selects(outer: int, n: int, k: int, inner: int, dtype: np.dtype, indices: np.dtype) -> bool:

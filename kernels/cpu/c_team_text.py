@@ -133,29 +133,66 @@ static int team_wanted(void)
 #ifdef __linux__
 #define MOST_PROCESSORS 4096
 static _Atomic int team_ids[MOST_HELPERS + 1];  /* the system's numbers of the helpers */
+static _Atomic int team_at[MOST_HELPERS + 1];  /* one more than the processors on which they ran last; 0: unknown */
 
-static _Atomic unsigned team_starter;  /* the processor of the thread that started helpers last */
+typedef struct { unsigned long bits[MOST_PROCESSORS / 8 / sizeof(long)]; } team_processors;
 
-/* Let threads run on the processors that the caller may use, but for this one. Without another one this changes nothing. */
-static void team_forbid(unsigned processor, const _Atomic int *threads, int64_t n)
+/* Of the C library, where it has them; else null. */
+extern int pthread_attr_setaffinity_np(pthread_attr_t *, size_t, const team_processors *) __attribute__((weak));
+extern int sched_getcpu(void) __attribute__((weak));
+
+/* Find the processors that the caller may use, but for the one that it runs on. Return the bytes of the set; 0: unknown, or none. */
+static long team_others(team_processors *others)
 {
-    unsigned long allowed[MOST_PROCESSORS / 8 / sizeof(long)] = {0};
-    const long bytes = syscall(SYS_sched_getaffinity, 0, sizeof allowed, allowed);
-    if (bytes <= 0 || processor >= MOST_PROCESSORS) return;
-    allowed[processor / (8 * sizeof(long))] &= ~(1ul << processor % (8 * sizeof(long)));
-    for (int64_t i = 0; i < n; i++)
-        if (atomic_load(threads + i)) syscall(SYS_sched_setaffinity, atomic_load(threads + i), bytes, allowed);
+    unsigned here = 0;
+    memset(others, 0, sizeof *others);
+    const long bytes = syscall(SYS_sched_getaffinity, 0, sizeof *others, others);
+    if (bytes <= 0 || syscall(SYS_getcpu, &here, 0, 0) || here >= MOST_PROCESSORS) return 0;
+    others->bits[here / (8 * sizeof(long))] &= ~(1ul << here % (8 * sizeof(long)));
+    for (size_t i = 0; i < sizeof *others / sizeof(long); i++) if (others->bits[i]) return bytes;
+    return 0;
 }
 
 /* Forbid the processor that the caller runs on to the helpers, before they wake. The system likes to put a thread that wakes
    beside the one that wakes it, where it would wait for milliseconds: the caller does not stop. */
 static void team_apart(void)
 {
-    unsigned processor = 0;
-    if (!syscall(SYS_getcpu, &processor, 0, 0)) team_forbid(processor, team_ids + 1, atomic_load(&team_size));
+    team_processors others;
+    const long bytes = team_others(&others);
+    if (bytes) for (int64_t i = 1; i <= atomic_load(&team_size); i++)
+        if (atomic_load(team_ids + i)) syscall(SYS_sched_setaffinity, atomic_load(team_ids + i), bytes, &others);
+}
+
+static inline int team_processor(void) { return sched_getcpu ? sched_getcpu() + 1 : 0; }
+
+/* Return whether a helper ran last on the caller's processor. The system moves one of the two away within milliseconds only. */
+static int team_beside(void)
+{
+    const int here = team_processor();
+    for (int64_t i = 1; i <= atomic_load(&team_size); i++)
+        if (here && atomic_load_explicit(team_at + i, memory_order_relaxed) == here) return 1;
+    return 0;
+}
+
+/* Note where a helper runs. */
+static inline void team_note(int64_t thread)
+{
+    const int here = team_processor();
+    if (here != atomic_load_explicit(team_at + thread, memory_order_relaxed)) atomic_store(team_at + thread, here);
+}
+
+/* The same as team_apart for helpers that are about to start. */
+static void team_start_apart(pthread_attr_t *attributes)
+{
+    team_processors others;
+    const long bytes = team_others(&others);
+    if (bytes && pthread_attr_setaffinity_np) pthread_attr_setaffinity_np(attributes, bytes, &others);
 }
 #else
 static void team_apart(void) {}
+static int team_beside(void) { return 0; }
+static inline void team_note(int64_t thread) { (void)thread; }
+static void team_start_apart(pthread_attr_t *attributes) { (void)attributes; }
 #endif
 
 static void *team_helper(void *number)
@@ -163,11 +200,11 @@ static void *team_helper(void *number)
     const int64_t thread = (int64_t)(intptr_t)number;
 #ifdef __linux__
     atomic_store(&team_ids[thread], (int)syscall(SYS_gettid));
-    team_forbid(atomic_load(&team_starter), team_ids + thread, 1);  /* as in team_apart */
 #endif
     for (;;) {
         for (int64_t since = team_now(), now = since; now < since + WATCHED; now = team_now()) {
             int64_t n = 0;
+            team_note(thread);
             for (int i = 0; i < 32; i++) {
                 n += team_help(thread);
                 team_pause();
@@ -187,13 +224,10 @@ static void *team_helper(void *number)
 static void team_start(int64_t helpers)
 {
     pthread_attr_t detached;
-#ifdef __linux__
-    unsigned processor = 0;
-    if (!syscall(SYS_getcpu, &processor, 0, 0)) atomic_store(&team_starter, processor);
-#endif
     pthread_mutex_lock(&team_lock);
     pthread_attr_init(&detached);
     pthread_attr_setdetachstate(&detached, PTHREAD_CREATE_DETACHED);
+    team_start_apart(&detached);
     while (team_size < helpers && team_size < MOST_HELPERS) {
         pthread_t thread;
         void *const number = (void *)(intptr_t)(team_size + 1);
@@ -206,7 +240,10 @@ static void team_start(int64_t helpers)
 
 static void team_rouse(void)
 {
-    if (!atomic_load(&team_asleep)) return;
+    if (!atomic_load(&team_asleep)) {
+        if (team_beside()) team_apart();
+        return;
+    }
     team_apart();
     pthread_mutex_lock(&team_lock);
     pthread_cond_broadcast(&team_wake);
@@ -303,6 +340,7 @@ void team_reset(const int64_t *unused)
     memset(team_calls, 0, sizeof team_calls);
 #ifdef __linux__
     memset(team_ids, 0, sizeof team_ids);
+    memset(team_at, 0, sizeof team_at);
 #endif
 }
 """

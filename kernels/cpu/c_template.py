@@ -15,7 +15,7 @@ import numpy as np
 
 from . import c_compile
 from .c_math import PREAMBLE
-from .c_team import Phases, Step, address_of, team
+from .c_team import Step
 
 
 class Template:
@@ -53,42 +53,6 @@ class Call:
         assert functions is not None
         return Step(functions[self.name], (ctypes.c_void_p * len(addresses))(*addresses), self.pieces,
                     held=(arrays, self.numbers))
-
-
-class Calls:
-    """Functions that run one after the other, on arrays that differ from run to run. Runs may overlap."""
-
-    __slots__ = ("_calls", "_made", "_table")
-
-    def __init__(self, *calls: Call):
-        self._calls, self._table = calls, ctypes.c_int64 * (8 * len(calls) + 3)
-        self._made: list[tuple[int, tuple[int, ...], int]] = []  # the function, the addresses of its numbers, its pieces
-
-    def _make(self) -> None:
-        for call in self._calls:
-            functions = call.template.functions()
-            assert functions is not None
-            self._made.append((address_of(functions[call.name]), tuple(map(ctypes.addressof, call.numbers)), call.pieces))
-
-    def __call__(self, run: Any, *arrays: Sequence[np.ndarray | None]) -> None:
-        """Run the functions on the threads of a run context. arrays: those of each function."""
-        threads, run_phases, n = 1 if run is None else getattr(run, "threads", 0), team(), len(arrays)
-        if not threads or run_phases is None:
-            Phases([[call.prepare(*given)] for call, given in zip(self._calls, arrays)])(run)
-            return
-        if len(self._made) < n:
-            self._made.clear()
-            self._make()
-        table, held = self._table(), []
-        at = ctypes.addressof(table)
-        for i, ((code, numbers, pieces), given) in enumerate(zip(self._made, arrays)):
-            places = [None if a is None else address(a) for a in given]
-            addresses = (ctypes.c_void_p * (len(places) + len(numbers)))(*places, *numbers)
-            held.append(addresses)
-            table[6 * i:6 * i + 6] = code, ctypes.addressof(addresses), 0, 0, pieces, 0
-            table[6 * n + 2 * i:6 * n + 2 * i + 2] = at + 48 * i, pieces
-        table[8 * n:8 * n + 3] = at + 48 * n, n, threads
-        run_phases(at + 64 * n)
 
 
 def address(a: Any) -> int:

@@ -18,6 +18,7 @@ from ..kernel import BoundKernel, Kernel, KernelFunction
 from ..op import Reqs, Shape, Spec, Specs
 from . import c_compile
 from .c_kernel import SAVED, SHORT
+from .c_moving import MovingKernel, Ready
 from .c_team import Phases, Short, step_of_elements
 from .c_template import address
 from .indexed_c import IndexedFunction, indexed_function, scatter_function
@@ -40,7 +41,7 @@ def cpu_kernel(p: IndexedProgram, ins: Specs, outs: Specs, reqs: Reqs, *, name: 
     found = None if isinstance(f, str) else c_compile.function(f, quick=f.quick)
     if isinstance(f, str) or found is None:
         return numpy_kernel(p, ins, outs, reqs, name=name)
-    return _c_kernel(f, found, p.shape)
+    return _c_kernel(f, found, p.shape, ins, outs)
 
 
 def select_function(p: IndexedProgram, ins: Specs, outs: Specs, reqs: Reqs) -> IndexedFunction | str:
@@ -74,7 +75,7 @@ def c_scatter(p: IndexedProgram, ins: Specs, out: Spec, combine: str) -> KernelF
     if (mode == "auto" and saved < SAVED) or not c_compile.available():
         return None
     found = c_compile.function(f, quick=f.quick)
-    return None if found is None else _c_kernel(f, found, p.shape).run
+    return None if found is None else _c_kernel(f, found, p.shape, ins, [out]).run
 
 
 def is_input(x: Expr, shape: Shape) -> bool:
@@ -83,7 +84,7 @@ def is_input(x: Expr, shape: Shape) -> bool:
         a.op == INDEX and a.value == i for i, a in enumerate(x.args[1:]))
 
 
-def _c_kernel(f: IndexedFunction, code: c_compile.Loaded, shape: tuple[int, ...]) -> Kernel:
+def _c_kernel(f: IndexedFunction, code: c_compile.Loaded, shape: tuple[int, ...], ins: Specs, outs: Specs) -> Kernel:
     """Return the kernel that calls f. shape: of the output, or of the index space."""
     sizes = (ctypes.c_int64 * max(1, len(f.sizes)))(*f.sizes)
     at_sizes, addresses = ctypes.addressof(sizes), ctypes.c_void_p * (len(f.inputs) + len(f.targets) + 2)
@@ -94,28 +95,23 @@ def _c_kernel(f: IndexedFunction, code: c_compile.Loaded, shape: tuple[int, ...]
         piece = piece if piece < row else piece // row * row
     if span == row != f.size:  # parts of the last axis, each across all others
         piece = max(piece, LEAST)
-    pieces = range(0, span, piece)
-    call = code.short if nanoseconds <= SHORT and not f.from_data else code.free
+    short = span <= piece and nanoseconds <= SHORT and not f.from_data
+    n = len(f.inputs) + len(f.targets)
 
-    def compute(run: Any, given: Any, held: Any = sizes) -> None:  # held: an address keeps nothing alive
-        if len(pieces) > 1 and run is not None:
-            Phases([[step_of_elements(code, given, span, piece, held)]])(run)
-        else:
-            call(given, 0, span)
-
-    def places(inputs: Sequence[np.ndarray], outputs: Sequence[np.ndarray]) -> list[int]:
-        return [*[address(inputs[i]) for i in f.inputs], *[address(outputs[t]) for t in f.targets]]
-
-    def kernel(run: Any, inputs: Sequence[np.ndarray], outputs: Sequence[np.ndarray], scalars: tuple = ()) -> None:
-        numbers = (ctypes.c_double * len(scalars))(*scalars) if scalars else None
-        compute(run, addresses(*places(inputs, outputs), at_sizes, None if numbers is None else ctypes.addressof(numbers)))
+    def bound(places: Sequence[int | None], *held: Any) -> tuple[Phases, Any]:
+        numbers = (ctypes.c_double * max(1, f.scalars))()
+        given = addresses(*places, at_sizes, ctypes.addressof(numbers))
+        held = (*held, sizes, numbers)
+        if short:
+            return Short(code, given, span, piece, held, numbers), given
+        return Phases([[step_of_elements(code, given, span, piece, held)]], numbers=numbers), given
 
     def bind(inputs: Sequence[np.ndarray], outputs: Sequence[np.ndarray]) -> BoundKernel:
-        numbers = (ctypes.c_double * max(1, f.scalars))()
-        given = addresses(*places(inputs, outputs), at_sizes, ctypes.addressof(numbers))
-        held = (*inputs, *outputs, sizes, numbers)
-        if call is code.short and len(pieces) == 1:
-            return Short(code, given, span, piece, held, numbers)
-        return Phases([[step_of_elements(code, given, span, piece, held)]], numbers=numbers)
+        places = [*[address(inputs[i]) for i in f.inputs], *[address(outputs[t]) for t in f.targets]]
+        return bound(places, *inputs, *outputs)[0]
 
-    return Kernel(kernel, bind)
+    def other(run: Any, inputs: Sequence[np.ndarray], outputs: Sequence[np.ndarray], scalars: tuple = ()) -> None:
+        bind(inputs, outputs)(run, scalars)
+
+    order, written = [*f.inputs, *[len(ins) + t for t in f.targets]], [len(ins) + t for t in f.targets]
+    return MovingKernel(lambda: Ready(*bound([None] * n), n), bind, other, ins, outs, order, written)

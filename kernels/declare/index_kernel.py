@@ -24,6 +24,7 @@ import numpy as np
 
 from ...dtype import is_half
 from ...errors import OperatorError, ShapeError, TraceError
+from ..cpu.c_moving import MovingKernel
 from ..cpu.indexed_kernel import cpu_kernel
 from ..cpu.indexed_scatter import scatter_kernel as numpy_scatter
 from ..ir.expr import Expr, as_expr, caller, cast, const, param, prim
@@ -109,8 +110,8 @@ def index_kernel(body: Callable[..., Any], ins: Specs, outs: Specs, reqs: Reqs, 
         kernel = kernel.with_scalars(tuple(given.values()))
     if limits is not None and target == "cpu":
         kernel = limits.checked(kernel, name)
-    if results is None:
-        return kernel  # inputs are read by position, in any shape
+    if results is None or isinstance(kernel, MovingKernel):
+        return kernel  # arrays are read by position, in any shape
     shapes = [s.shape for s in outs]
 
     def viewed(run: Any, inputs: Sequence[Any], outputs: Sequence[Any]) -> None:

@@ -18,7 +18,7 @@ from ...engine.profiler.recorder import layer
 from ...errors import MXNetError, OperatorError, ShapeError, describe
 from ...kernels.cpu.c_template import address
 from ...kernels.cpu.errstate import prepared
-from ...kernels.kernel import HostRun, Kernel
+from ...kernels.kernel import Kernel
 from ...kernels.op import Op, Req
 from ...kernels.params import Params
 from ..autograd.tape import OpNode, any_taped, computed, state, written
@@ -30,7 +30,6 @@ from .plan import DispatchPlan, backward_plan, plan_of
 if TYPE_CHECKING:
     from ..core.ndarray import NDArray
 
-_HERE = HostRun()
 _WRITE, _INPLACE, _ADD = Req.WRITE, Req.INPLACE, Req.ADD  # to look one up in its class takes 0.1 us
 
 
@@ -103,7 +102,7 @@ def _into_new(plan: DispatchPlan, inputs: Sequence[ArrayCore], scalars: tuple) -
     on = current()
     random = resource.get_random(plan.draws, plan.ctx) if plan.draws else None
     if plan.tiny:
-        view = on.try_call_inline(inputs, _tiny_result, plan, inputs, scalars, random)
+        view = on.try_call_inline(inputs, _tiny_result, on, plan, inputs, scalars, random)
         if view is not None:
             return [ArrayCore.array_class(plan.outs[0], view)]
     if plan.enqueues:
@@ -115,23 +114,39 @@ def _into_new(plan: DispatchPlan, inputs: Sequence[ArrayCore], scalars: tuple) -
     if plan.visible < len(outputs):
         outputs[plan.visible:] = [ArrayCore.array_class(o, chunk=Chunk.new(o.nbytes, o.ctx, ReportOnceVar()))
                                   for o in plan.outs[plan.visible:]]
+    if plan.brief and here and on.try_call_inline(inputs, _brief_result, on, plan, inputs, outputs, scalars, random):
+        return outputs
     if not here or random is not None or plan.mutated or not _run_into_new(on, plan, inputs, outputs, scalars):
         execute(plan, plan.kernel, inputs, outputs, scalars, random)
     return outputs
 
 
-def _tiny_result(plan: DispatchPlan, inputs: Sequence[ArrayCore], scalars: tuple, random: tuple[int, int] | None
+def _brief_result(on: Engine, plan: DispatchPlan, inputs: Sequence[ArrayCore], outputs: Sequence[ArrayCore], scalars: tuple,
+                  random: tuple[int, int] | None) -> bool:
+    """Compute new outputs, and return True; False if memory of an input may still be to be allocated. For `try_call_inline`."""
+    if 0 in [a._address for a in inputs] and 0 in _known_places(inputs):
+        return False
+    _compute(plan.run_context or on.run_context(plan.ctx), plan.kernel, inputs, outputs, scalars, True, random)
+    return True
+
+
+def _known_places(inputs: Sequence[ArrayCore]) -> list[int]:
+    """Return the addresses of arrays, 0 for those whose memory may still be to be allocated."""
+    return [a._address or (a.address() if a._view is not None else 0) for a in inputs]
+
+
+def _tiny_result(on: Engine, plan: DispatchPlan, inputs: Sequence[ArrayCore], scalars: tuple, random: tuple[int, int] | None
                  ) -> np.ndarray | None:
     """Return what the kernel of plan computes; None if memory of an input is still to be allocated, or accesses are checked."""
     if storage.access_checker is not None:
         return None
-    layout, kernel = plan.outs[0], plan.kernel
+    layout, kernel, run = plan.outs[0], plan.kernel, plan.run_context or on.run_context(plan.ctx)
     if kernel.at is not None and plan.direct is None and random is None:
         places = [a._address for a in inputs]
         if 0 in places:
-            places = [a.address() if a._view is not None else 0 for a in inputs]
+            places = _known_places(inputs)
         out = np.empty(layout.shape, layout.dtype)
-        if 0 not in places and kernel.at(_HERE, [*places, address(out)], scalars, True):
+        if 0 not in places and kernel.at(run, [*places, address(out)], scalars, True):
             return out
     views = [a._view for a in inputs if a._view is not None]
     if len(views) < len(inputs):
@@ -139,7 +154,7 @@ def _tiny_result(plan: DispatchPlan, inputs: Sequence[ArrayCore], scalars: tuple
     if plan.direct is not None:
         return prepared.leaf(plan.direct, *views)
     out = np.empty(layout.shape, layout.dtype)
-    _run(_HERE, kernel, views, [out], scalars, random)
+    _run(run, kernel, views, [out], scalars, random)
     return out
 
 
@@ -166,12 +181,15 @@ def _run_into_new(on: Engine, plan: DispatchPlan, inputs: Sequence[ArrayCore], o
                   ) -> bool:
     """Compute new outputs in this thread, if the inputs are free, and return True. An error is left to `execute`."""
     const = [v for a in inputs if (v := a._var) is not None]
+    start = perf_counter_ns() if plan.trials else 0
     try:
         if not on.try_run_inline(_compute, const, (), plan.run_context or on.run_context(plan.ctx), plan.kernel, inputs, outputs,
                                  scalars, True):
             return False
     except Exception:
         return False
+    if start:
+        plan.ran_here(perf_counter_ns() - start)
     if len(const) == len(inputs):
         return True
     # an array that had no variable before, and has one now, may have been written meanwhile

@@ -17,14 +17,18 @@ from ...errors import ParameterError, ShapeError
 from ...kernels.op import builtin
 from ..autograd.tape import any_taped, state
 from ..core.array_core import ArrayCore, allocate
-from ..core.chunk import ShapeLike, layout_of
+from ..core.chunk import Layout, ShapeLike, layout_of
 from ..core.indexing import copy_recorded
 from ..core.ndarray import NDArray
 from ..core.sparse_core import STORAGE_TYPES, SparseCore, storage_type
 from ..dispatch.arguments import call_op, context_of
 from ..dispatch.copy import fill, filled, store_host
+from ..dispatch.invoke import run_new
+from ..dispatch.plan import CACHE, plan_of
 from ..interop import dlpack as capsules
 from ..interop.numpy_protocol import arrays_in
+
+_FILLERS = {0: "_zeros", 1: "_ones"}
 
 
 def array(source_array: NDArray | ArrayLike, ctx: Context | str | None = None, dtype: DTypeLike | None = None) -> NDArray:
@@ -110,13 +114,27 @@ def full(shape: ShapeLike, val: float | NDArray, ctx: Context | str | None = Non
          out: NDArray | None = None) -> NDArray:
     """Return an array with every element val."""
     if out is None and not isinstance(val, ArrayCore):
-        return filled(layout_of(_shape("full", shape), as_dtype(dtype), context_of(ctx)), val)
+        layout = layout_of(_shape("full", shape), as_dtype(dtype), context_of(ctx))
+        if type(val) is int and val in _FILLERS and layout.target == "cpu" and not layout.tiny:
+            return _filled_in_c(layout, val)
+        return filled(layout, val)
     target = empty(shape, ctx, dtype) if out is None else out
     if isinstance(val, ArrayCore):
         target[:] = val
     else:
         fill(target, val)
     return target
+
+
+def _filled_in_c(layout: Layout, value: int) -> NDArray:
+    """Return a new array of zeros or ones. NumPy, which `filled` uses, takes three times as long at 400 KB."""
+    key = ("full", layout, value)
+    found = CACHE.get(key)
+    if found is None:
+        op = builtin(_FILLERS[value])
+        p = op.parse({"shape": layout.shape, "dtype": layout.dtype})
+        found = CACHE[key] = plan_of(op, p, (), False, layout.ctx), p
+    return run_new(found[0], (), found[1])
 
 
 def zeros(shape: ShapeLike, ctx: Context | str | None = None, dtype: DTypeLike | None = None, stype: str | None = None,

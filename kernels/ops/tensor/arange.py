@@ -160,10 +160,7 @@ class Eye(Made):
         return [], [(self.N, self.M or self.N)], []
 
     def forward_kernel(self, ins: Specs, outs: Specs, reqs: Reqs, target: str, train: bool) -> KernelFunction:
-        (n, m), row, column = outs[0].shape, max(-self.k, 0), max(self.k, 0)
-        count = max(0, min(n - row, m - column))
-        return scatter_kernel(lambda at: put(1, at[0] + row, at[0] + column), (count,), ins, outs, reqs, target, self.name,
-                              combine="put", distinct=True)
+        return index_kernel(lambda at: where(at[1] - at[0] == self.k, 1, 0), ins, outs, reqs, target, self.name)
 
 
 @register_operator("one_hot")

@@ -10,6 +10,8 @@ import numpy as np
 from ....dtype import is_half
 from ....errors import ShapeError
 from ...cpu import c_order
+from ...cpu.c_moving import ReboundKernel
+from ...cpu.c_team import Phases
 from ...declare.operator_property import OperatorProperty, Shapes, gpu_module
 from ...declare.property_op import register_operator
 from ...kernel import KernelFunction
@@ -45,11 +47,14 @@ class ArgExtreme(OperatorProperty):
         wide = np.dtype(np.float32) if is_half(ins[0].dtype) else ins[0].dtype
         if c_order.finds_extremes(wide, lines):
             direct = req != Req.ADD and outs[0].dtype.name in c_order.KINDS
-            extreme = c_order.Extreme(wide, lines, low, c_order.KINDS[outs[0].dtype.name if direct else "int64"])
+            extreme = c_order.extreme(wide, lines, low, c_order.KINDS[outs[0].dtype.name if direct else "int64"])
+            bind = lambda x, found: Phases([[extreme.prepare(x, found)]])
+            if direct and wide == ins[0].dtype:
+                return ReboundKernel(lambda inputs, outputs: bind(inputs[0], outputs[0]))
 
             def kernel_c(run: Any, inputs: Sequence[Any], outputs: Sequence[Any]) -> None:
                 found = outputs[0] if direct else run.workspace((lines[0], lines[2]), np.dtype(np.int64))
-                extreme(run, inputs[0].astype(wide, copy=False), found)
+                bind(inputs[0].astype(wide, copy=False), found)(run)
                 if not direct:
                     convert(found, outputs[0].reshape(found.shape), req == Req.ADD)
 

@@ -9,6 +9,8 @@ from typing import Any
 import numpy as np
 
 from ...cpu import c_scan
+from ...cpu.c_moving import ReboundKernel
+from ...cpu.c_team import Phases
 from ...declare.operator_property import Dtypes, OperatorProperty, Shapes, assign, gpu_module, math_dtype
 from ...declare.property_op import register_operator
 from ...kernel import KernelFunction
@@ -48,8 +50,8 @@ class Cumsum(OperatorProperty):
             return lambda run, inputs, outputs: module.cumsum(run, lines, inputs[0], outputs[0], back=back, add=req == Req.ADD)
         wide = math_dtype(out.dtype)
         if req in (Req.WRITE, Req.INPLACE) and x.dtype == out.dtype and c_scan.sums(out.dtype, lines):
-            in_c = c_scan.Sums(out.dtype, lines, back)
-            return lambda run, inputs, outputs: in_c(run, inputs[0], outputs[0])
+            in_c = c_scan.running_sums(out.dtype, lines, back)
+            return ReboundKernel(lambda inputs, outputs: Phases([[in_c.prepare(inputs[0], outputs[0])]]))
 
         def kernel(run: Any, inputs: Sequence[Any], outputs: Sequence[Any]) -> None:
             x, y = inputs[0].reshape(lines), outputs[0].reshape(lines)

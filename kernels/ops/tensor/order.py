@@ -11,6 +11,8 @@ import numpy as np
 from ....dtype import is_half
 from ....errors import DTypeError, ShapeError
 from ...cpu import c_order
+from ...cpu.c_moving import ReboundKernel
+from ...cpu.c_team import Phases
 from ...declare.operator_property import Dtypes, KnownShapes, OperatorProperty, Shapes, assign, gpu_module
 from ...declare.property_op import register_operator
 from ...gpu import copy
@@ -106,17 +108,22 @@ class Ordered(OperatorProperty):
             own[-1] = False
             rest = [i for i, r in enumerate(reqs) if r != Req.NULL and not own[i]]
         kind = c_order.KINDS[outs[-1].dtype.name] if own[-1] and what != "mask" else c_order.KINDS["int64"]
-        order = c_order.Order(wide, lines, k, down, kind) if in_c else None
+        order = c_order.ordered(wide, lines, k, down, kind) if in_c else None
+
+        def bind(x: np.ndarray, outputs: Sequence[Any], found: np.ndarray | None) -> Phases:
+            assert order is not None
+            if what == "mask":
+                return order(x, None, found, outputs[0] if own[0] else None)
+            return order(x, outputs[0] if own[0] and what != "indices" else None, outputs[-1] if own[-1] else found, None)
+
+        if order is not None and not rest and wide == ins[0].dtype:
+            return ReboundKernel(lambda inputs, outputs: bind(inputs[0], outputs, None))
 
         def places(run: Any, x: np.ndarray, outputs: Sequence[Any]) -> Any:
             if order is None:
                 return order_of(x, down, k)
             found = run.workspace((lines[0], k, lines[2]), INT64) if rest else None
-            if what == "mask":
-                order(run, x, None, found, outputs[0] if own[0] else None)
-            else:
-                values = outputs[0] if own[0] and what != "indices" else None
-                order(run, x, values, outputs[-1] if own[-1] else found, None)
+            bind(x, outputs, found)(run)
             return found
 
         def kernel(run: Any, inputs: Sequence[Any], outputs: Sequence[Any]) -> None:

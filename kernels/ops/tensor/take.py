@@ -10,7 +10,8 @@ import numpy as np
 
 from ....dtype import as_dtype, is_half
 from ....errors import ParameterError, ShapeError
-from ...cpu.c_take import Added, Selected, adds, selects
+from ...cpu.c_moving import ReboundKernel
+from ...cpu.c_take import added, adds, selected, selects
 from ...declare.index_kernel import At, IndexedArray, Limits, index_kernel
 from ...declare.operator_property import Dtypes, OperatorProperty, Shapes, gpu_module, math_dtype
 from ...declare.property_op import register_operator
@@ -88,8 +89,8 @@ class Picked(OperatorProperty):
 
         if target == "cpu" and reqs[0] in (Req.WRITE, Req.INPLACE) and self.mode != "raise" and selects(
                 outer, n, k, inner, ins[source].dtype, ins[1 - source].dtype):
-            rows = Selected(outer, n, k, inner, ins[source].dtype, ins[1 - source].dtype, self.mode == "wrap")
-            return lambda run, inputs, outputs: rows(run, inputs[source], inputs[1 - source], outputs[0])
+            rows = selected(outer, n, k, inner, ins[source].dtype, ins[1 - source].dtype, self.mode == "wrap")
+            return ReboundKernel(lambda inputs, outputs: rows(inputs[source], inputs[1 - source], outputs[0]))
         views = [(outer, n, inner), (k,)]
         text = "index {index} is out of range for an axis of size {size}. Use mode='clip' or 'wrap'."
         limits = Limits(1 - source, (n,), text=text)
@@ -104,8 +105,8 @@ class Picked(OperatorProperty):
                                                            add=req == Req.ADD)
         outer, n, inner = rows
         if adds(outer, n, k, inner, outs[0].dtype, ins[1].dtype) and ins[0].dtype == outs[0].dtype:
-            in_c = Added(outer, n, k, inner, outs[0].dtype, ins[1].dtype, self.mode == "wrap", req == Req.ADD)
-            return lambda run, inputs, outputs: in_c(run, inputs[0], inputs[1], outputs[0])
+            in_c = added(outer, n, k, inner, outs[0].dtype, ins[1].dtype, self.mode == "wrap", req == Req.ADD)
+            return ReboundKernel(lambda inputs, outputs: in_c(inputs[0], inputs[1], outputs[0]))
 
         def kernel(run: Any, inputs: Sequence[Any], outputs: Sequence[Any]) -> None:
             dx = outputs[0].reshape(rows)

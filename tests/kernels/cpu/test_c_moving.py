@@ -12,9 +12,11 @@ import tritium as mx
 from tritium.kernels.cpu import c_compile, c_moving
 from tritium.kernels.cpu.c_kernel import cpu_kernel
 from tritium.kernels.cpu.c_math import PREAMBLE
+from tritium.kernels.cpu.c_move import copies
 from tritium.kernels.cpu.c_moving import MovingKernel, Places, ReboundKernel
 from tritium.kernels.cpu.c_team import Phases, int64s, step_of_elements
 from tritium.kernels.ir.expr import load
+from tritium.kernels.ir.strided import Strided
 from tritium.kernels.kernel import HostRun
 from tritium.kernels.op import Expression, Req, Spec
 
@@ -157,6 +159,24 @@ def test_what_was_bound_is_moved_to_other_arrays(rng):
     np.testing.assert_array_equal(y, 2 * x[HALF:] + 5)
     assert not kernel.at(HostRun(), [x.ctypes.data, x.ctypes.data])  # they share memory
     assert not kernel.at(HostRun(), [x.ctypes.data])
+
+
+@needs_compiler
+def test_inputs_may_be_one_array(rng):
+    """The first call gives one array twice, as concat(x, x) does; the next ones two, and two that share a part."""
+    add = lambda inputs, outputs: Phases([[added.prepare(a, outputs[0])] for a in inputs])
+    n = 5000
+    line = Strided(0, (n,), (1,))
+    added, = copies([(line, line)], F32, F32, True)
+    kernel, memory = ReboundKernel(add), rng.normal(size=2 * n).astype(F32)
+    for a, b in ((memory[:n], memory[:n]), (memory[:n], memory[n:]), (memory[:n], memory[5:n + 5])):
+        y = np.zeros(n, F32)
+        kernel(HostRun(), [a, b], [y])
+        np.testing.assert_array_equal(y, a + b)
+    assert kernel.at is not None
+    y = np.zeros(n, F32)
+    assert kernel.at(HostRun(), [memory.ctypes.data, memory.ctypes.data, y.ctypes.data])
+    assert not kernel.at(HostRun(), [memory.ctypes.data, y.ctypes.data, y.ctypes.data])
 
 
 @needs_compiler

@@ -3,6 +3,7 @@
 import numpy as np
 import pytest
 from tritium.kernels.cpu import c_compile, c_order
+from tritium.kernels.cpu.c_team import Phases
 from tritium.kernels.kernel import HostRun
 from tritium.kernels.ops.tensor.order import order_of
 
@@ -36,7 +37,7 @@ def test_the_order_is_numpys(rng, dtype, lines, spread):
         for k in {1, min(4, n), min(40, n), min(600, n), n}:
             want = order_of(x, down, k)
             values, found, mask = np.empty(want.shape, dtype), np.empty(want.shape, np.int64), np.full(lines, 3, dtype)
-            c_order.Order(dtype, lines, k, down, c_order.KINDS["int64"])(HostRun(), x, values, found, mask)
+            c_order.ordered(dtype, lines, k, down, c_order.KINDS["int64"])(x, values, found, mask)(HostRun())
             np.testing.assert_array_equal(found, want)
             assert values.tobytes() == np.take_along_axis(x, want, 1).tobytes()  # payloads and signs too
             chosen = np.zeros(lines, dtype)
@@ -44,7 +45,7 @@ def test_the_order_is_numpys(rng, dtype, lines, spread):
             np.testing.assert_array_equal(mask, chosen)
     for low in (False, True):
         at = np.empty((outer, inner), np.int64)
-        c_order.Extreme(dtype, lines, low, c_order.KINDS["int64"])(HostRun(), x, at)
+        Phases([[c_order.extreme(dtype, lines, low, c_order.KINDS["int64"]).prepare(x, at)]])(HostRun())
         np.testing.assert_array_equal(at, x.argmin(1) if low else x.argmax(1))
 
 
@@ -52,14 +53,14 @@ def test_the_order_is_numpys(rng, dtype, lines, spread):
 def test_indices_in_other_dtypes(rng, name):
     x = rng.normal(size=(2, 50, 3)).astype("f")
     found = np.empty((2, 4, 3), name)
-    c_order.Order(x.dtype, x.shape, 4, True, c_order.KINDS[name])(HostRun(), x, None, found, None)
+    c_order.ordered(x.dtype, x.shape, 4, True, c_order.KINDS[name])(x, None, found, None)(HostRun())
     np.testing.assert_array_equal(found, order_of(x, True, 4))
 
 
 def test_ascending_numbers_where_each_is_among_the_largest_so_far():
     x = np.arange(2000, dtype="f").reshape(1, 2000, 1)
     found = np.empty((1, 20, 1), np.int64)
-    c_order.Order(x.dtype, x.shape, 20, True, c_order.KINDS["int64"])(HostRun(), x, None, found, None)
+    c_order.ordered(x.dtype, x.shape, 20, True, c_order.KINDS["int64"])(x, None, found, None)(HostRun())
     assert found.ravel().tolist() == list(range(1999, 1979, -1))
 
 

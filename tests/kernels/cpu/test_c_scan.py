@@ -4,6 +4,7 @@ import numpy as np
 import pytest
 from support.layer_helpers import Run
 from tritium.kernels.cpu import c_compile, c_scan
+from tritium.kernels.cpu.c_team import Phases
 
 pytestmark = pytest.mark.skipif(c_compile.compiler() is None, reason="there is no C compiler")
 
@@ -22,7 +23,7 @@ def test_the_sums_are_numpys(rng, dtype, lines, back):
     want = want[:, ::-1] if back else want
     found = np.empty_like(x)
     assert c_scan.sums(x.dtype, lines)
-    c_scan.Sums(x.dtype, lines, back)(Run(backwards=True), x, found)
+    Phases([[c_scan.running_sums(x.dtype, lines, back).prepare(x, found)]])(Run(backwards=True))
     assert found.tobytes() == np.ascontiguousarray(want).tobytes()
 
 

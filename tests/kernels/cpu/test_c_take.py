@@ -41,7 +41,7 @@ def test_selected_rows(rng, sizes, index, wrap):
         x, y = rng.integers(-99, 99, (outer, n, inner)).astype(dtype), np.empty((outer, k, inner), dtype)
         assert c_take.selects(*sizes, dtype, at.dtype)
         run = HostRun() if wrap else Run(backwards=True)  # the one runs a table of functions, the other each piece
-        c_take.Selected(*sizes, dtype, at.dtype, wrap)(run, x, at, y)
+        c_take.selected(*sizes, dtype, at.dtype, wrap)(x, at, y)(run)
         np.testing.assert_array_equal(y, x[:, below(at, n, wrap)])
 
 
@@ -62,7 +62,7 @@ def test_added_rows(rng, sizes, dtype, add):
     assert c_take.adds(*sizes, np.dtype(dtype), at.dtype)
     for run in (HostRun(), Run(backwards=True)):
         found = y.copy()
-        c_take.Added(*sizes, np.dtype(dtype), at.dtype, False, add)(run, given, at, found)
+        c_take.added(*sizes, np.dtype(dtype), at.dtype, False, add)(given, at, found)(run)
         assert found.tobytes() == want.tobytes()
 
 

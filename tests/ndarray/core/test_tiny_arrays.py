@@ -11,7 +11,9 @@ from tritium import ndarray as nd
 from tritium.context import cpu
 from tritium.engine import CheckedEngine, NaiveEngine, ThreadedEngine
 from tritium.errors import ParameterError, ShapeError
+from tritium.kernels.op import builtin
 from tritium.ndarray.core import array_core
+from tritium.ndarray.dispatch.plan import BRIEF, TRIALS, DispatchPlan, plan_of
 
 OPERATORS = (operator.add, operator.sub, operator.mul, operator.truediv, operator.mod, operator.pow)
 VALUES = {"float32": [0.0, -0.0, 1.5, -2.0, 1e38, -1e38, np.inf, np.nan],
@@ -223,3 +225,61 @@ def test_a_chunk_made_by_two_threads_is_the_first_ones(threaded, monkeypatch):
                 asked[0] = c.chunk
     monkeypatch.setattr(array_core, "Chunk", Interrupted)
     assert c.chunk is asked[0] and c._var is asked[0].var
+
+
+def brief(plan):
+    """Make it known that a plan is brief, whatever its runs take on this machine."""
+    plan.ran(0)
+    if plan.trials:
+        plan.ran_here(0)
+    assert plan.brief
+    return plan
+
+
+def plan_for(name, *arrays, **params):
+    op = builtin(name)
+    return plan_of(op, op.parse(params), [a.layout for a in arrays], False)
+
+
+def test_a_brief_operator_of_large_arrays_runs_while_the_lock_is_held(threaded, monkeypatch, rng):
+    x = nd.array(rng.normal(size=(300, 100)))
+    nd.waitall()
+    for name, large in (("relu", True), ("sum", False)):
+        plan = plan_for(name, x, **({} if large else {"axis": 1}))
+        call = getattr(nd, name)
+        want = call(x, **({} if large else {"axis": 1})).asnumpy()
+        nd.waitall()
+        assert brief(plan).tiny is not large
+        results = counted(monkeypatch)
+        got = call(x, **({} if large else {"axis": 1}))
+        assert results and results[-1] is not None and results[-1] is not False
+        assert (got._chunk_or_none is None) is not large
+        same_bits(got.asnumpy(), want)
+
+
+@pytest.mark.parametrize("name", ["relu", "sum"])
+def test_a_brief_operator_waits_for_its_input(threaded, name):
+    x = nd.ones((300, 100))
+    nd.waitall()
+    brief(plan_for(name, x))
+    go, values = threading.Event(), x.device_array()
+
+    def write(run):
+        go.wait()
+        values[...] = 3
+
+    engine.current().push_sync(write, x.ctx, [], [x.chunk.var], name="write")
+    y = getattr(nd, name)(x)
+    go.set()
+    assert y.asnumpy().max() == (3 if name == "relu" else 3 * x.size)
+
+
+def test_a_plan_becomes_brief_by_one_run(threaded):
+    x = nd.ones((300, 100))
+    op = builtin("relu")
+    plan = DispatchPlan(op, op.parse({}), (x.layout,), (x.layout,), x.ctx, False)
+    assert plan.trials == TRIALS and not plan.brief
+    plan.ran_here(BRIEF + 1)
+    assert plan.trials == TRIALS - 1 and not plan.brief
+    plan.ran_here(BRIEF)
+    assert plan.trials == 0 and plan.brief
