@@ -141,7 +141,7 @@ typedef struct { unsigned long bits[MOST_PROCESSORS / 8 / sizeof(long)]; } team_
 extern int pthread_attr_setaffinity_np(pthread_attr_t *, size_t, const team_processors *) __attribute__((weak));
 extern int sched_getcpu(void) __attribute__((weak));
 
-/* Find the processors that the caller may use, but for the one that it runs on. Return the bytes of the set; 0: unknown, or none. */
+/* Find the processors that the caller may use, but for the one that it runs on. Return the set's bytes; 0: unknown, or none. */
 static long team_others(team_processors *others)
 {
     unsigned here = 0;
