@@ -43,6 +43,7 @@ from .target import CodegenTarget
 LONGEST_BLOCK = 16384  # elements of a row held at once; above it, registers spill
 LOOP_BLOCK = 8192  # elements of a longer row taken at a time
 SUMMED = 8192  # elements of a row in a program that also sums over rows: it holds the sums, too
+SUMMING_BLOCK = 2048  # elements that a program which also sums over rows takes at a time, 8 a thread
 SUMMING_WARPS = 24  # of a multiprocessor, that also sum over rows: their registers fill it
 BESIDE = 32  # rows beside each other that one program takes at least: their elements fill whole sectors of memory
 BESIDE_ELEMENTS = 8192  # elements of such rows held at once
@@ -88,8 +89,8 @@ class RowKernel:
             self._lay_beside(double, len(specs))
         held = self.looped and self.inner == 1 and not self.crowded  # as many programs as the cache holds rows for
         self.warps = 32 if held else 16 if self.crowded or self.block > 8192 else 4 if self.block * self.block_rows <= 2048 else 8
-        if self.summed and not codegen.interpreted:  # 8 elements a thread
-            self.block_rows = min(self.block_rows, max(1, 1024 // self.block))
+        if self.summed and not codegen.interpreted:
+            self.block_rows = min(self.block_rows, max(1, SUMMING_BLOCK // self.block))
             self.warps = min(16, max(4, self.block * self.block_rows // 256))
         at_once = 2 if codegen.interpreted else max(1, SUMMING_WARPS // self.warps) * codegen.multiprocessors
         self.programs = min(cdiv(self.rows, self.block_rows), at_once)
@@ -139,9 +140,9 @@ class RowKernel:
 
     def _turns(self, row_lines: list[str], names: dict[int, str]) -> list[str]:
         """Return the lines that take one block of rows after another and add what is summed over them."""
-        before = ["column = tl.arange(0, BLOCK)[None, :]", "inside = column < last"]
+        before = ["column = tl.broadcast_to(lane, (BLOCK_ROWS, BLOCK))", "inside = column < last"]  # laid out as loads are
         same = [i for i in self.used if not any(self.lead.present[1 + self.used.index(i)]) and i not in self.body.draws]
-        size, lines = [[t for t in row_lines if t.startswith("last =") == first] for first in (True, False)]
+        size, lines = [[t for t in row_lines if t.startswith(("last =", "lane =")) == first] for first in (True, False)]
         before += [f"v{i} = {self._fetch(i)}" for i in same]
         fetch = lambda i: f"v{i}" if i in same else self._fetch(i)
         lines += self.body.lines(self.roots, names, fetch, self._reduce_block)
@@ -151,8 +152,8 @@ class RowKernel:
             t = self.targets[k]
             before.append(f"sum{k} = tl.zeros([BLOCK_ROWS, BLOCK], {tl_type(t.dtype)})")
             lines.append(f"sum{k} += tl.where(row_inside & inside, {names[id(t.root)]}, 0)")
-            pointer = f"y{k} + tl.program_id(0) * last + column"
-            after.append(store(f"tl.sum(sum{k}, 0, keep_dims=True)", t.dtype, t.spec, t.req, pointer, ", mask=inside"))
+            pointer = f"y{k} + tl.program_id(0) * last + lane"
+            after.append(store(f"tl.sum(sum{k}, 0, keep_dims=True)", t.dtype, t.spec, t.req, pointer, ", mask=lane < last"))
         loop = f"for turn in tl.range(tl.program_id(0), tl.cdiv(rows, BLOCK_ROWS), PROGRAMS, num_stages={self._stages()}):"
         return [*size, *before, loop, *indent(lines), *after]
 

@@ -253,7 +253,7 @@ def _tanh(x):
     a = tl.abs(x)
     e = _expm1(2.0 * tl.where(a > 20.0, 20.0, a))
     r = e / (e + 2.0)
-    return tl.where(x < 0, -r, r)
+    return tl.where(a < 1e-8, x, tl.where(x < 0, -r, r))  # with the sign of 0
 
 
 def _arcsinh(x):

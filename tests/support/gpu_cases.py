@@ -67,13 +67,13 @@ def normalised(dtype):
     return Epilogue(root, tuple(ins), (-1, 0, 1, 2, 3))
 
 
-def product(m, n, k, dtype, *, ta=False, tb=False, blocks=None, batch=1, how="ieee"):
+def product(m, n, k, dtype, *, ta=False, tb=False, blocks=None, batch=1, how="ieee", add=False):
     a, b, c = (FakeArray((batch, *s), dtype) for s in ((m, k), (k, n), (m, n)))
 
     def work():
         with float32_as(how):
             gemm(RUN, a, view(m, k, ta, batch), b, view(k, n, tb, batch), c, view(m, n, batch=batch),
-                 bias=FakeArray((n,), dtype), epilogue=rectifier(dtype), blocks=blocks)
+                 bias=FakeArray((n,), dtype), epilogue=rectifier(dtype), blocks=blocks, add=add)
 
     return work
 
@@ -202,6 +202,8 @@ def cases():
         gemm_pointer=fast)
     add("gemm float32", product(2048, 2048, 2048, F32), gemm_pointer={"async_copies": 4})
     add("gemm tf32", product(4096, 4096, 4096, F32, how="tf32"), gemm_tma={**fast, "tma": 4}, gemm_pointer=fast)
+    add("gemm tf32x3", product(4096, 4096, 4096, F32, how="tf32x3"), gemm_tma={"instruction": "any"})
+    add("gemm bfloat16 add", product(4096, 4096, 4096, bfloat16, add=True), gemm_tma={**fast, "tma": 4}, gemm_pointer=fast)
     add("gemm float64", product(512, 512, 512, np.dtype("float64")))
     body = {"conv_gather": fast, "conv_weight": {"instruction": "any", "async_copies": 1}}
     add("conv 3x3 64", convolution(128, 64, 64, (56, 56), (3, 3)), **body)

@@ -66,7 +66,8 @@ def choose(batch: int, m: int, n: int, k: int, itemsize: int, tensor_cores: bool
         if batch == 1 and capability >= 90 and min(m, n) >= (128 if aligned else COPIED) and k >= 128 and \
                 cdiv(m, 128) * cdiv(n, 128) >= sms // 2:
             waves = {bn: cdiv(cdiv(m, 128) * cdiv(n, bn), sms) for bn in (128, 256)}
-            return Blocks(TMA, 128, 256 if 2 * waves[256] <= NARROW * waves[128] else 128, bk, 8, 3)
+            bn = 256 if 2 * waves[256] <= NARROW * waves[128] else 128
+            return Blocks(TMA, 128, bn, bk, 8, 3 if itemsize * bn >= 1024 else 4)
         if batch * cdiv(m, 128) * cdiv(n, 128) >= sms:
             found = Blocks(POINTER, 128, 128, bk // 2, 8)
         else:
@@ -113,7 +114,7 @@ def gemm(run: Run, a: DeviceArray, a_view: View, b: DeviceArray, b_view: View, c
         capability, sms = compute_capability(device), multiprocessors(device)
         blocks = choose(batch, m, n, k, itemsize, itemsize == 2 or (itemsize == 4 and how != "ieee"), aligned,
                         capability, sms)
-        crowded = (n | ldc) % 8 or (epilogue is not None and epilogue.heavy)
+        crowded = (n | ldc) % 8 or how == "tf32x3" or (epilogue is not None and epilogue.heavy)
         if crowded and blocks.BN > 128:  # larger blocks spill registers
             blocks = replace(blocks, BN=128)
         if active_configs.active() and blocks.template != GEMV:
@@ -141,9 +142,11 @@ def gemm(run: Run, a: DeviceArray, a_view: View, b: DeviceArray, b_view: View, c
     if blocks.template in (TMA, SPECIALISED) and batch == 1:
         programs = min(tiles, 1 if interpreting() else multiprocessors(getattr(run.stream, "device_index", 0)))
         common["UNIT"] = unit = 1 if (n | ldc) % 8 else 8
+        specialise = blocks.template == SPECIALISED
+        send = not (specialise or add) and unit == 8 and c.data_ptr() % 16 == 0  # nor is there memory to turn what is added
         launch(with_epilogue(kernels.gemm_tma, epilogue), (programs,), a, b, c, *more, m, n // unit, k, lda, ldb,
-               ldc // unit, programs, **common, ADD=add, SPECIALISE=blocks.template == SPECIALISED,
-               HALVES=2 if itemsize * blocks.BN >= 1024 or unit == 1 else 1,
+               ldc // unit, programs, **common, ADD=add, SPECIALISE=specialise, SEND=send,
+               HALVES=2 if blocks.BM * blocks.BN * itemsize > (1 << 15 if send else 1 << 16) or unit == 1 else 1,
                workspace=run.workspace, **options)
         return
     splits = blocks.splits

@@ -21,13 +21,6 @@ def _place(tile, tiles_m, tiles_n, GROUP: tl.constexpr):
 
 
 @triton.jit
-def _finish(total, c, at, keep, ADD: tl.constexpr, WIDE: tl.constexpr):
-    if ADD:
-        total += tl.load(at, mask=keep, other=0).to(WIDE)
-    tl.store(at, total.to(c.dtype.element_ty), mask=keep)
-
-
-@triton.jit
 def gemm_pointer(a, b, c, bias, M, N, K, lda: tl.int64, ldb: tl.int64, ldc: tl.int64, a_b: tl.int64, b_b: tl.int64,
                  c_b: tl.int64, splits, per_split, UNIT: tl.constexpr, TA: tl.constexpr, TB: tl.constexpr, SPLIT: tl.constexpr,
                  ADD: tl.constexpr, BIAS: tl.constexpr, WIDE: tl.constexpr, CAST: tl.constexpr,
@@ -82,16 +75,18 @@ def gemm_pointer(a, b, c, bias, M, N, K, lda: tl.int64, ldb: tl.int64, ldc: tl.i
     if BIAS:
         total += tl.load(bias + n, mask=n < N, other=0).to(WIDE)[None, :]
     total = epilogue(total, n, n < N)
-    _finish(total, c, at, keep, ADD, WIDE)
+    if ADD:
+        total += tl.load(at, mask=keep, other=0).to(WIDE)
+    tl.store(at, total.to(c.dtype.element_ty), mask=keep)
 
 
 @triton.jit
 def gemm_tma(a, b, c, bias, M, N, K, lda: tl.int64, ldb: tl.int64, ldc: tl.int64, programs, UNIT: tl.constexpr,
              TA: tl.constexpr, TB: tl.constexpr, ADD: tl.constexpr, BIAS: tl.constexpr,
-             WIDE: tl.constexpr, CAST: tl.constexpr, PRECISION: tl.constexpr, SPECIALISE: tl.constexpr,
+             WIDE: tl.constexpr, CAST: tl.constexpr, PRECISION: tl.constexpr, SPECIALISE: tl.constexpr, SEND: tl.constexpr,
              HALVES: tl.constexpr, GROUP: tl.constexpr, BM: tl.constexpr, BN: tl.constexpr, BK: tl.constexpr):
-    # each program walks over tiles; the copy engine fetches, zeros beyond the edges included. HALVES: the parts in which a tile
-    # is stored: storing takes shared memory, and a wide tile of float32 needs that for its operands.
+    # each program walks over tiles; the copy engine fetches, zeros beyond the edges included, and with SEND stores. HALVES: the
+    # parts in which a tile is stored: storing takes shared memory, and a wide tile needs that for its operands.
     # Only N and ldc are in units of UNIT
     N = N * UNIT
     ldc = ldc * UNIT
@@ -103,10 +98,15 @@ def gemm_tma(a, b, c, bias, M, N, K, lda: tl.int64, ldb: tl.int64, ldc: tl.int64
         db = tl.make_tensor_descriptor(b, [N, K], [ldb, 1], [BN, BK])
     else:
         db = tl.make_tensor_descriptor(b, [K, N], [ldb, 1], [BK, BN])
+    if SEND:
+        dc = tl.make_tensor_descriptor(c, [M, N], [ldc, 1], [BM, BN // HALVES])
     tiles_m = tl.cdiv(M, BM)
     tiles_n = tl.cdiv(N, BN)
     for tile in tl.range(tl.program_id(0), tiles_m * tiles_n, programs, flatten=not SPECIALISE):
         tile_m, tile_n = _place(tile, tiles_m, tiles_n, GROUP)
+        if SEND:  # known before the loop over K, where they take fewer registers than behind it
+            first_m = tile_m * BM
+            first_n = tile_n * BN
         total = tl.zeros((BM, BN), WIDE)
         for turn in tl.range(0, tl.cdiv(K, BK), warp_specialize=SPECIALISE):
             if TA:
@@ -135,7 +135,12 @@ def gemm_tma(a, b, c, bias, M, N, K, lda: tl.int64, ldb: tl.int64, ldc: tl.int64
             if BIAS:
                 part += tl.load(bias + n, mask=n < N, other=0).to(WIDE)[None, :]
             part = epilogue(part, n, n < N)
-            _finish(part, c, at, keep, ADD, WIDE)
+            if ADD:
+                part += tl.load(at, mask=keep, other=0).to(WIDE)
+            if SEND:
+                dc.store([first_m, first_n + half * (BN // HALVES)], part.to(c.dtype.element_ty))
+            else:
+                tl.store(at, part.to(c.dtype.element_ty), mask=keep)
 
 
 @triton.jit

@@ -31,16 +31,23 @@ from .conv_geometry import ConvolutionGeometry
 
 
 @triton.jit
+def _within(i, n):
+    # 0 <= i < n, in one comparison
+    return i.to(tl.uint32) < n.to(tl.uint32)
+
+
+@triton.jit
 def conv_gather(x, w, bias, y, H, W, C, P, Q, F, OH, OW, rows: tl.int64, row_c: tl.int64, row_f: tl.int64,
                 off_h, off_w, tap_0, step_h, step_w, taps_w, tap_h, tap_w, taps_all, out_h, out_w,
                 UNIT_C: tl.constexpr, UNIT_F: tl.constexpr, MUL_H: tl.constexpr, MUL_W: tl.constexpr,
                 OUT_H: tl.constexpr, OUT_W: tl.constexpr, TAPS: tl.constexpr, RUN: tl.constexpr, BITS: tl.constexpr,
-                WHOLE: tl.constexpr, TURN: tl.constexpr, ADD: tl.constexpr, BIAS: tl.constexpr, OFFSET: tl.constexpr,
-                WIDE: tl.constexpr, CAST: tl.constexpr, PRECISION: tl.constexpr, BM: tl.constexpr, BN: tl.constexpr,
-                BK: tl.constexpr):
+                WHOLE: tl.constexpr, FULL: tl.constexpr, TURN: tl.constexpr, ADD: tl.constexpr, BIAS: tl.constexpr,
+                OFFSET: tl.constexpr, WIDE: tl.constexpr, CAST: tl.constexpr, PRECISION: tl.constexpr, BM: tl.constexpr,
+                BN: tl.constexpr, BK: tl.constexpr):
     # reads x [., H, W, .] at (p * MUL_H + off_h + i * step_h, ...), for P x Q positions of each image and TAPS taps;
     # writes y [., OH, OW, .] at (p * OUT_H + out_h, ...). TURN: w is [inner, tap, column], else [column, tap, inner].
-    # RUN: so many taps along the width are neighbours in x and in w, and their channels one long row; WHOLE: of whole blocks
+    # RUN: so many taps along the width are neighbours in x and in w, and their channels one long row; WHOLE: of whole blocks;
+    # FULL: so are the columns
     C = C * UNIT_C
     F = F * UNIT_F
     row_c = row_c * UNIT_C
@@ -49,6 +56,7 @@ def conv_gather(x, w, bias, y, H, W, C, P, Q, F, OH, OW, rows: tl.int64, row_c: 
     group = tl.program_id(1)
     first = (tl.program_id(0) // tiles_f).to(tl.int64) * BM
     f = (tl.program_id(0) % tiles_f) * BN + tl.arange(0, BN)
+    filled = tl.full((BN,), True, tl.int1) if FULL else f < F
     image = first // P // Q  # offsets count from the program's first image on, in OFFSET's width
     m = (first - image * P * Q).to(tl.int32) + tl.arange(0, BM)
     exists = m < rows - image * P * Q
@@ -59,9 +67,19 @@ def conv_gather(x, w, bias, y, H, W, C, P, Q, F, OH, OW, rows: tl.int64, row_c: 
     w0 = q * MUL_W + off_w
     line = (W * row_c).to(OFFSET)
     from_x = x + image * H * line + group * C
-    to_x = (n * H + h0) * line + w0 * row_c.to(OFFSET)
-    from_w = w + group * C.to(tl.int64) * taps_all * F if TURN else w + group * F.to(tl.int64) * taps_all * C
-    to_w = f.to(OFFSET) if TURN else f.to(OFFSET) * (taps_all * C)
+    lane = tl.arange(0, BK)
+    to_x = ((n * H + h0) * line + w0 * row_c.to(OFFSET))[:, None] + lane[None, :]
+    from_w = w + group * C.to(tl.int64) * taps_all * F + tap_0 * (F if TURN else C)
+    if TURN:
+        row_w = (taps_all * F).to(OFFSET)
+        down_w = tap_h * F
+        across_w = tap_w * F
+        to_w = (lane * row_w)[:, None] + f[None, :]
+    else:
+        row_w = 1
+        down_w = tap_h * C
+        across_w = tap_w * C
+        to_w = lane[:, None] + (f * (taps_all * C).to(OFFSET))[None, :]
     length = RUN * C
     start = 0  # of the block in the run
     i = 0  # the tap, down and across
@@ -72,35 +90,31 @@ def conv_gather(x, w, bias, y, H, W, C, P, Q, F, OH, OW, rows: tl.int64, row_c: 
         for t in range(TAPS):
             h = h0 + i * step_h
             v = w0 + j * step_w
-            bits |= (exists & (h >= 0) & (h < H) & (v >= 0) & (v < W)).to(tl.int32) << t
+            bits |= (exists & _within(h, H) & _within(v, W)).to(tl.int32) << t
             j += 1
             after = j >= taps_w
             j = tl.where(after, 0, j)
             i += after
         i = 0
+        bits = bits[:, None]  # laid out as loads are: in the loop it would be moved each round
     total = tl.zeros((BM, BN), WIDE)
     for _ in range(TAPS // RUN * tl.cdiv(length, BK)):
-        k = start + tl.arange(0, BK)
+        k = start + lane
         if BITS:
-            keep = ((bits >> tap) & 1 != 0)[:, None]
+            keep = (bits >> tap) & 1 != 0
         else:
             h = h0 + i * step_h
             column = ((w0 + j * step_w) * C)[:, None] + (k if RUN > 1 else k * 0)[None, :]
-            keep = (exists & (h >= 0) & (h < H))[:, None] & (column >= 0) & (column < W * C)
-        some = f < F
+            keep = (exists & _within(h, H))[:, None] & _within(column, W * C)
         if WHOLE:
             keep = tl.broadcast_to(keep, (BM, BK))
-            some = tl.broadcast_to(some[None, :], (BK, BN))
+            some = tl.broadcast_to(filled[None, :], (BK, BN))
         else:
             keep = keep & (k < length)[None, :]
-            some = some[None, :] & (k < length)[:, None]
-        away = i * step_h * line + j * step_w * row_c.to(OFFSET)
-        a = tl.load(from_x + (to_x[:, None] + (away + k)[None, :]), mask=keep, other=0)
-        at = tap_0 + i * tap_h + j * tap_w
-        if TURN:
-            b = tl.load(from_w + ((k.to(OFFSET) * taps_all + at) * F)[:, None] + to_w[None, :], mask=some, other=0)
-        else:
-            b = tl.load(from_w + (at * C + k)[:, None] + to_w[None, :], mask=some, other=0)
+            some = filled[None, :] & (k < length)[:, None]
+        b = tl.load(from_w + (i * down_w + j * across_w + start * row_w) + to_w, mask=some, other=0)
+        away = i * step_h * line + j * step_w * row_c.to(OFFSET) + start
+        a = tl.load(from_x + away + to_x, mask=keep, other=0)
         if CAST:
             a = a.to(WIDE)
             b = b.to(WIDE)
@@ -114,11 +128,11 @@ def conv_gather(x, w, bias, y, H, W, C, P, Q, F, OH, OW, rows: tl.int64, row_c: 
         j = tl.where(after, 0, j)
         i += after
     if BIAS:
-        total += tl.load(bias + group * F + f, mask=f < F, other=0).to(WIDE)[None, :]
-    total = epilogue(total, group * F + f, f < F)
+        total += tl.load(bias + group * F + f, mask=filled, other=0).to(WIDE)[None, :]
+    total = epilogue(total, group * F + f, filled)
     to = y + image * OH * OW * row_f + group * F
     to += (((n * OH + p * OUT_H + out_h) * OW + q * OUT_W + out_w) * row_f.to(OFFSET))[:, None] + f[None, :]
-    keep = exists[:, None] & (f < F)[None, :]
+    keep = exists[:, None] & filled[None, :]
     if ADD:
         total += tl.load(to, mask=keep, other=0).to(WIDE)
     tl.store(to, total.to(y.dtype.element_ty), mask=keep)
@@ -128,10 +142,10 @@ def conv_gather(x, w, bias, y, H, W, C, P, Q, F, OH, OW, rows: tl.int64, row_c: 
 def conv_weight(dy, x, parts, H, W, C, P, Q, F, rows: tl.int64, row_c: tl.int64, row_f: tl.int64, per_split: tl.int64,
                 groups, UNIT_C: tl.constexpr, UNIT_F: tl.constexpr, KH: tl.constexpr, KW: tl.constexpr,
                 SH: tl.constexpr, SW: tl.constexpr, DH: tl.constexpr, DW: tl.constexpr, PH: tl.constexpr,
-                PW: tl.constexpr, RUN: tl.constexpr, OFFSET: tl.constexpr, WIDE: tl.constexpr, CAST: tl.constexpr,
-                PRECISION: tl.constexpr, BM: tl.constexpr, BN: tl.constexpr, BK: tl.constexpr):
+                PW: tl.constexpr, RUN: tl.constexpr, FULL: tl.constexpr, OFFSET: tl.constexpr, WIDE: tl.constexpr,
+                CAST: tl.constexpr, PRECISION: tl.constexpr, BM: tl.constexpr, BN: tl.constexpr, BK: tl.constexpr):
     # rows: filters of a group; columns: channels of RUN taps that are neighbours in x; inner: a part of the positions.
-    # parts [split, filter, tap, c]
+    # parts [split, filter, tap, c]. FULL: no tile is partly outside
     C = C * UNIT_C
     F = F * UNIT_F
     row_c = row_c * UNIT_C
@@ -144,6 +158,8 @@ def conv_weight(dy, x, parts, H, W, C, P, Q, F, rows: tl.int64, row_c: tl.int64,
     i = i // (KH * KW // RUN)
     c = (i % tiles_c) * BN + tl.arange(0, BN)
     f = (i // tiles_c % tiles_f) * BM + tl.arange(0, BM)
+    some_f = tl.full((BM,), True, tl.int1) if FULL else f < F
+    some_c = tl.full((BN,), True, tl.int1) if FULL else c < columns
     split = i // tiles_c // tiles_f
     group = tl.program_id(1)
     first = split * per_split
@@ -151,42 +167,46 @@ def conv_weight(dy, x, parts, H, W, C, P, Q, F, rows: tl.int64, row_c: tl.int64,
     image = first // P // Q  # offsets count from the part's first image on, in OFFSET's width
     m = tl.arange(0, BK)
     k = (first - image * P * Q).to(tl.int32) + m
-    q = k % Q
-    p = k // Q % P
-    n = k // Q // P
     line = (W * row_c).to(OFFSET)
     from_dy = dy + first * row_f + group * F
     to_dy = (m * row_f.to(OFFSET))[:, None] + f[None, :]
     from_x = x + image * H * line + group * C
     left = tap % KW * DW - PW
+    top = tap // KW * DH - PH
+    v = k % Q * SW + left
+    h = k // Q % P * SH + top
+    to_x = ((k // Q // P).to(OFFSET) * H + h) * line + v * row_c.to(OFFSET)
+    on_v = BK % Q * SW  # BK positions on: the sums carry, and nothing is divided
+    on_h = BK // Q % P * SH
+    on_x = (BK // Q // P * H + on_h) * line + on_v * row_c.to(OFFSET)
+    row_x = SH * line - Q * SW * row_c.to(OFFSET)
+    image_x = (H - P * SH) * line
     total = tl.zeros((BM, BN), WIDE)
     for start in range(0, count, BK):
         exists = start + m < count
-        g = tl.load(from_dy + to_dy, mask=exists[:, None] & (f < F)[None, :], other=0)
-        h = p * SH - PH + tap // KW * DH
-        v = q * SW + left
-        keep = exists & (h >= 0) & (h < H)
+        g = tl.load(from_dy + to_dy, mask=exists[:, None] & some_f[None, :], other=0)
+        keep = exists & _within(h, H)
         if RUN > 1:
-            column = (v * C)[:, None] + c[None, :]
-            keep = keep[:, None] & (column >= 0) & (column < W * C) & (c < columns)[None, :]
+            keep = keep[:, None] & _within((v * C)[:, None] + c[None, :], W * C)
         else:
-            keep = (keep & (v >= 0) & (v < W))[:, None] & (c < columns)[None, :]
-        b = tl.load(from_x + ((n.to(OFFSET) * H + h) * line + v * row_c.to(OFFSET))[:, None] + c[None, :], mask=keep, other=0)
+            keep = (keep & _within(v, W))[:, None]
+        b = tl.load(from_x + (to_x[:, None] + c[None, :]), mask=keep & some_c[None, :], other=0)
         if CAST:
             g = g.to(WIDE)
             b = b.to(WIDE)
         total = tl.dot(g.T, b, total, input_precision=PRECISION, out_dtype=WIDE)
-        from_dy += BK * row_f  # BK positions on: the sums carry, and nothing is divided
-        q += BK % Q
-        carry = q >= Q
-        q = tl.where(carry, q - Q, q)
-        p += BK // Q % P + carry
-        carry = p >= P
-        p = tl.where(carry, p - P, p)
-        n += BK // Q // P + carry
+        from_dy += BK * row_f
+        v += on_v
+        carry = v >= Q * SW + left
+        v = tl.where(carry, v - Q * SW, v)
+        h = tl.where(carry, h + (on_h + SH), h + on_h)
+        to_x = tl.where(carry, to_x + (on_x + row_x), to_x + on_x)
+        carry = h >= P * SH + top
+        h = tl.where(carry, h - P * SH, h)
+        to_x = tl.where(carry, to_x + image_x, to_x)
     filter = (split * groups + group).to(tl.int64) * F + f
     to = parts + ((filter * (KH * KW) + tap) * C)[:, None] + c[None, :]
-    tl.store(to, total, mask=(f < F)[:, None] & (c < columns)[None, :])
+    tl.store(to, total, mask=some_f[:, None] & some_c[None, :])
 
 
 @triton.jit
@@ -433,7 +453,7 @@ def _gather(run: Run, what: str, s: Sizes, x: DeviceArray, weight: DeviceArray, 
            horizontal.step, max(1, horizontal.taps), vertical.tap_step * s.kernel[1], horizontal.tap_step, s.taps,
            vertical.first, horizontal.first, UNIT_C=uc, UNIT_F=uf, MUL_H=mul[0], MUL_W=mul[1], OUT_H=out[0],
            OUT_W=out[1], TAPS=taps, RUN=neighbours, BITS=neighbours == 1 and taps <= 32,
-           WHOLE=inner * neighbours % b.BK == 0, TURN=turn, ADD=add, BIAS=bias is not None,
+           WHOLE=inner * neighbours % b.BK == 0, FULL=columns % b.BN == 0, TURN=turn, ADD=add, BIAS=bias is not None,
            OFFSET=_offset(images * s.groups * max(math.prod(read) * inner, math.prod(written) * columns),
                           s.f * s.c * s.groups * s.taps), **numbers(y), BM=b.BM, BN=b.BN, BK=b.BK,
            num_warps=b.num_warps, num_stages=b.num_stages, stream=run.stream)
@@ -498,6 +518,7 @@ def weight_gradient(run: Run, s: Sizes, dy: DeviceArray, x: DeviceArray, dw: Dev
     parts = run.workspace((splits, s.f * s.groups, s.taps, s.c), scratch)
     launch(conv_weight, (tiles * splits, s.groups), dy, x, parts, *s.x, s.c // uc, *s.y, s.f // uf, m, s.c * s.groups // uc,
            s.f * s.groups // uf, per, s.groups, UNIT_C=uc, UNIT_F=uf, **geometry, RUN=neighbours,
+           FULL=s.c * neighbours % b.BN == s.f % b.BM == 0,
            OFFSET=_offset(images * s.groups * s.c * math.prod(s.x), b.BK * s.f * s.groups, s.taps * s.c), **numbers(dy), BM=b.BM,
            BN=b.BN, BK=b.BK, num_warps=b.num_warps, num_stages=b.num_stages, stream=run.stream)
     _sum(run, parts, dw, splits, s.f * s.groups * s.taps * s.c, add)

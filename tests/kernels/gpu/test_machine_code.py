@@ -68,18 +68,18 @@ class Bound(NamedTuple):
     blocks: int
 
 
-BOUNDS = {("product 4096³, bfloat16", "gemm_tma"): Bound(110, 1024, 200, 1),
-          ("product 4096³, TF32", "gemm_tma"): Bound(110, 1024, 245, 1),
+BOUNDS = {("product 4096³, bfloat16", "gemm_tma"): Bound(100, 1024, 195, 1),
+          ("product 4096³, TF32", "gemm_tma"): Bound(95, 1024, 210, 1),
           ("product 4095 × 4097 × 4001, bfloat16", "gemm_tma"): Bound(110, 512, 210, 1),
           ("64 products 512 × 512 × 64, bfloat16", "gemm_pointer"): Bound(100, 256, 120, 2),
-          ("convolution 3 × 3, 64 channels, 56², batch 128", "conv_gather"): Bound(125, 256, 112, 2),
-          ("convolution 3 × 3, 512 channels, 7², batch 128", "conv_gather"): Bound(135, 512, 126, 2),
-          ("convolution 3 × 3, 64 channels, 56², batch 128", "conv_weight"): Bound(410, 512, 190, 1),
-          ("convolution 3 × 3, 512 channels, 7², batch 128", "conv_weight"): Bound(410, 1024, 232, 1),
+          ("convolution 3 × 3, 64 channels, 56², batch 128", "conv_gather"): Bound(112, 256, 84, 3),
+          ("convolution 3 × 3, 512 channels, 7², batch 128", "conv_gather"): Bound(122, 512, 126, 2),
+          ("convolution 3 × 3, 64 channels, 56², batch 128", "conv_weight"): Bound(305, 512, 170, 1),
+          ("convolution 3 × 3, 512 channels, 7², batch 128", "conv_weight"): Bound(315, 1024, 232, 1),
           ("convolution 1 × 1, 256 to 64 channels, 56², batch 128", "gemm_pointer"): Bound(150, 128, 104, 2)}
 #: The most bytes an element that the kernels of a case read and write together, and what no implementation can do without.
 BYTES = {"BatchNorm, 64 channels, 56², batch 128": (24.1, 16.0), "LayerNorm 8192 × 1024": (4.1, 4.0),
-         "LayerNorm 8192 × 1024, derivative": (7.6, 6.0), "softmax 8192 × 1024": (4.1, 4.0), "tanh, 8 M elements": (4.1, 4.0),
+         "LayerNorm 8192 × 1024, derivative": (6.8, 6.0), "softmax 8192 × 1024": (4.1, 4.0), "tanh, 8 M elements": (4.1, 4.0),
          "attention, 8 × 16 heads of 2048 × 64": (8.1, 8.0), "attention, derivative": (24.3, 16.06)}
 
 
