@@ -110,7 +110,8 @@ class ExecutorGroup:
         self.grad_req = {n: self._request(n, grad_req, data_names, fixed_names) for n in arguments}
         self.arg_names, self.fixed_param_names = arguments, list(fixed_names)
         self.execs: list[Any] = []
-        self._feeds: list[Feed] = []
+        self._uses_gpu = any(c.is_gpu for c in (*self.contexts, *(c for groups in self.group2ctxs for c in groups.values())))
+        self._feeds: list[Feed] = []  # one for each executor; none without a GPU
         self._bound: dict[tuple, tuple[list[Any], list[Feed]]] = {}
         self._ahead: dict[str, tuple[NDArray, int]] = {}  # inputs that are uploaded: from where, of which version
         self._shared = shared
@@ -143,7 +144,7 @@ class ExecutorGroup:
             execs = [self._executor(i, described, first[i] if first else None) for i in range(len(self.contexts))]
             if len(self._bound) >= _CACHE_SIZE:
                 self._bound.pop(list(self._bound)[1])  # not the first, which owns the parameters
-            bound = self._bound[key] = execs, [Feed(e) for e in execs]
+            bound = self._bound[key] = execs, [Feed(e) for e in execs] if self._uses_gpu else []
         self.execs, self._feeds = bound
         self._ahead = {}
 
@@ -247,7 +248,7 @@ class ExecutorGroup:
     # ---- running --------------------------------------------------------------------------------------------------
     def prepare(self, data: Sequence[Any], label: Sequence[Any] | None) -> None:
         """Begin to upload a batch to GPUs. `forward` of the same arrays, unless they are written before, finds them there."""
-        for described, arrays in ((self.data_shapes, data), (self.label_shapes, label or ())):
+        for described, arrays in ((self.data_shapes, data), (self.label_shapes, label or ())) if self._feeds else ():
             for desc, source in zip(described, arrays):
                 if tuple(np.shape(source)) == tuple(desc.shape) and any(f.takes(desc.name, source) for f in self._feeds):
                     self._upload(desc, source)
@@ -265,17 +266,18 @@ class ExecutorGroup:
         if len(described) != len(arrays):
             raise ParameterError(f"Module.forward: the batch has {len(arrays)} arrays for {len(described)} inputs: "
                                  f"{', '.join(d.name for d in described)}.")
-        uploaded: list[list[str]] = [[] for _ in self._feeds]
+        uploaded: list[list[str]] = [[] for _ in self.execs]
         for desc, source in zip(described, arrays):
             source = source if isinstance(source, (NDArray, BaseSparseNDArray)) else array(source)
             ahead, version = self._ahead.pop(desc.name, (None, 0))
-            if ahead is None or ahead is not source or version != ahead.chunk.var.version:
+            if self._feeds and (ahead is None or ahead is not source or version != ahead.chunk.var.version):
                 self._upload(desc, source)
-            for e, feed, part, names in zip(self.execs, self._feeds, self.slices, uploaded):
-                if feed.takes(desc.name, source):
-                    names.append(desc.name)
+            axis = batch_axis(desc)
+            for i, (e, part) in enumerate(zip(self.execs, self.slices)):
+                if self._feeds and self._feeds[i].takes(desc.name, source):
+                    uploaded[i].append(desc.name)
                 elif desc.name in e.arg_dict:
-                    copy_into(self._slice(source, batch_axis(desc), part), e.arg_dict[desc.name], desc.name)
+                    copy_into(self._slice(source, axis, part), e.arg_dict[desc.name], desc.name)
         for feed, names in zip(self._feeds, uploaded):
             feed.load(names)
 
@@ -314,10 +316,11 @@ class ExecutorGroup:
     def update_metric(self, metric: Any, labels: Sequence[Any], pre_sliced: bool = False) -> None:
         """Update the metric with the outputs and labels of each context."""
         names = [d.name for d in self.label_shapes]
-        for i, (feed, part) in enumerate(zip(self._feeds, self.slices)):
+        for i, (e, part) in enumerate(zip(self.execs, self.slices)):
             own = labels[i] if pre_sliced else [
                 self._slice(label, batch_axis(d), part) for d, label in zip(self.label_shapes, labels)]
-            metric.update_dict(dict(zip(names, own)), dict(zip(self.output_names, feed.outputs())))
+            outputs = self._feeds[i].outputs() if self._feeds else e.outputs
+            metric.update_dict(dict(zip(names, own)), dict(zip(self.output_names, outputs)))
 
 
 def copy_into(source: NDArray, target: NDArray, name: str) -> None:
