@@ -312,7 +312,7 @@ class Blocks:
 #: Tiles that keep their sums in registers, by template, for heads of at most so many elements: of half types from sm_80, sm_90
 #: and sm_100 on.
 _HALVES = {
-    FORWARD: {64: (Blocks(128, 64, 8, 3), Blocks(128, 64, 4, 3), Blocks(128, 64, 4, 3)),
+    FORWARD: {64: (Blocks(128, 64, 8, 3), Blocks(128, 64, 4, 3), Blocks(128, 64, 8, 3)),
               128: (Blocks(128, 64, 8, 3),) * 3, 256: (Blocks(64, 32, 8),) * 3},
     QUERY: {64: (Blocks(128, 64, 8),) * 3, 128: (Blocks(64, 64, 8), Blocks(128, 64, 8), Blocks(128, 64, 8)),
             256: (Blocks(64, 32, 8),) * 3},
