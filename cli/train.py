@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 import json
 from pathlib import Path
+from typing import Any
 
 import click
 from rich.console import Console
@@ -68,7 +69,8 @@ def train(device: Context, network: str, epochs: int, batch_size: int, seed: int
         engine.profiler.set_config(filename=str(profile), profile_all=True)
         engine.profiler.set_state("run")
     with EpochDisplay(epochs, cdiv(1437, batch_size)) as display:
-        report = train_digits(network, device, epochs=epochs, batch_size=batch_size, seed=seed, out=out,
+        on: Any = device  # an example imports the package by name, and pyright may take its Context for another class
+        report = train_digits(network, on, epochs=epochs, batch_size=batch_size, seed=seed, out=out,
                               after_batch=display.batch, after_epoch=display.epoch)
     if profile is not None:
         engine.profiler.dump()
