@@ -89,6 +89,7 @@ class Attention(AttentionLike):
              keys, value size].
     mask:    None, or an array that broadcasts to [batch, heads, queries, keys]. Numbers of a floating type are added to the
              scores; of an integer type or bool, a key takes part where it is not 0. It gets no derivative.
+             use_mask: whether there is one; to give it is enough.
     causal:  query i sees the keys 0 to i alone, whatever their number.
     scale:   of the scores; None: 1 / √size.
     Returns: [batch, heads, queries, value size]. A query that sees no key gives 0.

@@ -296,7 +296,7 @@ def attention_key_gradient(q, k, v, mask, dy, lse, along, dk, dv, q_at: tl.int64
         tl.store(at, by_value.to(dv.dtype.element_ty), mask=inside & (column < VALUE)[None, :])
 
 
-FORWARD, QUERY, KEY = "gpu attention forward", "gpu attention query", "gpu attention key"  # templates
+FORWARD, QUERY, KEY = "forward", "query", "key"  # templates
 
 
 @dataclass(frozen=True)
@@ -367,7 +367,7 @@ class _Launches:
             found = choose(template, max(self.shared["BD"], self.shared["BV"]), self.itemsize, cores,
                            compute_capability(getattr(self.run.stream, "device_index", 0)))
         if active_configs.active():
-            asked = key(template, dtype_of(self.out).name, "causal" if self.use.causal else "whole",
+            asked = key(f"gpu attention {template}", dtype_of(self.out).name, "causal" if self.use.causal else "whole",
                         alignment(8 * self.itemsize if self.unit == 8 else 1), heads=self.heads, m=queries, n=keys,
                         size=self.shared["SIZE"], value=self.shared["VALUE"])
             found = Blocks(**active_configs.choice(asked, asdict(found)))

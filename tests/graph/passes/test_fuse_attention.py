@@ -41,7 +41,7 @@ FUSED = {
     "products of four axes": (products(first=a4, keys=S.transpose(b4, axes=(0, 1, 3, 2)), values=b4), None,
                               "the rows of queries, keys or values lie along columns", 0),
     "another softmax": (selfatt(axis=1), None, "soft is not a softmax of all the keys in the dtype of the scores", 0),
-    "an exponential between": (selfatt(S.exp), None, "exp0 (exp) is neither a scale nor a mask", 0),
+    "an exponential between": (selfatt(S.exp), None, "(exp) is neither a scale nor a mask", 0),
     "two masks": (selfatt(lambda s: s + w + w), None, "is not the sum of scores and a mask", 0),
     "a temperature behind a mask": (selfatt(lambda s: s + w, temperature=2.0), None, "is neither a scale nor a mask", 0),
     "other values": (selfatt(values=x * 2), None, "first and last read different arrays, or other heads", 0),

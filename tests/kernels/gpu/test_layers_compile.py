@@ -14,8 +14,8 @@ import pytest
 HERE = Path(__file__).parents[2] / "support"
 OPS = HERE.parents[1] / "kernels" / "ops"
 # called by kernels, compiled with them
-HELPERS = {"_window_size", "_place", "_word", "_rounded", "_scale", "_finish", "_add_terms", "_walk", "_dropped", "_element",
-           "_channel", "_unravel", "_tile", "_sum_parts", "_take", "_precedes"}
+HELPERS = {"_within", "_window_size", "_place", "_word", "_rounded", "_scale", "_finish", "_add_terms", "_walk", "_dropped",
+           "_element", "_channel", "_unravel", "_tile", "_sum_parts", "_take", "_precedes"}
 
 
 @pytest.mark.skipif(importlib.util.find_spec("triton") is None, reason="triton is not installed")
