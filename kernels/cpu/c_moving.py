@@ -177,11 +177,11 @@ class ReboundKernel(Kernel):
         if places is not None and self._ready and self._run_at(run, places):
             return
         sizes, n = [0 if a is None else a.nbytes for a in arrays], len(inputs)
-        if places is None or not apart(places, sizes, n):
+        if places is None or not disjoint(places, sizes, n):
             self._each(inputs, outputs)(run)
             return
         # inputs that share memory are replaced in binding: else it is unknown which of them an address belongs to
-        given = inputs if apart(places, sizes, 0) else [None if a is None else np.empty_like(a) for a in inputs]
+        given = inputs if disjoint(places, sizes, 0) else [None if a is None else np.empty_like(a) for a in inputs]
         bound = self._each(given, outputs)
         ready = moved(bound, places_of((*given, *outputs)) or places, sizes)
         if ready is not None:
@@ -194,10 +194,10 @@ class ReboundKernel(Kernel):
             self._ready.append(ready)
             self._sizes, self._n_in, self.at = sizes, n, self._run_at
 
-    def _run_at(self, run: Any, places: Sequence[int], scalars: Sequence[float] = (), new: bool = False) -> bool:
+    def _run_at(self, run: Any, places: Sequence[int], scalars: Sequence[float] = (), apart: bool = False) -> bool:
         """See Kernel.at."""
         sizes = self._sizes
-        if len(places) != len(sizes) or places.count(0) != sizes.count(0) or not (new or apart(places, sizes, self._n_in)):
+        if len(places) != len(sizes) or places.count(0) != sizes.count(0) or not (apart or disjoint(places, sizes, self._n_in)):
             return False
         try:
             one = self._ready.pop()
@@ -209,7 +209,7 @@ class ReboundKernel(Kernel):
         return True
 
 
-def apart(places: Sequence[int], sizes: Sequence[int], inputs: int) -> bool:
+def disjoint(places: Sequence[int], sizes: Sequence[int], inputs: int) -> bool:
     """Return whether arrays of so many bytes share none. The first ones, only read, may share bytes among each other."""
     end, end_of_written = 0, 0
     for at, nbytes, is_written in sorted([(at, n, i >= inputs) for i, (at, n) in enumerate(zip(places, sizes)) if n]):
