@@ -112,7 +112,7 @@ def random_transforms(mx):
 
 
 def drawn(mx, name):
-    """What the transform gives for four calls with each of two dtypes."""
+    """Return the results of four calls of the transform, with each of two dtypes."""
     return {f"{name} {dtype}": np.stack([random_transforms(mx)[name](mx.nd.array(picture(8, 6), dtype=dtype)).asnumpy()
                                          for _ in range(4)]) for dtype in ("uint8", "float32")}
 
