@@ -15,6 +15,7 @@ from ...context import Context, cpu
 from ...dtype import DTYPES, as_dtype, float32
 from ...errors import ParameterError, ShapeError
 from ...kernels.op import builtin
+from ...kernels.ops.tensor.data_movement import FILLED
 from ..autograd.tape import any_taped, state
 from ..core.array_core import ArrayCore, allocate
 from ..core.chunk import Layout, ShapeLike, layout_of
@@ -29,7 +30,6 @@ from ..interop import dlpack as capsules
 from ..interop.numpy_protocol import arrays_in
 
 _FILLERS = {0: "_zeros", 1: "_ones"}
-_FILLED = 1 << 22  # bytes up to which they fill arrays; `filled` uses threads from there on
 
 
 def array(source_array: NDArray | ArrayLike, ctx: Context | str | None = None, dtype: DTypeLike | None = None) -> NDArray:
@@ -116,7 +116,7 @@ def full(shape: ShapeLike, val: float | NDArray, ctx: Context | str | None = Non
     """Return an array with every element val."""
     if out is None and not isinstance(val, ArrayCore):
         layout = layout_of(_shape("full", shape), as_dtype(dtype), context_of(ctx))
-        if type(val) is int and val in _FILLERS and layout.target == "cpu" and not layout.tiny and layout.nbytes <= _FILLED:
+        if type(val) is int and val in _FILLERS and layout.target == "cpu" and not layout.tiny and layout.nbytes < FILLED:
             return _filled_in_c(layout, val)
         return filled(layout, val)
     target = empty(shape, ctx, dtype) if out is None else out

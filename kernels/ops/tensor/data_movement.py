@@ -25,7 +25,7 @@ from ...kernel import BoundKernel, Kernel, KernelFunction, Run
 from ...op import Req, Reqs, Shape, Specs
 
 _CHUNK = 1 << 18  # elements; larger moves are split over threads along their first axis
-_FILLED = 1 << 22  # bytes from which on threads share filling an array
+FILLED = 1 << 22  # bytes from which on threads share filling an array
 _ZERO = np.zeros(8, np.uint8)  # zero in every dtype
 
 
@@ -51,7 +51,7 @@ def convert(src: np.ndarray, dst: np.ndarray, add: bool) -> None:
 def fill(run: Run, array: Any, value: float | np.generic) -> None:
     """Write value to every element of an array on any device."""
     if isinstance(array, np.ndarray):
-        if array.nbytes >= _FILLED and array.flags.c_contiguous and fills(array.dtype, array.nbytes):
+        if array.nbytes >= FILLED and array.flags.c_contiguous and fills(array.dtype, array.nbytes):
             Phases([[filling(array.size, array.dtype).prepare(np.full(1, value, array.dtype), array)]])(run)
         else:
             array.fill(value)
