@@ -1,4 +1,4 @@
-"""Attention for gpu_suite.py: both passes beside torch's scaled_dot_product_attention, and tiles picked by hand."""
+"""Attention for gpu_suite.py: both passes beside torch's scaled_dot_product_attention."""
 
 from __future__ import annotations
 
@@ -7,32 +7,24 @@ from typing import Any
 
 from gpu_layers import Case
 from gpu_machine import Machine
-from tritium.kernels.configs import active as active_configs
 from tritium.kernels.op import Req
 from tritium.kernels.ops.nn.attention import Attention
-from tritium.kernels.ops.nn.triton_attention import FORWARD, KEY, QUERY, backward, forward
+from tritium.kernels.ops.nn.triton_attention import backward, forward
 
 #: Batch, heads, length, head size, causal.
 SIZES = ((8, 16, 2048, 64, False), (8, 16, 2048, 64, True), (8, 16, 2048, 128, False), (8, 16, 2048, 128, True),
          (64, 16, 512, 64, False), (2, 16, 8192, 128, True))
-#: Queries and keys of a tile, warps, stages.
-TILES = {FORWARD: ((128, 64, 4, 2), (128, 64, 8, 3), (128, 128, 8, 2), (64, 64, 4, 3)), QUERY: ((64, 64, 4, 2), (64, 64, 8, 2)),
-         KEY: ((64, 64, 4, 2), (64, 64, 8, 2), (32, 128, 8, 2), (32, 128, 8, 1))}
 
 
 def attention(m: Machine, dtype: str = "bfloat16") -> Iterator[Case]:
-    """Both passes, and on the first size every tile beside the default."""
-    for number, (batch, heads, length, size, causal) in enumerate(SIZES[:2] if m.smoke else SIZES):
+    """Both passes of each size."""
+    for batch, heads, length, size, causal in SIZES[:2] if m.smoke else SIZES:
         sizes = (batch // 4, heads // 8, length // 32, size // 4) if m.smoke else (batch, heads, length, size)
         ours, peers, exact = _passes(m, sizes, causal, dtype)
         product = 2.0 * sizes[0] * sizes[1] * sizes[2]**2 * sizes[3] * (0.5 if causal else 1)
         name = f"{'x'.join(map(str, (batch, heads, length, size)))}{' causal' if causal else ''}"
         for kind, flop in (("forward", 2 * product), ("backward", 5 * product)):
             yield Case(f"attention {kind} {name}", ours[kind], {"torch": peers[kind]}, exact[kind], flop, "flop", {}, dtype)
-            for template, tiles in TILES.items() if not number else ():
-                for tile in tiles if (template == FORWARD) == (kind == "forward") else ():
-                    yield Case(f"attention {kind} {name}: {template[14:]} {tile}", _with(template, tile, ours[kind]),
-                               {"default": ours[kind]}, exact[kind], flop, "flop", {}, dtype)
 
 
 def _passes(m: Machine, sizes: tuple[int, int, int, int], causal: bool, dtype: str) -> tuple[dict[str, Any], ...]:
@@ -61,13 +53,3 @@ def _passes(m: Machine, sizes: tuple[int, int, int, int], causal: bool, dtype: s
             {"forward": lambda: plain(q, k, v, is_causal=causal), "backward": None if m.recording else peer(q.dtype)},
             {"forward": lambda: plain(q.double(), k.double(), v.double(), is_causal=causal),
              "backward": lambda: peer(m.torch.float64)()})
-
-
-def _with(template: str, tile: tuple[int, ...], work: Callable[[], Any]) -> Callable[[], Any]:
-    config = dict(zip(("BM", "BN", "num_warps", "num_stages"), tile))
-
-    def forced() -> Any:
-        with active_configs.forced(template, config):
-            return work()
-
-    return forced

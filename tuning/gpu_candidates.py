@@ -31,7 +31,8 @@ def recorded(task: TuningTask, config: Config, target: int) -> list[CompileJob]:
     with active_configs.forced(task.key.template, config), record(target) as recorder:
         task.launch()
     jobs, blocks = recorder.jobs, {n for n in config if n.isupper()}
-    return [j for j in jobs if blocks <= set(j.constexprs)] or jobs
+    named = [j for j in jobs if j.name.startswith(task.key.template[4:].replace(" ", "_"))]  # as those of attention, which share
+    return [j for j in named or jobs if blocks <= set(j.constexprs)] or jobs
 
 
 def uses_config(task: TuningTask, config: Config, target: int) -> bool:

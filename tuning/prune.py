@@ -19,7 +19,7 @@ from ..kernels.ops.linalg.gemm import cut
 from ..kernels.ops.nn.conv_geometry import ConvolutionGeometry
 from ..kernels.ops.nn.convolution_cpu import row_pieces
 from ..kernels.ops.nn.triton_conv_nhwc import splits_of
-from .tasks import TuningTask, cache_bytes, math_itemsize
+from .tasks import ATTENTION, ATTENTION_KEY, ATTENTION_QUERY, TuningTask, cache_bytes, math_itemsize
 
 MAX_ACCUMULATORS, MIN_ACCUMULATORS = 160, 8  # registers per thread for the sums of a product
 LAUNCH_S = 2e-6
@@ -60,7 +60,37 @@ def prune(task: TuningTask, space: Sequence[Config], target: int = 90) -> tuple[
 # ---- GPU ------------------------------------------------------------------------------------------------------------
 def _gpu_check(task: TuningTask, limits: Limits):
     generated = {"gpu flat": _flat, "gpu row": _row, "gpu fold": _reduction}.get(task.key.template)
-    return partial(generated, task.key) if generated else lambda c: product_reason(task.key, c, limits)
+    return partial(generated, task.key) if generated else lambda c: template_reason(task.key, c, limits)
+
+
+def template_reason(k: Key, c: Config, limits: Limits) -> tuple[str, str] | None:
+    """Return (reason, explanation) if a configuration of a template written by hand need not be compiled, else None."""
+    return (_attention if k.template in ATTENTION else product_reason)(k, c, limits)
+
+
+def _attention(k: Key, c: Config, limits: Limits) -> tuple[str, str] | None:
+    size, item, threads = k.size, as_dtype(k.dtype).itemsize, 32 * c["num_warps"]
+    bm, bn, stages, wide = c["BM"], c["BN"], c["num_stages"], max(1, item // 4)
+    head, value = (max(16, next_power_of_2(size[n])) for n in ("size", "value"))
+    by_key = k.template == ATTENTION_KEY
+    kept, walked = (bn, bm) if by_key else (bm, bn)
+    sums = kept * (head + value if by_key else head if k.template == ATTENTION_QUERY else value)
+    scores = bm * bn * (1 if k.template == "gpu attention forward" else 2)
+    registers = wide * (sums + scores) / threads
+    if registers > MAX_ACCUMULATORS:
+        return "registers", f"{registers:.0f} registers per thread for sums and scores, {MAX_ACCUMULATORS} are the limit"
+    if registers < MIN_ACCUMULATORS:
+        return "registers", f"{registers:.0f} sums and scores per thread: too little work for {c['num_warps']} warps"
+    shared = (kept + stages * walked) * (head + value) * item
+    if shared > limits.shared_block:
+        return "shared memory", f"{shared} bytes for {stages} stages, {limits.shared_block} are available"
+    for name, block, whole in (("BM", bm, size["m"]), ("BN", bn, size["n"])):
+        if block > 16 and block >= 2 * max(16, next_power_of_2(whole)):
+            return "same as another", f"{name}={block} for {whole}: more than half of every tile is empty"
+    rounds = cdiv(size["m" if by_key else "n"], walked)
+    if stages > 2 and rounds < stages:
+        return "same as another", f"{rounds} rounds of the loop: {stages} stages are never full"
+    return None
 
 
 def _parts(k: Key, c: Config, tiles: int, limits: Limits) -> int:
@@ -166,7 +196,7 @@ def estimate(task: TuningTask, c: Config, target: int = 90) -> float:
     """Return the seconds that the model expects: full waves of tiles, each bound by arithmetic or by its reads through the L2."""
     limits, k = limits_of(target), task.key
     bound = max(task.nbytes / limits.bytes_per_s, task.flops / limits.flops.get(k.dtype, limits.flops["float32"]))
-    if "BM" not in c:
+    if "BK" not in c:
         default = dict(task.default)
         spread = sum(abs(math.log2(v / default[n])) for n, v in c.items())
         return LAUNCH_S + bound * (1 + 0.02 * spread)

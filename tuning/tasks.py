@@ -130,6 +130,7 @@ def _gpu_tasks(use: TuningTask, target: int) -> list[TuningTask]:
     with active_configs.observed(choices.setdefault), record(target):
         use.launch()
     tasks = [_task(use, k, d, use.reqs) for k, d in choices.items() if k.template in _GENERATED]
+    tasks += [task for k, d in choices.items() if k.template in ATTENTION and (task := _attention_task(use, k, d)) is not None]
     products = [(k, d, 2.0 * math.prod(k.size.get(n, 1) for n in ("m", "n", "k", "batch", "groups")))
                 for k, d in choices.items() if {"BM", "BN", "BK"} <= set(d) and k.size.get("k", 1)]  # k = 0 only writes zeros
     total = sum(flops for _, _, flops in products)
@@ -137,6 +138,20 @@ def _gpu_tasks(use: TuningTask, target: int) -> list[TuningTask]:
         task = _task(use, k, default, use.reqs)
         tasks.append(replace(task, flops=flops, nbytes=int(task.nbytes * flops / total)))
     return tasks
+
+
+def _attention_task(use: TuningTask, k: Key, default: Config) -> TuningTask | None:
+    """One kernel of attention; in backward with the requests that make it compute what it gives; None if that is not wanted."""
+    reqs, nothing = use.reqs, (Req.NULL,) * len(use.reqs)
+    if k.template == ATTENTION_QUERY and len(reqs) > 1:
+        reqs = (*reqs[:1], *nothing[1:])
+    elif k.template == ATTENTION_KEY and len(reqs) > 1:
+        reqs = (*nothing[:1], *reqs[1:])
+    if reqs == nothing:
+        return None
+    size, of_size, of_value = k.size, *ATTENTION[k.template]
+    flops = 2.0 * size["heads"] * size["m"] * size["n"] * (of_size * size["size"] + of_value * size["value"])
+    return replace(_task(use, k, default, reqs), flops=flops / 2 if k.layout == "causal" else flops)
 
 
 # ---- spaces ---------------------------------------------------------------------------------------------------------
@@ -147,6 +162,13 @@ _INNER = ((128, 3), (128, 4), (64, 4))  # bytes and stages
 _SPLIT = ((128, 128, 8), (64, 64, 4))  # the tiles of products with few of them, which are split along the inner size,
 _SPLITS = (2, 4, 8, 16)
 _SPECIALISED = ((128, 256, 4), (128, 128, 4))  # and those of TMA with specialised warps
+ATTENTION_QUERY, ATTENTION_KEY = "gpu attention query", "gpu attention key"
+#: Templates of attention: how many products of queries and keys each makes of the heads' size, and how many of the values'.
+ATTENTION = {"gpu attention forward": (1, 1), ATTENTION_QUERY: (2, 1), ATTENTION_KEY: (2, 2)}
+#: Their tiles: the queries that a program keeps, the keys that it takes at a time, warps. For sums of keys the other way round.
+_KEPT = ((128, 64, 4), (128, 64, 8), (128, 128, 8), (128, 32, 4), (128, 32, 8), (64, 128, 4), (64, 64, 4), (64, 64, 8),
+         (64, 32, 4), (256, 64, 8))
+_WALKS = (1, 2, 3)  # stages
 _GENERATED = {"gpu flat": {"BLOCK": (256, 512, 1024, 2048, 4096, 8192), "num_warps": (1, 2, 4, 8)},
               "gpu row": {"BLOCK_ROWS": (1, 2, 4, 8, 16), "num_warps": (1, 2, 4, 8, 16, 32)},
               "gpu fold": {"BLOCK_M": (1, 4, 16, 64), "BLOCK_R": (16, 64, 256, 1024, 4096), "num_warps": (4, 8)}}
@@ -166,6 +188,10 @@ def space(task: TuningTask) -> list[Config]:
         return [default, *(c for c in picked if c != default)]
     if template.startswith("gpu conv"):
         return [default, *(c for b in _blocks(_TILES, task.key.dtype) if (c := {**default, **b}) != default)]
+    if template in ATTENTION:
+        names = ("BN", "BM") if template == ATTENTION_KEY else ("BM", "BN")
+        picked = [{**dict(zip((*names, "num_warps"), tile)), "num_stages": stages} for tile in _KEPT for stages in _WALKS]
+        return [default, *(c for c in picked if c != default)]
     if template in _GENERATED:
         axes = [_GENERATED[template]]
     elif template == "cpu tile":

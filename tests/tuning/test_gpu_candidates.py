@@ -5,7 +5,7 @@ from types import SimpleNamespace
 import pytest
 from support.operator_uses import CONV, CONV_SHAPES, use
 from tritium.tuning.gpu_candidates import compile_jobs, evaluate_build, jobs_of, uses_config
-from tritium.tuning.tasks import tasks_of
+from tritium.tuning.tasks import space, tasks_of
 
 CONFIG = {"BM": 32, "BN": 64, "BK": 32, "num_warps": 8, "num_stages": 2}
 KERNEL = {"registers": 64, "shared": 0, "spills": 0, "occupancy": 1.0, "tensor_ops": 4}
@@ -23,6 +23,17 @@ def test_jobs_have_the_configuration(given):
         assert jobs and all((j.num_warps, j.num_stages, j.target) == (8, 2, 90) for j in jobs), task.key
         assert all({n: j.constexprs[n] for n in ("BM", "BN", "BK")} == {"BM": 32, "BN": 64, "BK": 32} for j in jobs)
         assert len({j.digest() for c in (CONFIG, {**CONFIG, "BK": 64}) for j in jobs_of(task, c, 90)}) == 2 * len(jobs)
+
+
+@pytest.mark.parametrize("backward", [False, True])
+def test_attentions_kernels_have_the_configuration_each_alone(backward):
+    given = use("_contrib_attention", [(2, 4, 512, 64)] * 3, {}, "float16", backward=backward)
+    for task in tasks_of(*given, "gpu"):
+        config = {"BM": 32, "BN": 256, "num_warps": 16, "num_stages": 4}
+        (job,) = jobs_of(task, config, 90)
+        assert job.name.startswith(task.key.template[4:].replace(" ", "_")) and uses_config(task, config, 90)
+        assert {**job.constexprs, "num_warps": job.num_warps, "num_stages": job.num_stages}.items() >= config.items()
+        assert all(uses_config(task, c, 90) for c in space(task))
 
 
 @pytest.mark.parametrize("name, shapes, params, template, config", [

@@ -9,7 +9,7 @@ from tritium.kernels.configs.gpu_device import LIMITS, limits_of
 from tritium.kernels.configs.key import key
 from tritium.kernels.ops.linalg.gemm import cut
 from tritium.tuning.gpu_candidates import uses_config
-from tritium.tuning.prune import REASONS, estimate, product_reason, prune
+from tritium.tuning.prune import REASONS, estimate, product_reason, prune, template_reason
 from tritium.tuning.tasks import space, tasks_of
 
 GOOD = {"BM": 128, "BN": 128, "BK": 64, "num_warps": 8, "num_stages": 3}
@@ -56,6 +56,35 @@ def test_kept_configurations_of_a_weight_gradient_are_used():
 def test_each_reason_has_its_numbers(k, change, reason, text):
     found = product_reason(k, {**GOOD, **change}, LIMITS[90])
     assert found is not None and found[0] == reason and re.search(text, found[1]), found
+
+
+def attention(what, size=64, value=64, m=2048, n=2048):
+    return key(f"gpu attention {what}", "float16", "whole", 16, heads=128, m=m, n=n, size=size, value=value)
+
+
+@pytest.mark.parametrize("k, change, reason, text", [
+    (attention("forward"), {"BN": 128, "num_warps": 4}, "registers", "192 registers per thread for sums and scores, 160"),
+    (attention("key", 128, 128), {}, "registers", "192 registers"),  # 128 · 256 sums and 2 · 64 · 128 scores by 256 threads
+    (attention("forward"), {"BM": 32, "BN": 32, "num_warps": 16}, "registers", "6 sums and scores per thread"),
+    (attention("forward", 128, 128), {"BM": 256, "num_warps": 16, "num_stages": 6}, "shared memory", "327680 bytes for 6 stages"),
+    (attention("key", m=30), {"BM": 64}, "same as another", "BM=64 for 30"),
+    (attention("forward", n=128), {"num_stages": 3}, "same as another", "2 rounds of the loop: 3 stages"),
+])
+def test_each_reason_of_attention_has_its_numbers(k, change, reason, text):
+    tile = {"BM": 128, "BN": 64, "num_warps": 8, "num_stages": 2}
+    if k.template.endswith("key"):
+        tile |= {"BM": 64, "BN": 128}
+    found = template_reason(k, {**tile, **change}, LIMITS[90])
+    assert found is not None and found[0] == reason and re.search(text, found[1]), found
+
+
+@pytest.mark.parametrize("size", [64, 128])
+def test_of_attention_some_configurations_are_tried_the_nearest_to_the_default_first(size):
+    for backward in (False, True):
+        for t in tasks_of(*use("_contrib_attention", [(8, 16, 2048, size)] * 3, {}, "float16", backward=backward), "gpu"):
+            kept, pruned = prune(t, space(t))
+            assert 8 < len(kept) <= 31 and kept[0] == dict(t.default) and {p.reason for p in pruned} <= set(REASONS)
+            assert sum(kept[1][n] != v for n, v in kept[0].items()) == 1
 
 
 def test_a_part_of_the_space_is_pruned_before_anything_is_compiled():

@@ -6,6 +6,8 @@ from tritium.kernels.cpu.numpy_printer import TILE
 from tritium.kernels.op import Req
 from tritium.tuning.tasks import space, tasks_of, threads, work_of
 
+HEADS = (2, 4, 512, 64)
+
 
 def sizes(tasks):
     return {(t.key.template, t.key.size["m"], t.key.size["n"], t.key.size["k"]) for t in tasks}
@@ -80,9 +82,9 @@ def test_uses_without_a_choice_give_no_task(name, shapes, params):
 
 @pytest.mark.parametrize("target", ["cpu", "gpu"])
 @pytest.mark.parametrize("name, shapes, params", [("dot", [(512, 512), (512, 512)], {}), ("Convolution", CONV_SHAPES, CONV),
-                                                  ("relu", [(64, 1000)], {})])
+                                                  ("relu", [(64, 1000)], {}), ("_contrib_attention", [HEADS] * 3, {})])
 def test_a_space_has_the_default_first_and_each_configuration_once(name, shapes, params, target):
-    for task in tasks_of(*use(name, shapes, params), target):
+    for task in tasks_of(*use(name, shapes, params), target):  # attention has none on a CPU
         every = space(task)
         assert every[0] == dict(task.default) and len({tuple(sorted(c.items())) for c in every}) == len(every) > 10
         assert all(set(c) == set(every[0]) for c in every)
@@ -99,10 +101,32 @@ def test_work_counts_operations_and_bytes():
 
 @pytest.mark.parametrize("name, shapes, params", [("dot", [(4096, 4096), (4096, 4096)], {}), ("Convolution", CONV_SHAPES, CONV),
                                                   ("relu", [(64, 1000)], {}), ("softmax", [(64, 1000)], {}),
-                                                  ("sum", [(64, 1000)], {"axis": 1})])
+                                                  ("sum", [(64, 1000)], {"axis": 1}), ("_contrib_attention", [HEADS] * 3, {})])
 def test_a_gpus_space_has_about_thirty_configurations_of_a_template(name, shapes, params):
     for task in both(name, shapes, params):
         by_template = {}
         for config in space(task)[1:]:
             by_template.setdefault((config.get("template", 0), config.get("splits", 1) > 1), []).append(config)
         assert all(len(picked) <= 40 for picked in by_template.values()) and max(map(len, by_template.values())) >= 20
+
+
+def test_attention_is_three_kernels_on_a_gpu():
+    tasks, product = both("_contrib_attention", [HEADS, HEADS, (2, 4, 512, 32)], {}), 2.0 * 8 * 512 * 512
+    assert [(t.key.template, t.flops / product, t.reqs) for t in tasks] == [
+        ("gpu attention forward", 64 + 32, (Req.WRITE,) * 2),
+        ("gpu attention query", 64 + 32 + 64, (Req.WRITE, Req.NULL, Req.NULL)),
+        ("gpu attention key", 64 + 32 + 32 + 64, (Req.NULL, Req.WRITE, Req.WRITE))]
+    causal = both("_contrib_attention", [HEADS, HEADS, (2, 4, 512, 32)], {"causal": True})
+    assert [2 * t.flops for t in causal] == [t.flops for t in tasks] and {t.key.layout for t in causal} == {"causal"}
+
+
+def test_derivatives_of_attention_that_are_not_wanted_are_no_tasks():
+    def templates(name, shapes, params, reqs):
+        given = use(name, shapes, params, "float16", backward=True, reqs=reqs)
+        return [t.key.template.rsplit(" ", 1)[1] for t in tasks_of(*given, "gpu")]
+
+    null, write = Req.NULL, Req.WRITE
+    assert templates("_contrib_attention", [HEADS] * 3, {}, [write, null, null]) == ["query"]
+    assert templates("_contrib_attention", [HEADS] * 3, {}, [null, null, write]) == ["key"]
+    assert templates("_attention_encdec", [(512, 2, 256), (512, 2, 512)], {"heads": 4}, [null, write]) == ["key"]
+    assert templates("_attention_selfatt", [(512, 2, 768)], {"heads": 4}, [write]) == ["query", "key"]
