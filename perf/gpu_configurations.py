@@ -40,8 +40,8 @@ def configurations(m: Machine) -> Iterator[Case]:
             task: Any = SimpleNamespace(key=key, default=tuple(default.items()))
             tried = [c for c in space(task)[1:] if not template_reason(key, c, limits_of(target))]
             for config in tried[:FEW] if m.smoke else tried:
-                yield case._replace(name=f"{case.name}, {key.template}: {show(config)}", peers={"default": case.work}, at_least={},
-                                    work=_with(key.template, config, case.work))
+                yield case._replace(name=f"{case.name}, {key.template}: {show(config)}", peers={"default": case.work},
+                                    work=_with(key.template, config, case.work), at_least={})
 
 
 def _with(template: str, config: Config, work: Callable[[], Any]) -> Callable[[], Any]:
