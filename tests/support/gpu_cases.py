@@ -95,11 +95,6 @@ def convolution(n, c, f, spatial, kernel, stride=(1, 1), pad=(1, 1), groups=1, d
     return work
 
 
-def weight_derivative(*sizes, **layout):
-    g, a = geometry(*sizes, **layout), FakeArray((1,), bfloat16)
-    return lambda: triton_conv.backward(RUN, g, a, a, a, [None, a], [Req.NULL, Req.WRITE])
-
-
 def norm(rows, dtype=bfloat16):
     x, c = FakeArray((1,), dtype), FakeArray((rows[1],), "float32")
 
@@ -214,8 +209,11 @@ def cases():
     add("conv depthwise", convolution(32, 128, 128, (56, 56), (3, 3), groups=128))
     add("conv channels first", convolution(128, 64, 64, (56, 56), (3, 3), last=False), (90,), **body)
     for name, last in (("last", True), ("first", False)):
-        add(f"conv depth weight {name}", weight_derivative(8, 64, 64, (16, 28, 28), (3, 3, 3), (1, 1, 1), (1, 1, 1), last=last),
-            (90,), conv_weight=body["conv_weight"])
+        add(f"conv depth {name}", convolution(8, 64, 64, (16, 28, 28), (3, 3, 3), (1, 1, 1), (1, 1, 1), last=last), (90,), **body)
+    add("conv depth 512", convolution(8, 512, 512, (4, 14, 14), (3, 3, 3), (1, 1, 1), (1, 1, 1)), (80, 100), **body)
+    add("conv depth stride 2", convolution(8, 64, 64, (16, 28, 28), (3, 3, 3), (2, 2, 2), (1, 1, 1)), (90,),
+        conv_weight=body["conv_weight"])
+    add("conv depth depthwise", convolution(8, 128, 128, (16, 28, 28), (3, 3, 3), (1, 1, 1), (1, 1, 1), groups=128), (90,))
     add("conv stem", convolution(128, 3, 64, (224, 224), (7, 7), (2, 2), (3, 3), last=False), (90,))
     for name, kernel, groups in (("3x3", (3, 3), 1), ("1x1", (1, 1), 1), ("depthwise", (3, 3), 128)):
         add(f"epilogue conv {name}", convolution(32, 128, 128, (28, 28), kernel, pad=(kernel[0] // 2,) * 2, groups=groups,

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 from ...op import Shape
@@ -45,3 +46,9 @@ class ConvolutionGeometry:
         """True if the input already is its own window matrix."""
         ones = (1,) * len(self.kernel)
         return self.kernel == ones and self.stride == ones and not any(self.pad) and not self.channels_last
+
+
+def three(values: Sequence[int], fill: int) -> tuple[int, int, int]:
+    """Return one number per axis, padded in front to three axes."""
+    d, h, w = (*(fill,) * (3 - len(values)), *values)
+    return d, h, w

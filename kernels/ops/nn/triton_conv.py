@@ -1,7 +1,7 @@
-"""Triton: convolution as a matrix product with gathered operands (implicit GEMM).
+"""Triton: convolution as a matrix product with gathered operands (implicit GEMM), of any layout.
 
-The channels-last kernels compute it in one and two dimensions, and the derivative by the weight in three, one depth of the kernel
-after another. The rest of three dimensions reads every tensor through strides; there one and two have sizes of one.
+The channels-last kernels compute it, on copies of what lies otherwise; in three dimensions the derivative by the weight one depth
+of the kernel after another.
 """
 
 from __future__ import annotations
@@ -10,85 +10,18 @@ import functools
 import math
 from collections.abc import Sequence
 from dataclasses import replace
-from typing import Any
 
 from ....integers import cdiv
 from ...gpu.copy import PlannedCopy, fill, plan
-from ...gpu.epilogue import Epilogue, epilogue, with_epilogue
-from ...gpu.launch import dtype_of, launch
-from ...gpu.source import tl, triton
+from ...gpu.epilogue import Epilogue
+from ...gpu.launch import dtype_of
 from ...gpu.sums import sum_into
-from ...gpu.target import CodegenTarget, codegen_target, interpreting, tile_size
+from ...gpu.target import CodegenTarget, codegen_target
 from ...ir.strided import Strided
 from ...kernel import DeviceArray, Run
 from ...op import Req, Reqs
 from . import triton_conv_nhwc as inside
 from .conv_geometry import ConvolutionGeometry
-
-
-@triton.jit
-def _unravel(i, A, B, C):
-    # splits i into (outer, a, b, c), c fastest
-    return i // C // B // A, (i // C // B) % A, (i // C) % B, i % C
-
-
-@triton.jit
-def _sum_windows(x, w, bias, y, N, C, F, D, H, W, OD, OH, OW, tiles_f,
-                 x_n: tl.int64, x_c: tl.int64, x_d: tl.int64, x_h: tl.int64, x_w: tl.int64,
-                 w_f: tl.int64, w_c: tl.int64, w_d: tl.int64, w_h: tl.int64, w_w: tl.int64,
-                 y_n: tl.int64, y_c: tl.int64, y_d: tl.int64, y_h: tl.int64, y_w: tl.int64,
-                 sd, sh, sw, dd, dh, dw, pd, ph, pw,
-                 KD: tl.constexpr, KH: tl.constexpr, KW: tl.constexpr, BACK: tl.constexpr,
-                 ADD: tl.constexpr, BIAS: tl.constexpr, WIDE: tl.constexpr, CAST: tl.constexpr, PRECISION: tl.constexpr,
-                 BM: tl.constexpr, BN: tl.constexpr, BK: tl.constexpr):
-    # rows: positions of every image of y; columns: its F channels of one group; inner: the C channels of x times the kernel.
-    # BACK: x is the derivative of the output, y that of the data, and a tap counts where the stride hits it
-    group = tl.program_id(1)
-    m = (tl.program_id(0) // tiles_f).to(tl.int64) * BM + tl.arange(0, BM)
-    f = (tl.program_id(0) % tiles_f) * BN + tl.arange(0, BN)
-    n, od, oh, ow = _unravel(m, OD, OH, OW)
-    K = C * KD * KH * KW
-    total = tl.zeros((BM, BN), WIDE)
-    for start in range(0, K, BK):
-        k = start + tl.arange(0, BK)
-        c, kd, kh, kw = _unravel(k, KD, KH, KW)
-        tap = kd * w_d + kh * w_h + kw * w_w
-        if BACK:
-            d = od[:, None] + pd - (kd * dd)[None, :]
-            h = oh[:, None] + ph - (kh * dh)[None, :]
-            v = ow[:, None] + pw - (kw * dw)[None, :]
-            inside = (d >= 0) & (h >= 0) & (v >= 0) & (d % sd == 0) & (h % sh == 0) & (v % sw == 0)
-            d = d // sd
-            h = h // sh
-            v = v // sw
-            from_w = w + (f * w_c)[None, :] + ((group * C + c) * w_f + tap)[:, None]
-        else:
-            d = od[:, None] * sd + (kd * dd)[None, :] - pd
-            h = oh[:, None] * sh + (kh * dh)[None, :] - ph
-            v = ow[:, None] * sw + (kw * dw)[None, :] - pw
-            inside = (d >= 0) & (h >= 0) & (v >= 0)
-            from_w = w + (group * F + f).to(tl.int64)[None, :] * w_f + (c * w_c + tap)[:, None]
-        inside = inside & (n[:, None] < N) & (k[None, :] < K) & (d < D) & (h < H) & (v < W)
-        a = tl.load(x + n[:, None] * x_n + (group * C + c)[None, :] * x_c + d * x_d + h * x_h + v * x_w,
-                    mask=inside, other=0)
-        b = tl.load(from_w, mask=(k[:, None] < K) & (f[None, :] < F), other=0)
-        if CAST:
-            a = a.to(WIDE)
-            b = b.to(WIDE)
-        total = tl.dot(a, b, total, input_precision=PRECISION, out_dtype=WIDE)
-    if BIAS:
-        total += tl.load(bias + group * F + f, mask=f < F, other=0).to(WIDE)[None, :]
-    total = epilogue(total, group * F + f, f < F)
-    at = y + (n * y_n + od * y_d + oh * y_h + ow * y_w)[:, None] + (group * F + f).to(tl.int64)[None, :] * y_c
-    keep = (n[:, None] < N) & (f[None, :] < F)
-    if ADD:
-        total += tl.load(at, mask=keep, other=0).to(WIDE)
-    tl.store(at, total.to(y.dtype.element_ty), mask=keep)
-
-
-def three(values: Sequence[int], fill: int) -> tuple[int, ...]:
-    """Return one number per axis, padded in front to three axes."""
-    return (fill,) * (3 - len(values)) + tuple(values)
 
 
 def strides(c: int, spatial: Sequence[int], channels_last: bool) -> tuple[int, ...]:
@@ -99,32 +32,14 @@ def strides(c: int, spatial: Sequence[int], channels_last: bool) -> tuple[int, .
     return (c * d * h * w, d * h * w, h * w, w, 1)
 
 
-def _sizes(g: ConvolutionGeometry, *, back: bool = False) -> tuple[Any, ...]:
-    """Return channels per group and spatial sizes of the array read and of the one written, the kernel, and all strides with
-    stride, dilate and pad. back: the output is read and the data written."""
-    data, out = ((n // g.groups, three(spatial, 1), strides(n, three(spatial, 1), g.channels_last))
-                 for n, spatial in ((g.c, g.spatial), (g.f, g.out)))
-    (c, x, x_steps), (f, y, y_steps) = (out, data) if back else (data, out)
-    k = three(g.kernel, 1)
-    w_steps = strides(data[0], k, g.channels_last)
-    return c, f, x, y, k, (*x_steps, *w_steps, *y_steps, *three(g.stride, 1), *three(g.dilate, 1), *three(g.pad, 0))
-
-
 _SEVERAL = 8  # channels are padded with zeros to at least so many, where the arrays are not depthwise or grouped
-
-
-def _inside(g: ConvolutionGeometry) -> inside.Sizes | None:
-    """Return the sizes if the channels-last kernels compute this convolution; None for three dimensions.
-
-    The interpreter, which pays for every program, transposes for the derivative by the weight alone.
-    """
-    return inside.sizes(g) if g.channels_last or not interpreting() else None
 
 
 class _ChannelsLast:
     """The arrays of a convolution as the channels-last kernels take them: transposed and padded copies where need be."""
 
-    def __init__(self, run: Run, g: ConvolutionGeometry, s: inside.Sizes):
+    def __init__(self, run: Run, g: ConvolutionGeometry):
+        s = inside.sizes(g)
         self.run, self.last = run, g.channels_last
         width = s.c if s.groups > 1 else max(s.c, _SEVERAL)
         self.sizes = replace(s, c=width)
@@ -164,54 +79,34 @@ def _moving(outer: int, positions: int, channels: int, width: int, last: bool, b
 
 
 def forward(run: Run, g: ConvolutionGeometry, x: DeviceArray, weight: DeviceArray, bias: DeviceArray | None, y: DeviceArray, *,
-            add: bool, turned: bool | None = None, epilogue: Epilogue | None = None, others: Sequence[DeviceArray] = ()) -> None:
+            add: bool, epilogue: Epilogue | None = None, others: Sequence[DeviceArray] = ()) -> None:
     """y = (or +=) convolution of x with weight, plus bias (or None).
 
-    turned: use the channels-last kernels, and copies of what they do not take as it is; None: choose.
     epilogue: applied to the sum before it is stored; others: its arrays, one element per filter.
     """
-    more: dict[str, Any] = {"epilogue": epilogue, "others": others}
-    s = inside.sizes(g) if turned else _inside(g)
-    if s is None:
-        _windows(run, g, x, weight, bias, y, add=add, **more)
-        return
-    arrays = _ChannelsLast(run, g, s)
+    arrays = _ChannelsLast(run, g)
     result = arrays.made(y, arrays.out)
     inside.forward(run, arrays.sizes, arrays.taken(x, arrays.data), arrays.taken(weight, arrays.weight), bias, result,
-                   add=add and result is y, **more)
+                   add=add and result is y, epilogue=epilogue, others=others)
     arrays.put(result, y, arrays.out, add)
 
 
-def _windows(run: Run, g: ConvolutionGeometry, x: DeviceArray, weight: DeviceArray, bias: DeviceArray | None, y: DeviceArray, *,
-             add: bool, back: bool = False, epilogue: Epilogue | None = None, others: Sequence[DeviceArray] = ()) -> None:
-    """As forward, through strides. back: x is the derivative of the output, and y becomes that of the data."""
-    c, f, xs, ys, k, rest = _sizes(g, back=back)
-    m, inner = g.n * math.prod(ys), c * math.prod(k)
-    bm, bn, bk = tile_size(m, 64, 1024), tile_size(f, 64), tile_size(inner, 32, 64)
-    tiles = cdiv(f, bn)
-    launch(with_epilogue(_sum_windows, epilogue), (cdiv(m, bm) * tiles, g.groups), x, weight, y if bias is None else bias,
-           *others, y, g.n, c, f, *xs, *ys, tiles, *rest, stream=run.stream, KD=k[0], KH=k[1], KW=k[2], BACK=back, ADD=add,
-           BIAS=bias is not None, **inside.numbers(y), BM=bm, BN=bn, BK=bk, num_warps=8)
-
-
 def backward(run: Run, g: ConvolutionGeometry, dy: DeviceArray, x: DeviceArray, weight: DeviceArray,
-             grads: Sequence[DeviceArray | None], reqs: Reqs, *, turned: bool | None = None) -> None:
+             grads: Sequence[DeviceArray | None], reqs: Reqs) -> None:
     """Compute the derivatives by data, weight and, if grads has a third, bias. No atomics, so the bits are reproducible."""
-    flat = _without_depth(g)
-    arrays = _ChannelsLast(run, flat, inside.sizes(flat))
-    by_data = reqs[0] != Req.NULL and flat is g and (turned or _inside(g) is not None)
-    dy_last = arrays.taken(dy, (g.n, math.prod(g.out), g.f, g.f)) if by_data or reqs[1] != Req.NULL else dy
-    if by_data:
+    arrays = _ChannelsLast(run, g)
+    dy_last = arrays.taken(dy, arrays.out) if {*reqs[:2]} != {Req.NULL} else dy
+    if reqs[0] != Req.NULL:
         made, add = arrays.made(grads[0], arrays.data), reqs[0] == Req.ADD
         inside.data_gradient(run, arrays.sizes, dy_last, arrays.taken(weight, arrays.weight), made, add=add and made is grads[0])
         arrays.put(made, grads[0], arrays.data, add)
-    elif reqs[0] != Req.NULL:
-        _windows(run, g, dy, weight, None, grads[0], back=True, add=reqs[0] == Req.ADD)
+    flat = _without_depth(g)
     if reqs[1] != Req.NULL and flat is g:
         made, add = arrays.made(grads[1], arrays.weight), reqs[1] == Req.ADD
         inside.weight_gradient(run, arrays.sizes, dy_last, arrays.taken(x, arrays.data), made, add=add and made is grads[1])
         arrays.put(made, grads[1], arrays.weight, add)
     elif reqs[1] != Req.NULL:
+        arrays = _ChannelsLast(run, flat)
         size = g.f * arrays.sizes.taps * arrays.sizes.c
         for depth in range(g.kernel[0]):
             made = run.workspace((size,), dtype_of(grads[1]))

@@ -1,4 +1,4 @@
-"""Triton: channels-last convolution in one and two dimensions.
+"""Triton: channels-last convolution; the derivative by the weight for kernels without depth.
 
 A matrix product with a gathered left operand: rows are positions, and the inner sum runs over taps of the kernel and, within a
 tap, over channels, which are contiguous. The data derivative is the same kernel, once per phase of the stride: within a phase
@@ -11,6 +11,7 @@ import functools
 import math
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
+from itertools import product
 from typing import Any
 
 import numpy as np
@@ -25,9 +26,10 @@ from ...gpu.launch import launch, wide_float
 from ...gpu.source import Name, tl, triton
 from ...gpu.target import block_for, compute_capability, interpreting, multiprocessors, tile_size
 from ...kernel import DeviceArray, Run
+from ...op import Shape
 from ..linalg import triton_gemm_kernels as products
 from ..linalg.triton_gemm import Blocks, gemm
-from .conv_geometry import ConvolutionGeometry
+from .conv_geometry import ConvolutionGeometry, three
 
 
 @triton.jit
@@ -37,15 +39,16 @@ def _within(i, n):
 
 
 @triton.jit
-def conv_gather(x, w, bias, y, H, W, C, P, Q, F, OH, OW, rows: tl.int64, row_c: tl.int64, row_f: tl.int64,
-                off_h, off_w, tap_0, step_h, step_w, taps_w, tap_h, tap_w, taps_all, out_h, out_w,
-                UNIT_C: tl.constexpr, UNIT_F: tl.constexpr, MUL_H: tl.constexpr, MUL_W: tl.constexpr,
-                OUT_H: tl.constexpr, OUT_W: tl.constexpr, TAPS: tl.constexpr, RUN: tl.constexpr, BITS: tl.constexpr,
-                WHOLE: tl.constexpr, FULL: tl.constexpr, TURN: tl.constexpr, ADD: tl.constexpr, BIAS: tl.constexpr,
-                OFFSET: tl.constexpr, WIDE: tl.constexpr, CAST: tl.constexpr, PRECISION: tl.constexpr, BM: tl.constexpr,
-                BN: tl.constexpr, BK: tl.constexpr):
-    # reads x [., H, W, .] at (p * MUL_H + off_h + i * step_h, ...), for P x Q positions of each image and TAPS taps;
-    # writes y [., OH, OW, .] at (p * OUT_H + out_h, ...). TURN: w is [inner, tap, column], else [column, tap, inner].
+def conv_gather(x, w, bias, y, D, H, W, C, Z, P, Q, F, OD, OH, OW, rows: tl.int64, row_c: tl.int64, row_f: tl.int64,
+                off_d, off_h, off_w, tap_0, step_d, step_h, step_w, taps_h, taps_w, tap_d, tap_h, tap_w, taps_all, out_d, out_h,
+                out_w, UNIT_C: tl.constexpr, UNIT_F: tl.constexpr, DEEP: tl.constexpr, MUL_D: tl.constexpr, MUL_H: tl.constexpr,
+                MUL_W: tl.constexpr, OUT_D: tl.constexpr, OUT_H: tl.constexpr, OUT_W: tl.constexpr, TAPS: tl.constexpr,
+                RUN: tl.constexpr, BITS: tl.constexpr, WHOLE: tl.constexpr, FULL: tl.constexpr, TURN: tl.constexpr,
+                ADD: tl.constexpr, BIAS: tl.constexpr, OFFSET: tl.constexpr, WIDE: tl.constexpr, CAST: tl.constexpr,
+                PRECISION: tl.constexpr, BM: tl.constexpr, BN: tl.constexpr, BK: tl.constexpr):
+    # reads x [., D, H, W, .] at (..., p * MUL_H + off_h + i * step_h, ...), for Z x P x Q positions of each image and TAPS taps;
+    # writes y [., OD, OH, OW, .] at (..., p * OUT_H + out_h, ...). TURN: w is [inner, tap, column], else [column, tap, inner].
+    # DEEP: taps and positions differ in depth; else slices are images: D, Z and OD are 1, or all the same.
     # RUN: so many taps along the width are neighbours in x and in w, and their channels one long row; WHOLE: of whole blocks;
     # FULL: so are the columns
     C = C * UNIT_C
@@ -58,18 +61,29 @@ def conv_gather(x, w, bias, y, H, W, C, P, Q, F, OH, OW, rows: tl.int64, row_c: 
     f = (tl.program_id(0) % tiles_f) * BN + tl.arange(0, BN)
     filled = tl.full((BN,), True, tl.int1) if FULL else f < F
     image = first // P // Q  # offsets count from the program's first image on, in OFFSET's width
-    m = (first - image * P * Q).to(tl.int32) + tl.arange(0, BM)
-    exists = m < rows - image * P * Q
+    before = image * P * Q
+    if DEEP:
+        image = image // Z
+        before = image * Z * P * Q
+    m = (first - before).to(tl.int32) + tl.arange(0, BM)
+    exists = m < rows - before
     q = m % Q
     p = m // Q % P
     n = (m // Q // P).to(OFFSET)
     h0 = p * MUL_H + off_h
     w0 = q * MUL_W + off_w
     line = (W * row_c).to(OFFSET)
-    from_x = x + image * H * line + group * C
+    from_x = x + image * (D if DEEP else 1) * H * line + group * C
     lane = tl.arange(0, BK)
-    to_x = ((n * H + h0) * line + w0 * row_c.to(OFFSET))[:, None] + lane[None, :]
+    if DEEP:
+        z = m // Q // P % Z
+        n = (m // Q // P // Z).to(OFFSET)
+        d0 = z * MUL_D + off_d
+        to_x = (((n * D + d0) * H + h0) * line + w0 * row_c.to(OFFSET))[:, None] + lane[None, :]
+    else:
+        to_x = ((n * H + h0) * line + w0 * row_c.to(OFFSET))[:, None] + lane[None, :]
     from_w = w + group * C.to(tl.int64) * taps_all * F + tap_0 * (F if TURN else C)
+    deep_w = tap_d * (F if TURN else C)
     if TURN:
         row_w = (taps_all * F).to(OFFSET)
         down_w = tap_h * F
@@ -82,20 +96,29 @@ def conv_gather(x, w, bias, y, H, W, C, P, Q, F, OH, OW, rows: tl.int64, row_c: 
         to_w = lane[:, None] + (f * (taps_all * C).to(OFFSET))[None, :]
     length = RUN * C
     start = 0  # of the block in the run
-    i = 0  # the tap, down and across
+    i = 0  # the tap: down, across, and in depth
     j = 0
+    e = 0
     tap = 0
     if BITS:  # which taps of each position lie inside, a bit each
         bits = tl.zeros((BM,), tl.int32)
         for t in range(TAPS):
             h = h0 + i * step_h
             v = w0 + j * step_w
-            bits |= (exists & _within(h, H) & _within(v, W)).to(tl.int32) << t
+            seen = exists & _within(h, H) & _within(v, W)
+            if DEEP:
+                seen = seen & _within(d0 + e * step_d, D)
+            bits |= seen.to(tl.int32) << t
             j += 1
             after = j >= taps_w
             j = tl.where(after, 0, j)
             i += after
+            if DEEP:
+                after = i >= taps_h
+                i = tl.where(after, 0, i)
+                e += after
         i = 0
+        e = 0
         bits = bits[:, None]  # laid out as loads are: in the loop it would be moved each round
     total = tl.zeros((BM, BN), WIDE)
     for _ in range(TAPS // RUN * tl.cdiv(length, BK)):
@@ -105,15 +128,23 @@ def conv_gather(x, w, bias, y, H, W, C, P, Q, F, OH, OW, rows: tl.int64, row_c: 
         else:
             h = h0 + i * step_h
             column = ((w0 + j * step_w) * C)[:, None] + (k if RUN > 1 else k * 0)[None, :]
-            keep = (exists & _within(h, H))[:, None] & _within(column, W * C)
+            keep = exists & _within(h, H)
+            if DEEP:
+                keep = keep & _within(d0 + e * step_d, D)
+            keep = keep[:, None] & _within(column, W * C)
         if WHOLE:
             keep = tl.broadcast_to(keep, (BM, BK))
             some = tl.broadcast_to(filled[None, :], (BK, BN))
         else:
             keep = keep & (k < length)[None, :]
             some = filled[None, :] & (k < length)[:, None]
-        b = tl.load(from_w + (i * down_w + j * across_w + start * row_w) + to_w, mask=some, other=0)
+        at_w = i * down_w + j * across_w + start * row_w
+        if DEEP:
+            at_w += e * deep_w
+        b = tl.load(from_w + at_w + to_w, mask=some, other=0)
         away = i * step_h * line + j * step_w * row_c.to(OFFSET) + start
+        if DEEP:
+            away += e * step_d * H * line
         a = tl.load(from_x + away + to_x, mask=keep, other=0)
         if CAST:
             a = a.to(WIDE)
@@ -127,10 +158,16 @@ def conv_gather(x, w, bias, y, H, W, C, P, Q, F, OH, OW, rows: tl.int64, row_c: 
         after = j >= taps_w
         j = tl.where(after, 0, j)
         i += after
+        if DEEP:
+            after = i >= taps_h
+            i = tl.where(after, 0, i)
+            e += after
     if BIAS:
         total += tl.load(bias + group * F + f, mask=filled, other=0).to(WIDE)[None, :]
     total = epilogue(total, group * F + f, filled)
-    to = y + image * OH * OW * row_f + group * F
+    to = y + image * (OD if DEEP else 1) * OH * OW * row_f + group * F
+    if DEEP:
+        n = n * OD + z * OUT_D + out_d
     to += (((n * OH + p * OUT_H + out_h) * OW + q * OUT_W + out_w) * row_f.to(OFFSET))[:, None] + f[None, :]
     keep = exists[:, None] & filled[None, :]
     if ADD:
@@ -210,11 +247,12 @@ def conv_weight(dy, x, parts, H, W, C, P, Q, F, rows: tl.int64, row_c: tl.int64,
 
 
 @triton.jit
-def depthwise(x, w, bias, y, H, W, C, P, Q, rows: tl.int64, UNIT_C: tl.constexpr, KH: tl.constexpr, KW: tl.constexpr,
-              SH: tl.constexpr, SW: tl.constexpr, DH: tl.constexpr, DW: tl.constexpr, PH: tl.constexpr,
-              PW: tl.constexpr, BACK: tl.constexpr, ADD: tl.constexpr, BIAS: tl.constexpr, WIDE: tl.constexpr,
-              BM: tl.constexpr, BN: tl.constexpr):
-    # one filter per channel. BACK: x is dy [., H, W, C], y is dx [., P, Q, C], and a tap counts where the stride hits it
+def depthwise(x, w, bias, y, D, H, W, C, Z, P, Q, rows: tl.int64, UNIT_C: tl.constexpr, DEEP: tl.constexpr, KD: tl.constexpr,
+              KH: tl.constexpr, KW: tl.constexpr, SD: tl.constexpr, SH: tl.constexpr, SW: tl.constexpr, DD: tl.constexpr,
+              DH: tl.constexpr, DW: tl.constexpr, PD: tl.constexpr, PH: tl.constexpr, PW: tl.constexpr, BACK: tl.constexpr,
+              ADD: tl.constexpr, BIAS: tl.constexpr, WIDE: tl.constexpr, BM: tl.constexpr, BN: tl.constexpr):
+    # one filter per channel. BACK: x is dy [., D, H, W, C], y is dx [., Z, P, Q, C], and a tap counts where the stride hits it.
+    # DEEP: as in conv_gather
     C = C * UNIT_C
     m = tl.program_id(0).to(tl.int64) * BM + tl.arange(0, BM)
     c = tl.program_id(1) * BN + tl.arange(0, BN)
@@ -222,22 +260,36 @@ def depthwise(x, w, bias, y, H, W, C, P, Q, rows: tl.int64, UNIT_C: tl.constexpr
     p = (m // Q % P).to(tl.int32)
     n = m // Q // P
     total = tl.zeros((BM, BN), WIDE)
-    for r in tl.static_range(KH):
-        for s in tl.static_range(KW):
+    for t in tl.static_range(KD * KH * KW):
+        e = t // (KH * KW)
+        r = t // KW % KH
+        s = t % KW
+        if BACK:
+            h = p + PH - r * DH
+            v = q + PW - s * DW
+            inside = (h >= 0) & (v >= 0) & (h % SH == 0) & (v % SW == 0)
+            h = h // SH
+            v = v // SW
+        else:
+            h = p * SH - PH + r * DH
+            v = q * SW - PW + s * DW
+            inside = (h >= 0) & (v >= 0)
+        inside = inside & (h < H) & (v < W) & (m < rows)
+        slice = n
+        if DEEP:
+            z = (n % Z).to(tl.int32)
             if BACK:
-                h = p + PH - r * DH
-                v = q + PW - s * DW
-                inside = (h >= 0) & (v >= 0) & (h % SH == 0) & (v % SW == 0)
-                h = h // SH
-                v = v // SW
+                d = z + PD - e * DD
+                inside = inside & (d >= 0) & (d % SD == 0)
+                d = d // SD
             else:
-                h = p * SH - PH + r * DH
-                v = q * SW - PW + s * DW
-                inside = (h >= 0) & (v >= 0)
-            inside = inside & (h < H) & (v < W) & (m < rows)
-            a = tl.load(x + ((n * H + h) * W + v)[:, None] * C + c[None, :], mask=inside[:, None] & (c < C)[None, :], other=0)
-            b = tl.load(w + c * (KH * KW) + (r * KW + s), mask=c < C, other=0)
-            total += a.to(WIDE) * b.to(WIDE)[None, :]
+                d = z * SD - PD + e * DD
+                inside = inside & (d >= 0)
+            inside = inside & (d < D)
+            slice = n // Z * D + d
+        a = tl.load(x + ((slice * H + h) * W + v)[:, None] * C + c[None, :], mask=inside[:, None] & (c < C)[None, :], other=0)
+        b = tl.load(w + c * (KD * KH * KW) + t, mask=c < C, other=0)
+        total += a.to(WIDE) * b.to(WIDE)[None, :]
     if BIAS:
         total += tl.load(bias + c, mask=c < C, other=0).to(WIDE)[None, :]
     total = epilogue(total, c, c < C)
@@ -277,18 +329,18 @@ def depthwise_weight(dy, x, parts, H, W, C, P, Q, rows: tl.int64, per_split: tl.
 # ---- sizes -----------------------------------------------------------------------------------------------------------
 @dataclass(frozen=True)
 class Sizes:
-    """Sizes of a convolution in two dimensions; c channels and f filters per group."""
+    """Sizes of a convolution in three dimensions, with sizes of one in front of fewer; c channels and f filters per group."""
 
     n: int
     c: int
     f: int
     groups: int
-    x: tuple[int, int]
-    y: tuple[int, int]
-    kernel: tuple[int, int]
-    stride: tuple[int, int]
-    dilate: tuple[int, int]
-    pad: tuple[int, int]
+    x: Shape
+    y: Shape
+    kernel: Shape
+    stride: Shape
+    dilate: Shape
+    pad: Shape
 
     @property
     def taps(self) -> int:
@@ -300,20 +352,19 @@ class Sizes:
 
     @property
     def plain(self) -> bool:
-        """True for a 1 × 1 kernel: a single matrix product over positions."""
-        return self.taps == 1 and self.stride == (1, 1) and self.pad == (0, 0) and self.groups == 1
+        """True for a kernel of one tap: a single matrix product over positions."""
+        return self.taps == 1 and set(self.stride) == {1} and not any(self.pad) and self.groups == 1
+
+    @property
+    def deep(self) -> bool:
+        """True if a slice of the output is not made of the slice of the data at the same depth alone."""
+        return (self.kernel[0], self.stride[0], self.pad[0]) != (1, 1, 0)
 
 
-def sizes(g: ConvolutionGeometry) -> Sizes | None:
-    """Return the sizes of a convolution; None for three dimensions."""
-    if len(g.kernel) > 2:
-        return None
-
-    def two(values: Sequence[int], fill: int) -> tuple[int, int]:
-        return (fill, *values) if len(values) == 1 else tuple(values)  # type: ignore[return-value]
-
-    return Sizes(g.n, g.c // g.groups, g.f // g.groups, g.groups, two(g.spatial, 1), two(g.out, 1), two(g.kernel, 1),
-                 two(g.stride, 1), two(g.dilate, 1), two(g.pad, 0))
+def sizes(g: ConvolutionGeometry) -> Sizes:
+    """Return the sizes of a convolution."""
+    return Sizes(g.n, g.c // g.groups, g.f // g.groups, g.groups, three(g.spatial, 1), three(g.out, 1), three(g.kernel, 1),
+                 three(g.stride, 1), three(g.dilate, 1), three(g.pad, 0))
 
 
 @dataclass(frozen=True)
@@ -400,6 +451,12 @@ def numbers(array: DeviceArray) -> dict[str, Any]:
     return {"WIDE": wide_float(array), "CAST": double or interpreting(), "PRECISION": how}
 
 
+def _geometry(s: Sizes, first: int) -> dict[str, Any]:
+    """Return the constexprs of kernel, stride, dilate and pad from an axis on: KD, KH, KW, SD ..."""
+    return {letter + axis: size for letter, sizes in zip("KSDP", (s.kernel, s.stride, s.dilate, s.pad))
+            for axis, size in list(zip("DHW", sizes))[first:]}
+
+
 def _rows(n: int, columns: int) -> Any:
     return ((1, n, columns), (n * columns, columns, 1))
 
@@ -415,7 +472,7 @@ def forward(run: Run, s: Sizes, x: DeviceArray, weight: DeviceArray, bias: Devic
         _depthwise(run, s, x, weight, bias, y, s.x, s.y, back=False, add=add, **more)
     else:
         every = [Phase(0, y, -pad, dilate, 0, 1, k) for y, pad, dilate, k in zip(s.y, s.pad, s.dilate, s.kernel)]
-        _gather(run, "forward", s, x, weight, bias, y, s.x, s.y, s.y, s.c, s.f, *every, s.stride, (1, 1), turn=False, add=add,
+        _gather(run, "forward", s, x, weight, bias, y, s.x, s.y, s.c, s.f, every, s.stride, (1, 1, 1), turn=False, add=add,
                 **more)
 
 
@@ -428,31 +485,30 @@ def data_gradient(run: Run, s: Sizes, dy: DeviceArray, weight: DeviceArray, dx: 
     if s.depthwise:
         _depthwise(run, s, dy, weight, None, dx, s.y, s.x, back=True, add=add)
         return
-    axes = [phases(*a) for a in zip(s.x, s.kernel, s.stride, s.dilate, s.pad)]
-    for vertical in axes[0]:
-        for horizontal in axes[1]:
-            _gather(run, "data", s, dy, weight, None, dx, s.y, (vertical.positions, horizontal.positions), s.x, s.f, s.c,
-                    vertical, horizontal, (1, 1), s.stride, turn=True, add=add)
+    for axes in product(*(phases(*a) for a in zip(s.x, s.kernel, s.stride, s.dilate, s.pad))):
+        _gather(run, "data", s, dy, weight, None, dx, s.y, s.x, s.f, s.c, axes, (1, 1, 1), s.stride, turn=True, add=add)
 
 
 def _gather(run: Run, what: str, s: Sizes, x: DeviceArray, weight: DeviceArray, bias: DeviceArray | None, y: DeviceArray,
-            read: tuple[int, int], walked: tuple[int, int], written: tuple[int, int], inner: int, columns: int, vertical: Phase,
-            horizontal: Phase, mul: tuple[int, int], out: tuple[int, int], *, turn: bool, add: bool,
-            epilogue: Epilogue | None = None, others: Sequence[DeviceArray] = ()) -> None:
-    rows, taps = s.n * math.prod(walked), vertical.taps * horizontal.taps
+            read: Shape, written: Shape, inner: int, columns: int, axes: Sequence[Phase], mul: Shape, out: Shape, *, turn: bool,
+            add: bool, epilogue: Epilogue | None = None, others: Sequence[DeviceArray] = ()) -> None:
+    deep, vertical, horizontal = axes
+    walked = [a.positions for a in axes]
+    rows, taps = s.n * math.prod(walked), math.prod(a.taps for a in axes)
     neighbours = horizontal.taps if s.groups == 1 and horizontal.step == 1 and not turn else 1
     b = _blocks(run, what, s, y, rows, columns, inner * taps, inner * neighbours)
     if inner % b.BK == 0:
         neighbours = 1  # no block would hold two of them
     uc, uf = _unit(inner), _unit(columns)
-    images = cdiv(b.BM, math.prod(walked)) + 1
+    images, line, plane = cdiv(b.BM, math.prod(walked)) + 1, s.kernel[2], s.kernel[1] * s.kernel[2]
     launch(with_epilogue(conv_gather, epilogue), (cdiv(rows, b.BM) * cdiv(columns, b.BN), s.groups), x, weight,
            y if bias is None else bias, *others, y,
            *read, inner // uc, *walked, columns // uf, *written, rows, inner * s.groups // uc, columns * s.groups // uf,
-           vertical.offset, horizontal.offset, vertical.tap * s.kernel[1] + horizontal.tap, vertical.step,
-           horizontal.step, max(1, horizontal.taps), vertical.tap_step * s.kernel[1], horizontal.tap_step, s.taps,
-           vertical.first, horizontal.first, UNIT_C=uc, UNIT_F=uf, MUL_H=mul[0], MUL_W=mul[1], OUT_H=out[0],
-           OUT_W=out[1], TAPS=taps, RUN=neighbours, BITS=neighbours == 1 and taps <= 32,
+           deep.offset, vertical.offset, horizontal.offset, deep.tap * plane + vertical.tap * line + horizontal.tap, deep.step,
+           vertical.step, horizontal.step, max(1, vertical.taps), max(1, horizontal.taps), deep.tap_step * plane,
+           vertical.tap_step * line, horizontal.tap_step, s.taps, deep.first, vertical.first, horizontal.first, UNIT_C=uc,
+           UNIT_F=uf, DEEP=s.deep, MUL_D=mul[0], MUL_H=mul[1], MUL_W=mul[2], OUT_D=out[0], OUT_H=out[1], OUT_W=out[2], TAPS=taps,
+           RUN=neighbours, BITS=neighbours == 1 and taps <= 32,
            WHOLE=inner * neighbours % b.BK == 0, FULL=columns % b.BN == 0, TURN=turn, ADD=add, BIAS=bias is not None,
            OFFSET=_offset(images * s.groups * max(math.prod(read) * inner, math.prod(written) * columns),
                           s.f * s.c * s.groups * s.taps), **numbers(y), BM=b.BM, BN=b.BN, BK=b.BK,
@@ -488,13 +544,14 @@ def splits_of(rows: int, tiles: int, step: int, sms: int, warps: int) -> tuple[i
 
 
 def weight_gradient(run: Run, s: Sizes, dy: DeviceArray, x: DeviceArray, dw: DeviceArray, *, add: bool) -> None:
-    """dw [f, r, s, c] = (or +=) the derivative by weight: sums over parts of the positions, added in order."""
-    m = s.n * math.prod(s.y)
+    """dw [f, r, s, c] = (or +=) the derivative by weight of a kernel without depth: sums over parts of the positions, added in
+    order."""
+    m, data, out = s.n * math.prod(s.y), s.x[1:], s.y[1:]
     if s.plain:
         gemm(run, dy, ((1, s.f, m), (m * s.f, 1, s.f)), x, _rows(m, s.c), dw, _rows(s.f, s.c), add=add)
         return
-    geometry: dict[str, Any] = dict(zip(("KH", "KW", "SH", "SW", "DH", "DW", "PH", "PW"),
-                                        (*s.kernel, *s.stride, *s.dilate, *s.pad)))
+    assert not s.deep, s
+    geometry = _geometry(s, 1)
     scratch = np.dtype("float64" if str(dy.dtype) == "torch.float64" else "float32")
     sms = 4 if interpreting() else multiprocessors(getattr(run.stream, "device_index", 0))
     if s.depthwise:
@@ -503,23 +560,23 @@ def weight_gradient(run: Run, s: Sizes, dy: DeviceArray, x: DeviceArray, dw: Dev
         bm, bn = tile_size(m, 32, 1024), tile_size(c, 64)
         splits, per = splits_of(m, s.taps * cdiv(c, bn), bm, sms, 4)
         parts = run.workspace((splits, c, s.taps), scratch)
-        launch(depthwise_weight, (s.taps * splits, cdiv(c, bn)), dy, x, parts, *s.x, c // uc, *s.y, m, per, UNIT_C=uc,
+        launch(depthwise_weight, (s.taps * splits, cdiv(c, bn)), dy, x, parts, *data, c // uc, *out, m, per, UNIT_C=uc,
                **geometry, WIDE=wide_float(dy), BM=bm, BN=bn, stream=run.stream)
         _sum(run, parts, dw, splits, c * s.taps, add)
         return
-    neighbours = s.kernel[1] if s.groups == 1 and s.dilate[1] == 1 else 1
+    neighbours = s.kernel[2] if s.groups == 1 and s.dilate[2] == 1 else 1
     b = _blocks(run, "weight", s, dy, s.f, s.c * s.taps, m, s.c * neighbours)
     if s.c % b.BN == 0:
         neighbours = 1  # no tile would hold two of them
     uc, uf = _unit(s.c), _unit(s.f)
     tiles = s.taps // neighbours * cdiv(s.c * neighbours, b.BN) * cdiv(s.f, b.BM)
     splits, per = splits_of(m, tiles * s.groups, b.BK, sms, b.num_warps)
-    images = cdiv(per, math.prod(s.y)) + 1
+    images = cdiv(per, math.prod(out)) + 1
     parts = run.workspace((splits, s.f * s.groups, s.taps, s.c), scratch)
-    launch(conv_weight, (tiles * splits, s.groups), dy, x, parts, *s.x, s.c // uc, *s.y, s.f // uf, m, s.c * s.groups // uc,
+    launch(conv_weight, (tiles * splits, s.groups), dy, x, parts, *data, s.c // uc, *out, s.f // uf, m, s.c * s.groups // uc,
            s.f * s.groups // uf, per, s.groups, UNIT_C=uc, UNIT_F=uf, **geometry, RUN=neighbours,
            FULL=s.c * neighbours % b.BN == s.f % b.BM == 0,
-           OFFSET=_offset(images * s.groups * s.c * math.prod(s.x), b.BK * s.f * s.groups, s.taps * s.c), **numbers(dy), BM=b.BM,
+           OFFSET=_offset(images * s.groups * s.c * math.prod(data), b.BK * s.f * s.groups, s.taps * s.c), **numbers(dy), BM=b.BM,
            BN=b.BN, BK=b.BK, num_warps=b.num_warps, num_stages=b.num_stages, stream=run.stream)
     _sum(run, parts, dw, splits, s.f * s.groups * s.taps * s.c, add)
 
@@ -532,11 +589,10 @@ def _sum(run: Run, parts: DeviceArray, out: DeviceArray, splits: int, size: int,
 
 
 def _depthwise(run: Run, s: Sizes, x: DeviceArray, weight: DeviceArray, bias: DeviceArray | None, y: DeviceArray,
-               read: tuple[int, int], written: tuple[int, int], *, back: bool, add: bool, epilogue: Epilogue | None = None,
+               read: Shape, written: Shape, *, back: bool, add: bool, epilogue: Epilogue | None = None,
                others: Sequence[DeviceArray] = ()) -> None:
     c, rows = s.groups, s.n * math.prod(written)
     uc, bm, bn = _unit(c), tile_size(rows, 16, 1024), tile_size(c, 64)
     launch(with_epilogue(depthwise, epilogue), (cdiv(rows, bm), cdiv(c, bn)), x, weight, y if bias is None else bias, *others, y,
-           *read, c // uc, *written, rows, UNIT_C=uc, KH=s.kernel[0], KW=s.kernel[1], SH=s.stride[0], SW=s.stride[1],
-           DH=s.dilate[0], DW=s.dilate[1], PH=s.pad[0], PW=s.pad[1], BACK=back, ADD=add, BIAS=bias is not None,
+           *read, c // uc, *written, rows, UNIT_C=uc, DEEP=s.deep, **_geometry(s, 0), BACK=back, ADD=add, BIAS=bias is not None,
            WIDE=wide_float(y), BM=bm, BN=bn, stream=run.stream)

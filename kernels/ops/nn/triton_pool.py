@@ -14,8 +14,9 @@ from ...gpu.launch import launch, wide_float
 from ...gpu.source import tl, triton
 from ...gpu.target import block_for, interpreting
 from ...kernel import DeviceArray, Run
+from .conv_geometry import three
 from .pooling import Pooling, PoolingGeometry, finite_lowest
-from .triton_conv import strides, three
+from .triton_conv import strides
 
 
 @triton.jit

@@ -39,6 +39,10 @@ CASES = {
     "depth beyond the data": geometry(1, 8, 4, 1, (2, 3, 3), (4, 1, 1), (1, 1, 1), (2, 1, 1), (5, 0, 0)),
     "depth, grouped": geometry(2, 16, 8, 2, (4, 5, 5), (2, 3, 3), (1, 1, 2), (1, 1, 1), (0, 1, 1)),
     "depth, depthwise": geometry(2, 9, 9, 9, (4, 5, 3), (3, 2, 2), (1, 1, 1), (1, 1, 1), (1, 0, 1)),
+    "depth, depthwise, strides": geometry(2, 8, 8, 8, (7, 4, 5), (2, 3, 1), (3, 2, 1), (2, 1, 1), (2, 1, 0)),
+    "depth, more taps than bits": geometry(1, 16, 16, 2, (5, 4, 4), (4, 3, 3), (1, 1, 1), (1, 1, 1), (2, 1, 1)),
+    "slices apart": geometry(2, 8, 5, 1, (4, 5, 6), (1, 3, 3), (1, 2, 1), (1, 1, 1), (0, 1, 1)),
+    "plain 1x1x1": geometry(2, 8, 16, 1, (3, 4, 5), (1, 1, 1), (1, 1, 1), (1, 1, 1), (0, 0, 0)),
 }
 
 
@@ -83,8 +87,8 @@ def check(g, rng, turned=False, dtype="float32"):
     for add in (False, True):
         outs = [guarded(np.full(move(a).shape, 1 if add else np.nan, dtype)) for a in (y, dx, dw)]
         got = [torch.from_numpy(a) for a in outs]
-        triton_conv.forward(RUN, g, x, w, bias, got[0], add=add, turned=turned)
-        triton_conv.backward(RUN, g, dy, x, w, got[1:], [Req.ADD if add else Req.WRITE] * 2, turned=turned)
+        triton_conv.forward(RUN, g, x, w, bias, got[0], add=add)
+        triton_conv.backward(RUN, g, dy, x, w, got[1:], [Req.ADD if add else Req.WRITE] * 2)
         for what, found, want in zip(("y", "dx", "dw"), outs, (y, dx, dw)):
             error = np.abs(found - add - move(want)).max() / np.abs(want).max()
             assert error < (5e-6 if dtype == "float32" else 5e-3), (what, add, error)
@@ -113,7 +117,7 @@ def test_a_weight_gradient_is_the_sum_of_its_parts(case, rng, monkeypatch):
     assert made and min(made) > 1
 
 
-@pytest.mark.parametrize("case", ["3x3 stride 2", "dilated", "depthwise"])
+@pytest.mark.parametrize("case", ["3x3 stride 2", "dilated", "depthwise", "depth, strides and dilations", "depth, depthwise"])
 def test_nothing_beyond_the_arrays_is_touched(case):
     assert dies_of(lambda: check(CASES[case], np.random.default_rng(0))) == 0
     assert dies_of(lambda: check(CASES[case], np.random.default_rng(0), turned=True)) == 0
