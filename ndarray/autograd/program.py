@@ -67,11 +67,12 @@ class Step:
     node, of_node:    the place of the node that it belongs to; True if its parameters are those of that node.
     scalars:          True if it takes run-time scalars.
     mutated:          the inputs that the kernel changes.
+    inplace:          the (input, output) pairs that may share memory.
     fusible:          False if it must run at its place, whatever its operator.
     value:            of a fill.
     """
 
-    __slots__ = ("ctx", "fusible", "inputs", "kernel", "mutated", "name", "node", "of_node", "outputs", "plan", "reqs", "scalars",
+    __slots__ = ("ctx", "fusible", "inplace", "inputs", "kernel", "mutated", "name", "node", "of_node", "outputs", "plan", "reqs", "scalars",
                  "small", "value")
 
     def __init__(self, name: str, kernel: Kernel, inputs: Sequence[int], outputs: Sequence[int], layout: Layout,
@@ -88,6 +89,7 @@ class Step:
         else:
             self.small = plan.small
         self.mutated = () if plan is None else tuple([inputs[i] for i in plan.mutated])
+        self.inplace: Collection[tuple[int, int]] = () if plan is None else plan.inplace
 
     @property
     def op(self) -> Op | None:
@@ -534,19 +536,28 @@ class Code:
 
     def __init__(self, steps: Sequence[Step], used: Sequence[int], registers: Sequence[Register]):
         place = {r: k for k, r in enumerate(used)}
+        given, n_places = frozenset(used), len(used)
         last = {r: s for s in steps for r in (*s.inputs, *s.outputs)}
         self.steps: list[tuple[Any, ...]] = []
         self.more: list[tuple[int, Step]] = []
         self.nodes = [s.node for s in steps]
         for s in steps:
             made = []
-            for r in s.outputs:
-                if r >= 0 and r not in place:
-                    place[r] = len(place)
+            dead = [r for r in dict.fromkeys((*s.inputs, *s.outputs)) if r >= 0 and last[r] is s]
+            for o, r in enumerate(s.outputs):
+                if r < 0 or r in place:
+                    continue
+                over = [s.inputs[i] for i, j in s.inplace if j == o and s.inputs[i] in dead and s.inputs[i] not in given
+                        and s.inputs.count(s.inputs[i]) == 1 and registers[s.inputs[i]].layout.same(registers[r].layout)]
+                if over:  # the input's memory becomes the output's
+                    dead.remove(over[0])
+                    place[r] = place[over[0]]
+                else:
+                    place[r] = n_places
+                    n_places += 1
                     made.append((place[r], registers[r].layout))
-            dead = [place[r] for r in dict.fromkeys((*s.inputs, *s.outputs)) if r >= 0 and last[r] is s]
             if s.scalars or (s.plan is not None and s.plan.draws):
                 self.more.append((len(self.steps), s))
             self.steps.append((s.kernel if s.ctx.is_gpu else s.kernel.run, tuple([place[r] for r in s.inputs]),
-                               tuple([place.get(r, -1) for r in s.outputs]), tuple(made), tuple(dead), s.name))
-        self.locals = len(place) - len(used)
+                               tuple([place.get(r, -1) for r in s.outputs]), tuple(made), tuple([place[r] for r in dead]), s.name))
+        self.locals = n_places - len(used)
