@@ -17,7 +17,7 @@ from ..ir.indexed import FOLD, GATHER, INDEX, TRUE, IndexedProgram
 from ..kernel import BoundKernel, Kernel, KernelFunction
 from ..op import Reqs, Shape, Spec, Specs
 from . import c_compile
-from .c_kernel import SAVED, SHORT
+from .c_kernel import SAVED, SHORT, least_bound
 from .c_moving import MovingKernel, Ready
 from .c_team import Phases, Short, step_of_elements
 from .c_template import address
@@ -49,19 +49,19 @@ def select_function(p: IndexedProgram, ins: Specs, outs: Specs, reqs: Reqs) -> I
     mode = c_compile.mode()
     if mode == "numpy":
         return "TRITIUM_CPU_CODE is numpy"
-    size, order = math.prod(p.shape), topological(p.roots)
-    if mode == "auto" and len(order) * (CALL + ELEMENT * size) < SAVED and not any(x.op == FOLD for x in order):
+    size, order, least = math.prod(p.shape), topological(p.roots), least_bound(SAVED, (*ins, *outs))
+    if mode == "auto" and len(order) * (CALL + ELEMENT * size) < least and not any(x.op == FOLD for x in order):
         return TOO_SMALL
     f = indexed_function(p, ins, outs, reqs)
     if isinstance(f, str):
         return f
-    if mode == "auto" and CALL * f.calls + ELEMENT * f.work * f.size - ROW * f.rows < SAVED:
+    if mode == "auto" and CALL * f.calls + ELEMENT * f.work * f.size - ROW * f.rows < least:
         return TOO_SMALL
     return f if c_compile.available() else "no C compiler is available"
 
 
-def c_scatter(p: IndexedProgram, ins: Specs, out: Spec, combine: str) -> KernelFunction | None:
-    """Return scatter(run, inputs, [output], scalars=()), which puts the elements of a program into what the output holds, in C;
+def c_scatter(p: IndexedProgram, ins: Specs, out: Spec, combine: str) -> Kernel | None:
+    """Return the kernel of (inputs, [output]), with run-time scalars, that puts the elements of a program into what the output holds, in C;
     None where NumPy does that."""
     mode = c_compile.mode()
     f = "" if mode == "numpy" else scatter_function(p, ins, out, combine)
@@ -72,10 +72,10 @@ def c_scatter(p: IndexedProgram, ins: Specs, out: Spec, combine: str) -> KernelF
     if mode == "auto" and by_rows and p.shape[-1] >= LEAST and is_input(p.roots[0].args[1], p.shape):
         return None  # C took 1.17 times as long for rows of 2,048
     saved = CALL * (f.calls + PUT_CALLS) + (ELEMENT * f.work + (0 if by_rows else PUT_ELEMENT)) * f.size
-    if (mode == "auto" and saved < SAVED) or not c_compile.available():
+    if (mode == "auto" and saved < least_bound(SAVED, (*ins, out))) or not c_compile.available():
         return None
     found = c_compile.function(f, quick=f.quick)
-    return None if found is None else _c_kernel(f, found, p.shape, ins, [out]).run
+    return None if found is None else _c_kernel(f, found, p.shape, ins, [out])
 
 
 def is_input(x: Expr, shape: Shape) -> bool:

@@ -15,8 +15,11 @@ import numpy as np
 from ...dtype import cast_into, is_float, to_integer
 from ..ir.expr import CONST, PARAM, Expr, cast, const, prim, topological
 from ..ir.indexed import GATHER, INDEX, INT64, TRUE, IndexedProgram, accumulated_in, axes_of, simplify
-from ..kernel import Kernel, KernelFunction
+from ..kernel import BoundKernel, InTurn, Kernel, KernelFunction
 from ..op import Req, Shape, Spec, Specs
+from .c_move import filling, fills
+from .c_moving import ReboundKernel
+from .c_team import Phases
 from .errstate import no_fp_warnings
 from .indexed_kernel import c_scatter, is_input
 from .indexed_kernel import cpu_kernel as indexed_kernel
@@ -33,13 +36,24 @@ def scatter_kernel(programs: Sequence[IndexedProgram], ins: Specs, out: Spec, re
     distinct:  no two elements are put at the same place, of all programs.
     """
     wide = out.dtype if combine == "put" else accumulated_in(out.dtype)
-    parts = [c_scatter(p, ins, Spec(out.shape, wide), combine) or _Part(p, ins, wide, name, combine, distinct).put
-             for p in programs if math.prod(p.shape)]
+    in_c = [c_scatter(p, ins, Spec(out.shape, wide), combine) for p in programs if math.prod(p.shape)]
     direct = wide == out.dtype and (combine == "add" or req != Req.ADD)
     names = programs[0].scalars if programs else ()
+    ready = [k for k in in_c if k is not None]
+    if direct and ready and len(ready) == len(in_c) and not names and fills(wide, out.nbytes):
+        first = np.full(1, start.value if is_float(wide) else to_integer(start.value, wide), wide)
+
+        def bind(inputs: Sequence[np.ndarray], outputs: Sequence[np.ndarray]) -> BoundKernel:
+            target = outputs[0].reshape(out.shape)
+            clear = [] if req == Req.ADD else [Phases([[filling(out.size, wide).prepare(first, target)]])]
+            return InTurn([*clear, *[k.bind(inputs, [target]) for k in ready]])
+
+        return ReboundKernel(bind)
+    parts = [k or _Part(p, ins, wide, name, combine, distinct).put
+             for k, p in zip(in_c, [p for p in programs if math.prod(p.shape)])]
 
     def kernel(run: Any, inputs: Sequence[np.ndarray], outputs: Sequence[np.ndarray], scalars: tuple = ()) -> None:
-        y = outputs[0]
+        y = outputs[0].reshape(out.shape)
         target = y if direct else scratch_arrays(run, [(wide, out.shape)])[0]
         if not direct or req != Req.ADD:
             first = scalars[names.index(start.value)] if start.op == PARAM else start.value

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import ctypes
 from collections.abc import Callable, Sequence
-from functools import cache
 from typing import Any
 
 from ..ir.coalesce import full_shape
@@ -21,23 +20,22 @@ from .c_rows import row_function
 from .c_team import Phases, Scratch, Short, Step, int64s, step_of_elements
 from .c_template import doubles
 
-LEAST = 1024  # elements from which C computes: a call of it takes as long as one of NumPy, and there are several of these
-LEAST_BOUND = 256  # the same in a bound graph, where it stands between kernels that run in one call
+LEAST = 256  # elements from which C computes: one call takes the place of several of NumPy, each slow after a larger kernel
 SHORT = 20_000  # nanoseconds a function may run while other Python threads wait: they would make it wait for longer
 NOTHING_SUMMED = "nothing is summed"
 TOO_SMALL = "it is too small to be worth compiling"
 JOINED = 1 << 13  # elements of a piece of the second function
 
 
-def select_row_function(e: Expression, ins: Specs, outs: Specs, reqs: Reqs, finishes: Sequence[Expr | None] = (),
-                        least: int = LEAST_BOUND) -> RowFunction | str:
-    """Return the C function that computes the kernel, in a bound graph unless `least` says otherwise, or why NumPy does."""
+def select_row_function(e: Expression, ins: Specs, outs: Specs, reqs: Reqs, finishes: Sequence[Expr | None] = ()
+                        ) -> RowFunction | str:
+    """Return the C function that computes the kernel, or the reason why NumPy does."""
     mode = c_compile.mode()
     if mode == "numpy":
         return "TRITIUM_CPU_CODE is numpy"
     if e.kind == "elementwise" and all(s.shape == full for full in [full_shape([s.shape for s in (*ins, *outs)])] for s in outs):
         return NOTHING_SUMMED
-    if mode == "auto" and max((s.size for s in (*ins, *outs)), default=0) < least:
+    if mode == "auto" and max((s.size for s in (*ins, *outs)), default=0) < LEAST:
         return TOO_SMALL
     f = row_function(e, ins, outs, reqs, finishes)
     if isinstance(f, str):
@@ -51,29 +49,11 @@ def rows_in_c(e: Expression, ins: Specs, outs: Specs, reqs: Reqs, plain: Callabl
 
     plain: returns the kernel that computes arrays which C cannot: those that overlap, or lie at odd addresses.
     """
-    f = select_row_function(e, ins, outs, reqs, finishes, LEAST)
-    if f == TOO_SMALL and max(s.size for s in (*ins, *outs)) >= LEAST_BOUND:
-        return _in_c_where_bound(e, ins, outs, reqs, plain, finishes)
+    f = select_row_function(e, ins, outs, reqs, finishes)
     if isinstance(f, str):
         return None
     _request(f)
     return _RowKernel(f, ins, outs, plain).kernel
-
-
-def _in_c_where_bound(e: Expression, ins: Specs, outs: Specs, reqs: Reqs, plain: Callable[[], Kernel],
-                      finishes: Sequence[Expr | None]) -> Kernel:
-    """Return a kernel whose run is NumPy's, and that is in C where it is bound. Its function is printed only then."""
-    numpys = plain()
-
-    @cache
-    def in_c() -> Kernel:
-        f = select_row_function(e, ins, outs, reqs, finishes)
-        if isinstance(f, str):
-            return numpys
-        _request(f)
-        return _RowKernel(f, ins, outs, lambda: numpys).kernel
-
-    return Kernel(numpys.run, lambda inputs, outputs: in_c().bind(inputs, outputs), ahead=in_c)
 
 
 def _request(f: RowFunction) -> None:
