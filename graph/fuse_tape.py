@@ -75,9 +75,7 @@ def fuse_steps(steps: Sequence[TapeStep], params: Sequence[Params], layouts: Seq
         kernel = compiled(step.op, step.params, merged.input_specs(step), merged.output_specs(step), step.reqs, "cpu")
         ins, outs = [registers[v] for v in step.inputs], [registers[v] for v in step.outputs]
         first = steps[int(step.members[0].partition(" ")[0])]
-        made = TapeStep(step.op.name, kernel, ins, outs, layouts[outs[0]], first.node)
-        made.inplace = step.op.inplace(step.params)
-        result.append(made)
+        result.append(TapeStep(step.op.name, kernel, ins, outs, layouts[outs[0]], first.node))
     compile_wanted()
     return result
 

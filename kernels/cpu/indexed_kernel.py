@@ -14,7 +14,7 @@ import numpy as np
 
 from ..ir.expr import Expr, topological
 from ..ir.indexed import FOLD, GATHER, INDEX, TRUE, IndexedProgram
-from ..kernel import BoundKernel, Kernel, KernelFunction
+from ..kernel import BoundKernel, Kernel
 from ..op import Reqs, Shape, Spec, Specs
 from . import c_compile
 from .c_kernel import SAVED, SHORT, least_bound
@@ -61,8 +61,7 @@ def select_function(p: IndexedProgram, ins: Specs, outs: Specs, reqs: Reqs) -> I
 
 
 def c_scatter(p: IndexedProgram, ins: Specs, out: Spec, combine: str) -> Kernel | None:
-    """Return the kernel of (inputs, [output]), with run-time scalars, that puts the elements of a program into what the output holds, in C;
-    None where NumPy does that."""
+    """Return the kernel that puts the elements of a program into what its one output holds, in C; None where NumPy does that."""
     mode = c_compile.mode()
     f = "" if mode == "numpy" else scatter_function(p, ins, out, combine)
     if isinstance(f, str) or not f.size:

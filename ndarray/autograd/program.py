@@ -67,13 +67,13 @@ class Step:
     node, of_node:    the place of the node that it belongs to; True if its parameters are those of that node.
     scalars:          True if it takes run-time scalars.
     mutated:          the inputs that the kernel changes.
-    inplace:          the (input, output) pairs that may share memory.
+    inplace:          the inputs whose memory its one output may take.
     fusible:          False if it must run at its place, whatever its operator.
     value:            of a fill.
     """
 
-    __slots__ = ("ctx", "fusible", "inplace", "inputs", "kernel", "mutated", "name", "node", "of_node", "outputs", "plan", "reqs", "scalars",
-                 "small", "value")
+    __slots__ = ("ctx", "fusible", "inplace", "inputs", "kernel", "mutated", "name", "node", "of_node", "outputs", "plan", "reqs",
+                 "scalars", "small", "value")
 
     def __init__(self, name: str, kernel: Kernel, inputs: Sequence[int], outputs: Sequence[int], layout: Layout,
                  node: int, plan: DispatchPlan | None = None, reqs: Sequence[Req] = (Req.WRITE,), of: OpNode | None = None):
@@ -89,7 +89,7 @@ class Step:
         else:
             self.small = plan.small
         self.mutated = () if plan is None else tuple([inputs[i] for i in plan.mutated])
-        self.inplace: Collection[tuple[int, int]] = () if plan is None else plan.inplace
+        self.inplace = tuple([i for i, _ in plan.inplace]) if plan is not None and len(outputs) == 1 else ()
 
     @property
     def op(self) -> Op | None:
@@ -542,22 +542,23 @@ class Code:
         self.more: list[tuple[int, Step]] = []
         self.nodes = [s.node for s in steps]
         for s in steps:
-            made = []
+            kernel, made = s.kernel, []
             dead = [r for r in dict.fromkeys((*s.inputs, *s.outputs)) if r >= 0 and last[r] is s]
-            for o, r in enumerate(s.outputs):
+            for r in s.outputs:
                 if r < 0 or r in place:
                     continue
-                over = [s.inputs[i] for i, j in s.inplace if j == o and s.inputs[i] in dead and s.inputs[i] not in given
-                        and s.inputs.count(s.inputs[i]) == 1 and registers[s.inputs[i]].layout.same(registers[r].layout)]
-                if over:  # the input's memory becomes the output's
-                    dead.remove(over[0])
-                    place[r] = place[over[0]]
-                else:
-                    place[r] = n_places
-                    n_places += 1
+                over = next((d for i in s.inplace for d in s.inputs[i:i + 1] if d in dead and d not in given
+                             and s.inputs.count(d) == 1 and registers[d].layout.same(registers[r].layout)), None)
+                if over is None:
+                    place[r], n_places = n_places, n_places + 1
                     made.append((place[r], registers[r].layout))
+                else:  # its memory becomes the output's
+                    assert s.plan is not None
+                    place[r], kernel = place[over], s.plan.kernel_for((Req.INPLACE,))
+                    dead.remove(over)
             if s.scalars or (s.plan is not None and s.plan.draws):
                 self.more.append((len(self.steps), s))
-            self.steps.append((s.kernel if s.ctx.is_gpu else s.kernel.run, tuple([place[r] for r in s.inputs]),
-                               tuple([place.get(r, -1) for r in s.outputs]), tuple(made), tuple([place[r] for r in dead]), s.name))
+            self.steps.append((kernel if s.ctx.is_gpu else kernel.run, tuple([place[r] for r in s.inputs]),
+                               tuple([place.get(r, -1) for r in s.outputs]), tuple(made),
+                               tuple([place[r] for r in dead]), s.name))
         self.locals = n_places - len(used)

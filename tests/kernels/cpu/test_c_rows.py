@@ -222,30 +222,15 @@ def test_one_text_serves_all_shapes_of_a_kind_and_constants():
 
 
 def test_which_one_runs_follows_from_sizes_and_the_setting(monkeypatch):
-    def chosen(*shape, **least):
-        return select_row_function(Expression((X,)), [Spec(shape, F32)], [Spec((1,) * len(shape), F32)], [Req.WRITE], **least)
+    def chosen(*shape):
+        return select_row_function(Expression((X,)), [Spec(shape, F32)], [Spec((1,) * len(shape), F32)], [Req.WRITE])
 
     monkeypatch.setenv("TRITIUM_CPU_CODE", "auto")
-    for least, given in ((rows_kernel.LEAST_BOUND, {}), (rows_kernel.LEAST, {"least": rows_kernel.LEAST})):
-        assert chosen(least - 1, **given) == "it is too small to be worth compiling"
-        assert isinstance(chosen(least, **given), RowFunction)
+    assert chosen(rows_kernel.LEAST - 1) == "it is too small to be worth compiling"
+    assert isinstance(chosen(rows_kernel.LEAST), RowFunction)
     assert chosen(0, 3000) != chosen(3, 3000)
     monkeypatch.setenv("TRITIUM_CPU_CODE", "numpy")
     assert chosen(10**6) == "TRITIUM_CPU_CODE is numpy"
-
-
-def test_a_small_sum_is_numpys_where_it_is_called_and_in_c_where_it_is_bound(monkeypatch, rng):
-    monkeypatch.setenv("TRITIUM_CPU_CODE", "auto")
-    x, asked = rng.normal(size=500).astype(F32), []
-    numpys = Kernel(lambda run, inputs, outputs: asked.append(1))
-    kernel = rows_in_c(Expression((X,)), [Spec((500,), F32)], [Spec((1,), F32)], [Req.WRITE], lambda: numpys)
-    assert kernel is not None and kernel.ahead is not None
-    kernel.run(None, [x], [np.zeros(1, F32)])
-    kernel.ahead()
-    out = np.zeros(1, F32)
-    kernel.bind([x], [out])(None)
-    assert asked == [1]
-    np.testing.assert_allclose(out, x.astype("d").sum(), rtol=1e-6)
 
 
 def test_arrays_at_odd_addresses_and_overlapping_ones_are_numpys(rng):

@@ -8,11 +8,14 @@ import pytest
 import tritium as mx
 from tritium.errors import OperatorError, ParameterError
 from tritium.kernels.cpu import c_compile, indexed_kernel
+from tritium.kernels.cpu.c_moving import MovingKernel
+from tritium.kernels.cpu.c_team import Phases
 from tritium.kernels.cpu.indexed_c import BLOCK, indexed_function
 from tritium.kernels.cpu.indexed_printer import indexed_kernel as numpy_kernel
 from tritium.kernels.declare.index_kernel import put, scatter_kernel
-from tritium.kernels.kernel import HostRun
+from tritium.kernels.kernel import HostRun, InTurn
 from tritium.kernels.op import Req, Spec, registered
+from tritium.kernels.ops.tensor.pick import pick_kernel
 from tritium.kernels.tolerance import differs
 from tritium.lang import argmax, exp, fold, maximum, minimum, where
 from tritium.lang import max as largest
@@ -325,10 +328,31 @@ def test_elements_are_put_as_numpy_puts_them(body, out, dtype, req, combine, rng
         monkeypatch.setenv("TRITIUM_CPU_CODE", mode)
         for piece in (indexed_kernel.PIECE, 1):
             monkeypatch.setattr(indexed_kernel, "PIECE", piece)
+            kernel = scatter_kernel(body, x.shape, ins, outs, [req], "cpu", "put", combine=combine)
             y = np.full(out, 2, dtype)
-            scatter_kernel(body, x.shape, ins, outs, [req], "cpu", "put", combine=combine)(HostRun(), [x, index], [y])
-            results.append(y)
+            kernel(HostRun(), [x, index], [y])
+            bound = np.full(out, 2, dtype)
+            kernel.bind([x, index], [bound])(HostRun())
+            results += [y, bound]
     assert all(np.array_equal(results[0], r) for r in results[1:]) and (results[0] != 2).any()
+
+
+@pytest.mark.parametrize("req, steps", [(Req.WRITE, ["move_fill", "indexed"]), (Req.ADD, ["indexed"])])
+def test_a_bound_kernel_that_puts_elements_is_c_alone(req, steps, rng, monkeypatch):
+    monkeypatch.setenv("TRITIUM_CPU_CODE", "c")
+    x, index = rng.normal(size=(40, 70)).astype("float32"), rng.integers(0, 5, size=40).astype("int32")
+    y = np.zeros((5, 70), "float32")
+    bound = scatter_kernel(rows, x.shape, [Spec(a.shape, a.dtype) for a in (x, index)], [Spec(y.shape, y.dtype)], [req], "cpu",
+                           "put").bind([x, index], [y])
+    assert isinstance(bound, InTurn) and len(bound.calls) == len(steps) and all(isinstance(c, Phases) for c in bound.calls)
+
+
+@pytest.mark.parametrize("size, chosen", [(50, "numpy"), (300, "c")])
+def test_a_formula_of_a_few_hundred_elements_is_worth_a_function(size, chosen, monkeypatch):
+    monkeypatch.setenv("TRITIUM_CPU_CODE", "auto")
+    x, index = Spec((size, 4), np.dtype("float32")), Spec((size,), np.dtype("float32"))
+    kernel = pick_kernel((size, 4, 1, 1, 1), "clip", [x, index], [index], [Req.WRITE], "cpu", "pick")
+    assert isinstance(kernel, MovingKernel) == (chosen == "c")
 
 
 def test_sums_are_made_in_the_order_of_the_index_space(rng):

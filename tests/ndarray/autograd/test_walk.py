@@ -8,6 +8,7 @@ import pytest
 from support.helpers import assert_close
 from tritium import autograd, nd
 from tritium.errors import MXNetError
+from tritium.ndarray.autograd.program import NEW
 from tritium.ndarray.autograd.walk import PROGRAMS
 
 
@@ -49,6 +50,30 @@ def test_a_tape_seen_before_gives_the_same_bits(n, req, ctx, rng, programs):
     y.backward()
     for dx, dw in seen:
         assert np.array_equal(dx, x.grad.asnumpy()) and np.array_equal(dw, w.grad.asnumpy())
+
+
+@pytest.mark.parametrize("kept, arrays", [(False, 1), (True, 4)])
+def test_a_derivative_takes_the_memory_of_the_one_it_is_made_from(kept, arrays, ctx, rng, programs):
+    """Unless it is a result: then there are the three and the ones that they begin with."""
+    values = rng.normal(size=(80, 90))
+    x = variable(values.astype("float32"), ctx)
+    with autograd.record():
+        a = nd.tanh(x)
+        b = nd.tanh(a)
+        y = nd.tanh(b)
+    if kept:
+        dx = autograd.grad([y], [x, a, b])[0]
+    else:
+        y.backward()
+        dx = x.grad
+    (program,) = programs.values()
+    (item,) = program.items
+    assert sum(len(step[3]) for step in item.code.steps) + sum(kind == NEW for _, kind, _ in item.fetched) == arrays
+    want = np.ones_like(values)
+    for _ in range(3):
+        values = np.tanh(values)
+        want *= 1 - values**2
+    assert_close(dx.asnumpy(), want.astype("float32"))
 
 
 def test_parameters_of_the_run_are_those_of_this_tape(programs):
