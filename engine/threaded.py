@@ -28,6 +28,7 @@ from .worker_pool import WorkerPool, current_task, enter, leave, running_here, t
 
 _SHORT = 50_000  # nanoseconds: the thread that waits for a function runs it if it is known to be shorter
 _SHORT_KERNEL = 5_000_000  # the same for kernels
+_HELPED = 20_000_000  # nanoseconds that it runs such functions, one after the other, before it sleeps
 _THROTTLE_FROM = 4  # tasks in flight for each worker, up to which `catch_up` does not hold a thread back
 _THROTTLE_POLL = 0.001  # seconds
 _STREAMS = {"compute": "compute", "copy": "copy", "io": "copy", "priority": "priority"}  # kind of work -> GPU stream
@@ -416,8 +417,9 @@ class ThreadedEngine(Engine):
         if task.failure is not None:
             self._raise(var, task.failure)
 
+    @ki_protected
     def _run_awaited(self, var: Var, woken: LockType) -> bool:
-        """Run the task that var waits for in this thread, if it is ready and known to be short. Return True if the wait ended.
+        """Run what var waits for in this thread, while it is ready and known to be short. Return True if the wait ended.
 
         Putting a thread to sleep and waking it costs 20 to 50 us, here for two threads: the worker and this one. A function's
         time is measured the first time that a worker runs it. Long functions, and those that might block, are left to the
@@ -425,19 +427,28 @@ class ThreadedEngine(Engine):
         threads that enqueue need.
         """
         pools = [pool for pool in list(self._worker_pools.values()) if pool.stream is None]
+        task, left = None, _HELPED
         while True:
-            task = next((t for pool in pools if (t := pool.reclaim(var)) is not None), None)
+            first = False
+            if task is None:
+                task = next((t for pool in pools if (t := pool.reclaim(var)) is not None), None)
+            if task is None:
+                first, task = True, next((t for pool in pools if (t := pool.reclaim_first()) is not None), None)
             if task is None:
                 return False
-            cost = task_cost.of(task)
+            is_kernel = task.cost_key is not None
+            cost = task_cost.of(task) if is_kernel or var in task.mutable_vars else None  # another may wait for this thread
             task_cost.measure(task)
-            if cost is None or cost > (_SHORT if task.cost_key is None else _SHORT_KERNEL) or \
+            if cost is None or cost > min(left, _SHORT_KERNEL if is_kernel else _SHORT) or task.wants_complete or \
                     (self._uses_gpu and streams.would_block(task.const_vars, task.mutable_vars)):
-                task.pool.put(task)
+                task.pool.put(task, first)
                 return False
+            left -= cost
             self._execute_inline(task)
-            self.pump()
+            task = self.pump(task.pool)  # one that became ready, for which no worker needs to be woken
             if woken.acquire(False):
+                if task is not None:
+                    task.pool.put(task)
                 return True
 
     @ki_protected

@@ -122,10 +122,12 @@ class WorkerPool:
         return self._engine()
 
     @ki_protected
-    def put(self, task: Task) -> None:
-        """Queue task for the workers."""
+    def put(self, task: Task, first: bool = False) -> None:
+        """Queue task for the workers. first: before all others of priority 0, as one that `reclaim_first` took."""
         if task.priority:
             heappush(self._ranked, (-task.priority, task.seq, task))
+        elif first:
+            self._plain.appendleft(task)
         else:
             self._plain.append(task)
         if self._engine_in_use is None:
@@ -150,6 +152,20 @@ class WorkerPool:
             return task
         plain.append(taken)
         self._wake()
+        return None
+
+    @ki_protected
+    def reclaim_first(self) -> Task | None:
+        """Take back the kernel that waits longest, if no task has a priority and no worker has begun one."""
+        if self._ranked or not self._plain or self.running():
+            return None
+        try:
+            task = self._plain.popleft()
+        except IndexError:
+            return None
+        if task.cost_key is not None:
+            return task
+        self.put(task, first=True)
         return None
 
     @ki_protected

@@ -11,6 +11,7 @@ from tritium.engine import ThreadedEngine, interrupts, task_cost
 from tritium.engine.deps import Task
 from tritium.engine.failure import Failure
 from tritium.engine.gpu.streams import PendingEvents
+from tritium.engine.worker_pool import WorkerPool
 
 
 @pytest.fixture
@@ -70,6 +71,64 @@ def test_a_waiter_leaves_a_long_function_to_a_worker(engine, monkeypatch):
         engine.push_sync(lambda run: threads.append(threading.get_ident()), cpu(), [], [v])
         engine.wait_for_var(v)
     assert len(threads) == 50 and threading.get_ident() not in threads
+
+
+def a_chain(engine, ran, n):
+    """Push n kernels that each read what the one before wrote; return what the last one writes."""
+    before = engine.new_variable()
+    for i in range(n):
+        after = engine.new_variable()
+        engine.push_sync(lambda run, i=i: ran.append((i, threading.get_ident())), cpu(), [before], [after], cost_key=object())
+        before = after
+    return before
+
+
+@pytest.fixture
+def no_worker(monkeypatch):
+    """No worker is quicker than the waiter: none is started."""
+    monkeypatch.setattr(WorkerPool, "_start", lambda pool: None)
+
+
+def test_a_waiter_runs_what_its_variable_waits_for(engine, no_worker, monkeypatch):
+    monkeypatch.setattr(task_cost, "of", lambda task: 1000)
+    ran = []
+    engine.wait_for_var(a_chain(engine, ran, 50))
+    assert ran == [(i, threading.get_ident()) for i in range(50)]
+
+
+@pytest.mark.parametrize("ready", [True, False])
+def test_a_waiter_runs_no_function_that_may_wait_for_it(engine, no_worker, monkeypatch, ready):
+    """ready: from the start, or after a kernel that the waiter runs."""
+    monkeypatch.setattr(task_cost, "of", lambda task: 1000)
+    ran, woken, between = [], threading.Lock(), engine.new_variable()
+    woken.acquire()
+    if not ready:
+        engine.push_sync(lambda run: ran.append("kernel"), cpu(), [], [between], cost_key=object())
+    engine.push_sync(lambda run: ran.append("function"), cpu(), [], [between])
+    after = engine.new_variable()
+    engine.push_sync(lambda run: ran.append("last"), cpu(), [between], [after])
+    assert not engine._run_awaited(after, woken) and ran == ([] if ready else ["kernel"])
+    (pool,) = engine._worker_pools.values()
+    monkeypatch.undo()
+    pool._start()
+    engine.wait_for_var(after)
+    assert ran[-2:] == ["function", "last"]
+
+
+def test_a_waiter_sleeps_after_a_while(engine, no_worker, monkeypatch):
+    """So that Ctrl-C ends the wait soon. The rest stays in its order."""
+    monkeypatch.setattr(task_cost, "of", lambda task: 4_000_000)
+    ran, woken = [], threading.Lock()
+    woken.acquire()
+    last = a_chain(engine, ran, 8)
+    other = engine.new_variable()
+    engine.push_sync(lambda run: ran.append("other"), cpu(), [], [other])
+    assert not engine._run_awaited(last, woken) and [i for i, _ in ran] == [0, 1, 2, 3, 4]
+    (pool,) = engine._worker_pools.values()
+    monkeypatch.undo()
+    pool._start()
+    engine.wait_for_all()
+    assert len(ran) == 9 and [r[0] for r in ran if r != "other"] == list(range(8))
 
 
 def task_of(fn, cost_key=None):
