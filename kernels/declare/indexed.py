@@ -87,7 +87,7 @@ from ..cpu.indexed_printer import indexed_source as numpy_source
 from ..ir.expr import const, param
 from ..ir.indexed import TRUE, IndexedProgram, gather, index
 from ..ir.indexed_gradient import derived_puts, is_distinct
-from ..kernel import NOTHING, Kernel
+from ..kernel import NOTHING, BoundKernel, InTurn, Kernel
 from ..op import Dtypes, Gradient, Need, Op, Req, Reqs, Shape, Shapes, Spec, Specs, infer_backward, is_known, merge_shapes
 from ..params import Param, Params
 from .check_op import check_op
@@ -339,12 +339,17 @@ class DerivedGradient(IndexedGradient):
                 parts.append((k, scatter_printer(target)(found[i], order, out, reqs[k], combine="add", start=const(0),
                                                           distinct=distinct, name=self.name)))
 
-        def kernel(run: Any, inputs: Sequence[Any], outputs: Sequence[Any], scalars: tuple = ()) -> None:
+        def kernel(run: Any, inputs: Sequence[Any], outputs: Sequence[Any], **scalars: tuple) -> None:
             arrays = [*inputs[m:], *inputs[:m]]
             for k, part in parts:
-                part(run, arrays, [outputs[k]], scalars=scalars)
+                part(run, arrays, [outputs[k]], **scalars)
 
-        return Kernel(kernel) if parts else NOTHING
+        def bind(inputs: Sequence[Any], outputs: Sequence[Any]) -> BoundKernel:
+            arrays = [*inputs[m:], *inputs[:m]]
+            return InTurn([part.bind(arrays, [outputs[k]]) for k, part in parts])
+
+        has_scalars = any(q.scalars for programs in found.values() for q in programs)
+        return Kernel(kernel, None if has_scalars else bind) if parts else NOTHING
 
 
 def _is_rule(dtype: Any) -> bool:
