@@ -30,7 +30,7 @@ from typing import Any
 
 import common
 from tritium.kvstore.protocol.coordinator import Coordinator
-from tritium.kvstore.protocol.placement import place
+from tritium.kvstore.protocol.key_table import place
 from tritium.kvstore.protocol.rounds import Acknowledge, Apply, Rounds
 from tritium.kvstore.protocol.session import Session, State
 
@@ -114,7 +114,7 @@ class Simulation:
         self.parts: dict[tuple[int, int], tuple[int, int]] = {}  # slice -> server, bytes
         loads = [0] * servers
         for key, nbytes in enumerate(sizes):
-            for i, (server, start, stop) in enumerate(place((nbytes // 4,), 4, loads, split_size)):
+            for i, (server, start, stop) in enumerate(place((nbytes // 4,), loads, split_size)):
                 loads[server] += 4 * (stop - start)
                 self.parts[key, i] = server, 4 * (stop - start)
                 self.rounds[server].add((key, i))

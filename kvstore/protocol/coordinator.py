@@ -2,7 +2,7 @@
 
 It sees no values and has no sockets, threads or clock. `receive(peer, role, message)` and `lost(peer)` return (peer, message)
 pairs to send. The caller has authenticated the peer; `role` is "worker" or "server". A request carries "id", and so does its
-answer. Messages call a server "shard" and its slices "parts". What servers must know before a worker may act on it is sent to
+answer. Messages to workers call a server "shard". What servers must know before a worker may act on it is sent to
 them first: the worker is answered when all servers have sent "ack" (`ServerTable.announce`).
 
 Membership changes at barriers. Workers beyond the job's first number are admitted there, workers that asked to leave are let go,
@@ -21,7 +21,6 @@ from typing import Any
 from ...errors import FrameError, MXNetError
 from .key_table import KeyTable
 from .member_table import MemberTable
-from .optimizer_list import OptimizerList
 from .server_table import Message, Sends, ServerTable, Then
 from .waiting_calls import WaitingCalls
 
@@ -42,24 +41,18 @@ class Coordinator:
         self._workers = MemberTable(workers, policy)
         self._servers = ServerTable(servers)
         self._keys = KeyTable(servers)
-        self._optimizers = OptimizerList()
-        self._expected_workers: set[int] = set()  # after a restart: not back yet
+        self._optimizers: list[Any] = []  # descriptions of those that the servers have been given, one after the other, or None
+        self._installed = 0  # so many of them are on the servers, or were rejected by one
+        self._optimizer_errors: dict[int, str] = {}  # number of an optimizer -> why servers cannot use it
+        self._expected_workers = set[int]()  # after a restart: not back yet
         self._deferred: list[tuple[Any, Message]] = []  # requests of workers while a server is expected
         self._joining: dict[str, tuple[Any, Message]] = {}  # by public names: workers that wait for a barrier to join
         self._waiting = WaitingCalls(self._keys)
-        self._handlers: dict[tuple[str, Any], Callable[[Any, Message], Sends]] = {
-            ("server", "join"): self._server_join, ("server", "back"): self._server_back, ("server", "ack"): self._server_ack,
-            ("worker", "join"): self._worker_join, ("worker", "back"): self._worker_back, ("worker", "leave"): self._worker_leave,
-            ("worker", "ended"): self._worker_ended, ("worker", "init"): self._worker_init,
-            ("worker", "filled"): self._worker_filled, ("worker", "missing"): self._worker_missing,
-            ("worker", "forget"): self._worker_forget, ("worker", "barrier"): self._worker_barrier,
-            ("worker", "optimizer"): self._worker_optimizer, ("worker", "info"): self._worker_info}
 
-    # ---- events -------------------------------------------------------------------------------------------------------
     def receive(self, peer: Any, role: str, message: Message) -> Sends:
         """Handle a message. An invalid message is answered with an error and changes nothing."""
         op = message.get("op")
-        handler = self._handlers.get((role, op)) if isinstance(op, str) else None
+        handler = getattr(self, f"_{role}_{op}", None)
         if handler is None:
             return _answer(peer, message, error=f"unknown request {op!r} of a {role}")
         if role == "worker" and not self._servers.complete():
@@ -74,45 +67,42 @@ class Coordinator:
         """Handle the end of a peer's connection."""
         self._deferred = [d for d in self._deferred if d[0] != peer]
         self._joining = {public: j for public, j in self._joining.items() if j[0] != peer}
-        index, rank = self._servers.index_of(peer), self._workers.rank_of(peer)
+        index, rank = self._servers.lost(peer), self._workers.rank_of(peer)
         if index is not None:
-            self._servers.lost(index)
-            return self._notify_workers({"op": "shard", **self._servers.location(index)})
+            return self._notify_of_server(index)
         return [] if rank is None else self._set_gone(rank, "died")
 
     def end_grace_period(self) -> Sends:
         """Give up on the servers and workers from before a restart that have not come back."""
         sends = [send for rank in sorted(self._expected_workers) for send in self._set_gone(rank, "died")]
         self._expected_workers.clear()
-        for index in self._servers.expected:
+        for index in sorted(self._servers.expected):
             self._servers.arrived(index, in_time=False)
-            sends += self._servers.acknowledge(index, self._servers.epoch)
-            sends += self._notify_workers({"op": "shard", **self._servers.location(index)}) + self._handle_deferred()
+            sends += self._servers.acknowledge(index, self._servers.epoch) + self._notify_of_server(index)
+            sends += self._handle_deferred()
         return sends
 
     # ---- servers --------------------------------------------------------------------------------------------------------
     def _server_join(self, peer: Any, m: Message) -> Sends:
-        index = self._servers.join(peer, m)
+        index = self._servers.connect(peer, m)
         if index is None:
             return []
         self.changed = True
-        location = self._servers.location(index)
-        sends = _answer(peer, m, policy=self.policy, staleness=self.max_staleness, incarnation=location["incarnation"],
-                        **self._members_and_keys(index), **self._optimizers.last())
+        incarnation = self._servers.location(index)["incarnation"]
+        sends = _answer(peer, m, policy=self.policy, staleness=self.max_staleness, incarnation=incarnation,
+                        **self._members_and_keys(index), **self._last_optimizer())
         # the answer contains everything that was to be acknowledged; what follows from that goes to the new process
         sends += self._servers.acknowledge(index, self._servers.epoch)
-        sends += self._notify_workers({"op": "shard", **location})
-        return sends + self._server_is_ready(index)
+        return sends + self._notify_of_server(index) + self._is_ready(index)
 
     def _server_back(self, peer: Any, m: Message) -> Sends:
         """Handle a server that has connected again. It may have missed messages."""
-        index = self._servers.back(peer, m)
+        index = self._servers.connect(peer, m)
         if index is None:
             return []
-        missed = self._optimizers.last() if int(m.get("optimizers", 0)) < len(self._optimizers.specs) else {}
-        return [*self._servers.tell(index, {"op": "members", **self._members_and_keys(index), **missed},
-                                    lambda _: self._server_is_ready(index)),
-                *self._notify_workers({"op": "shard", **self._servers.location(index)})]
+        missed = self._last_optimizer() if int(m.get("optimizers", 0)) < len(self._optimizers) else {}
+        return self._servers.tell(index, {"op": "members", **self._members_and_keys(index), **missed},
+                                  lambda _: self._is_ready(index)) + self._notify_of_server(index)
 
     def _server_ack(self, peer: Any, m: Message) -> Sends:
         index = self._servers.index_of(peer)
@@ -120,8 +110,8 @@ class Coordinator:
             raise FrameError("this server has not joined")
         return self._servers.acknowledge(index, int(m["epoch"]), str(m.get("error") or ""))
 
-    def _server_is_ready(self, index: int) -> Sends:
-        self._servers.arrived(index)
+    def _is_ready(self, index: int) -> Sends:
+        self._servers.arrived(index, in_time=True)
         return self._handle_deferred()
 
     def _handle_deferred(self) -> Sends:
@@ -130,6 +120,9 @@ class Coordinator:
             return []
         deferred, self._deferred = self._deferred, []
         return [send for peer, message in deferred for send in self.receive(peer, "worker", message)]
+
+    def _notify_of_server(self, index: int) -> Sends:
+        return self._notify_workers({"op": "shard", **self._servers.location(index)})
 
     def _members_and_keys(self, index: int) -> Message:
         """Return everything a server must know except the optimizer, which would reset its states."""
@@ -179,7 +172,7 @@ class Coordinator:
 
     def _joined(self, rank: int) -> Message:
         """Return the fields of the answer to a worker that joins."""
-        return {"rank": rank, "incarnation": self._workers[rank].incarnation, "ranks": self._workers.ranks(),
+        return {"rank": rank, "incarnation": self._workers[rank].incarnation, "ranks": self._workers.ranks,
                 "shards": self._servers.locations()}
 
     def _worker_back(self, peer: Any, m: Message) -> Sends:
@@ -209,7 +202,6 @@ class Coordinator:
 
     def _set_gone(self, rank: int, why: str) -> Sends:
         self._workers.set_gone(rank, why)
-        self._workers[rank].was_dead = True
         self.changed = True
         self._waiting.forget(rank)
         return (self._notify_gone() + self._notify_members(at_once=why == "died") + self._promote_first()
@@ -217,7 +209,7 @@ class Coordinator:
 
     def _promote_first(self) -> Sends:
         """If the new first rank waits in init for the initial values of another, handle its call again."""
-        first = self._workers.first()
+        first = self._workers.first
         inits = self._waiting.take("init", lambda r, m: r == first and "big" in m)
         return [send for r, m in inits for send in self.receive(self._workers[r].peer, "worker", m)]
 
@@ -236,20 +228,20 @@ class Coordinator:
 
     # ---- keys -----------------------------------------------------------------------------------------------------------
     def _worker_init(self, peer: Any, m: Message) -> Sends:
-        rank, first = self._workers.own_rank(peer), self._workers.first()
+        rank, first = self._workers.own_rank(peer), self._workers.first
         if rank != first:
             keys = [[str(k[0]), [int(n) for n in k[1]], str(k[2])] for k in m["keys"]]
             self._waiting.add(rank, "init", m, keys=keys, big=m["big"])
-            return self._answer_waiting() if self._waiting.may_end(rank, keys, first, self._workers.awaited()) else []
+            return self._answer_waiting() if self._waiting.may_end(rank, keys, first, self._workers.awaited) else []
         for k in m["keys"]:
             self._keys.check(rank, k, first)
         new = self._keys.add(m["keys"], int(m["big"]))
-        self.changed = self.changed or bool(new)
         entries = [self._keys[k[0]] for k in m["keys"]]
         answer = _answer(peer, m, first=True, fill=[e.message() for e in entries if not e.filled],
                          keys=[e.message() for e in entries])
         if not new:
             return answer
+        self.changed = True
 
         def created(error: str) -> Sends:
             if not error:
@@ -267,43 +259,39 @@ class Coordinator:
 
     def _worker_filled(self, peer: Any, m: Message) -> Sends:
         """Handle the first rank's report that initial values are on the servers. Answered when every worker has called init."""
-        rank = self._workers.own_rank(peer)
         for e in [self._keys[k] for k in m["keys"]]:
             e.filled = True
-        self._waiting.add(rank, "init", m, keys=[[k] for k in m["keys"]])
+        self._waiting.add(self._workers.own_rank(peer), "init", m, keys=[[k] for k in m["keys"]])
         return self._answer_waiting()
 
     # ---- waiting for other workers --------------------------------------------------------------------------------------
     def _worker_missing(self, peer: Any, m: Message) -> Sends:
         """Answer which ranks a request of kind `of` waits for. `why` in the answer names the keys."""
-        ranks, why = self._waiting.missing(m["of"], self._workers.own_rank(peer), self._workers.first(),
-                                           self._workers.awaited())
+        ranks, why = self._waiting.missing(m["of"], self._workers.own_rank(peer), self._workers.first, self._workers.awaited)
         return _answer(peer, m, ranks=sorted(ranks), why=why)
 
     def _worker_forget(self, peer: Any, m: Message) -> Sends:
         """Handle a worker that has given up the request with number `of`."""
-        rank = self._workers.own_rank(peer)
-        self._waiting.withdraw(rank, m["of"])
+        self._waiting.withdraw(self._workers.own_rank(peer), m["of"])
         return _answer(peer, m)
 
     def _answer_waiting(self) -> Sends:
         """Answer every request that need not wait any longer."""
-        awaited, first = self._workers.awaited(), self._workers.first()
-        sends = [send for rank, m, error in self._waiting.take_mismatches(first)
-                 for send in _answer(self._workers[rank].peer, m, error=error)]
-        for rank, m, entries in self._waiting.take_complete_inits(awaited):
+        awaited, first = self._workers.awaited, self._workers.first
+        sends: Sends = []
+        for rank, m, error, entries in self._waiting.take_ended_inits(first, awaited):
             self.changed = True  # who has called is written only now: until now every worker would ask again
-            sends += _answer(self._workers[rank].peer, m, fill=[], keys=[e.message() for e in entries])
-        for rank, m in self._waiting.take(
-                "optimizer", lambda r, _: self._workers[r].optimizers <= self._optimizers.installed):
-            sends += _answer(self._workers[rank].peer, m, **self._optimizers.result(self._workers[rank].optimizers))
+            result = {"error": error} if error else {"fill": [], "keys": [e.message() for e in entries]}
+            sends += _answer(self._workers[rank].peer, m, **result)
+        for rank, m in self._waiting.take("optimizer", lambda r, _: self._workers[r].optimizers <= self._installed):
+            sends += self._answer_optimizer(self._workers[rank].peer, m, self._workers[rank].optimizers)
         sends += self._answer_barrier(awaited)
         error = self._waiting.deadlock(first, awaited)
         return sends + (self._reject_inits(error) if error else [])
 
     def _answer_barrier(self, awaited: Set[int]) -> Sends:
         """Let the workers at a barrier pass if all are there, or reject their calls if one has died."""
-        dead = self._workers.dead() if self.policy == "fail" else []
+        dead = self._workers.dead if self.policy == "fail" else []
         if not dead and not self._waiting.all_at_barrier(awaited):
             return []
         present = self._waiting.take("barrier")
@@ -320,7 +308,7 @@ class Coordinator:
         for rank, m in present:
             self._workers[rank].barriers = max(self._workers[rank].barriers, int(m.get("n", 0)))
         leaving = {rank for rank, m in present if m.get("leave")}
-        leaving.update(self._workers.dead() if self.policy == "shrink" else ())
+        leaving.update(self._workers.dead if self.policy == "shrink" else ())
         for rank in leaving:
             self._workers.set_gone(rank, "out")
         joined: dict[int, tuple[Any, Message]] = {}
@@ -331,7 +319,7 @@ class Coordinator:
             joined[rank] = peer, m
 
         def answer(_: str) -> Sends:
-            sends = [send for rank, m in present for send in _answer(peers[rank], m, ranks=self._workers.ranks())]
+            sends = [send for rank, m in present for send in _answer(peers[rank], m, ranks=self._workers.ranks)]
             return sends + [send for rank, (peer, m) in joined.items() for send in _answer(peer, m, **self._joined(rank))]
 
         if not leaving and not joined:
@@ -342,35 +330,44 @@ class Coordinator:
         """Handle a worker at its n-th barrier; n shows a request that is sent again. leave: the worker leaves with it."""
         rank = self._workers.own_rank(peer)
         if 0 < int(m.get("n", 0)) <= self._workers[rank].barriers:
-            return _answer(peer, m, ranks=self._workers.ranks())
+            return _answer(peer, m, ranks=self._workers.ranks)
         self._waiting.add(rank, "barrier", m, n=int(m.get("n", 0)), leave=m.get("leave"))
         return self._answer_waiting()
 
     def _worker_optimizer(self, peer: Any, m: Message) -> Sends:
         """Send the first rank's optimizer to the servers. The calls of other workers, or of a replacement, wait for it."""
-        rank = self._workers.own_rank(peer)
-        w = self._workers[rank]
+        w = self._workers[rank := self._workers.own_rank(peer)]
         w.optimizers = int(m.get("n", w.optimizers + 1))
-        if rank != self._workers.first() or w.optimizers <= len(self._optimizers.specs):
+        if rank != self._workers.first or w.optimizers <= len(self._optimizers):
             self._waiting.add(rank, "optimizer", m)
             return self._answer_waiting()
         spec = m["spec"]
         self._keys.never_split = self._keys.never_split or not spec.get("elementwise", True)
-        split = self._keys.split()
+        split = [e.key[2:] for e in self._keys.values() if len(e.slices) > 1]
         if self._keys.never_split and split:
             w.optimizers -= 1
             raise FrameError(f"{spec.get('name')} needs norms of whole values, and key {split[0]!r} is split over servers. Call "
                              f"set_optimizer before init")
-        self._optimizers.specs.append(spec)
-        self.changed = True
-        count = len(self._optimizers.specs)
+        self._optimizers.append(spec)
+        self.changed, count = True, len(self._optimizers)
 
         def installed(error: str) -> Sends:
-            self._optimizers.settle(count, error)
+            self._installed = max(self._installed, count)
+            if error:  # servers that start later do not get it
+                self._optimizers[count - 1] = self._optimizers[count - 2] if count > 1 else None
+                self._optimizer_errors[count] = error
             self.changed = True
-            return _answer(peer, m, **self._optimizers.result(count)) + self._answer_waiting()
+            return self._answer_optimizer(peer, m, count) + self._answer_waiting()
 
-        return self._servers.announce({"op": "optimizer", **self._optimizers.last()}, installed)
+        return self._servers.announce({"op": "optimizer", **self._last_optimizer()}, installed)
+
+    def _answer_optimizer(self, peer: Any, m: Message, number: int) -> Sends:
+        error = self._optimizer_errors.get(number)
+        return _answer(peer, m, error=error) if error else _answer(peer, m)
+
+    def _last_optimizer(self) -> Message:
+        """Return the fields of messages to servers. A server that has the optimizer with that number ignores it."""
+        return {"optimizer": self._optimizers[-1] if self._optimizers else None, "optimizers": len(self._optimizers)}
 
     def _worker_info(self, peer: Any, m: Message) -> Sends:
         return _answer(peer, m, members={k: v for k, v in self._workers.message().items() if k != "public"},
@@ -380,17 +377,18 @@ class Coordinator:
     def state(self) -> Message:
         """Return everything that must not be lost, as JSON values."""
         self.changed = False
-        return {"kind": self.kind, "optimizers": self._optimizers.specs, "loads": self._keys.loads,
-                "whole": self._keys.never_split, "generation": self._workers.generation, "epoch": self._servers.epoch,
+        return {"kind": self.kind, "optimizers": self._optimizers, "never_split": self._keys.never_split,
+                "generation": self._workers.generation, "epoch": self._servers.epoch,
                 "workers": self._workers.state(), "servers": self._servers.state(), "keys": self._keys.state()}
 
     def resume(self, state: Message) -> None:
         """Restore `state()`. Nothing is connected; the servers and workers of before are expected back."""
-        self.kind = state["kind"]
-        self._optimizers.resume(state["optimizers"])
+        self.kind, self._optimizers = state["kind"], state["optimizers"]
+        self._installed = len(self._optimizers)  # or they will be before a worker is answered
         self._expected_workers = self._workers.resume(state["workers"], state["generation"])
         self._servers.resume(state["servers"], state["epoch"])
-        self._keys.resume(state["keys"], state["loads"], state["whole"])
+        self._keys.resume(state["keys"])
+        self._keys.never_split = state["never_split"]
 
 
 def _answer(peer: Any, request: Message, **fields: Any) -> Sends:

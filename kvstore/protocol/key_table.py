@@ -1,16 +1,66 @@
-"""The coordinator's table of keys: the number, the layout and the slices of each, and how far its initialization has come."""
+"""The keys of a job: which server holds which slice of each, and the coordinator's table of them.
+
+The order in which keys are created determines where they are.
+"""
 
 from __future__ import annotations
 
+import itertools
 import math
+import zlib
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
 
-from ...errors import FrameError
-from .placement import number, place
+from ...errors import FrameError, ParameterError
+
+Key = int | str
+_MANY_ROWS = 16  # rows for each slice: then no slice is more than 1/16 longer than another
+
+
+def tag(key: Key) -> str:
+    """Return a key with its type, so that 7 and "7" differ."""
+    return f"s:{key}" if isinstance(key, str) else f"i:{key}"
+
+
+def untag(tagged: str) -> Key:
+    """Return the key of a result of `tag`. Raises ParameterError for any other text."""
+    if tagged[:2] == "s:":
+        return tagged[2:]
+    try:
+        if tagged[:2] != "i:":
+            raise ValueError
+        return int(tagged[2:])
+    except ValueError:
+        raise ParameterError(f"KVStore: {tagged!r} is not a key with a type prefix ('s:' or 'i:').") from None
+
+
+def number(tagged: str) -> int:
+    """Return the 31-bit number of a key in frames. Two keys may have the same number: the key table then picks another one."""
+    return zlib.crc32(tagged.encode()) & 0x7FFFFFFF
+
+
+def bounds(size: int, parts: int) -> list[tuple[int, int]]:
+    """Return [start, stop) of equal parts, rounded as MXNet does: part i ends at round(size / parts · (i + 1))."""
+    ends = [0] + [math.floor(size / parts * (i + 1) + 0.5) for i in range(parts)]
+    return list(itertools.pairwise(ends))
+
+
+def place(shape: Sequence[int], loads: Sequence[int], split_size: int, never_split: bool = False) -> list[tuple[int, int, int]]:
+    """Return the slices of a value: (server, start, stop) of elements of the flat value.
+
+    loads:        bytes on each server.
+    split_size:   values of at least so many elements are split over all servers; between rows, if there are many rows.
+    never_split:  for optimizers that need the norm of a whole value.
+    """
+    size = math.prod(shape)
+    if size >= split_size and len(loads) > 1 and not never_split:
+        row = size // shape[0] if shape[0] >= _MANY_ROWS * len(loads) else 1
+        return [(i, a * row, b * row) for i, (a, b) in enumerate(bounds(size // row, len(loads)))]
+    least = min(range(len(loads)), key=lambda i: (loads[i], i))
+    return [(least, 0, size)]
 
 
 @dataclass
@@ -31,7 +81,7 @@ class KeyEntry:
 
     def message(self) -> dict[str, Any]:
         """Return the entry as it is sent to workers and servers."""
-        return {"id": self.id, "key": self.key, "shape": self.shape, "dtype": self.dtype, "parts": self.slices}
+        return {name: value for name, value in vars(self).items() if name not in ("filled", "called")}
 
 
 class KeyTable(dict[str, KeyEntry]):
@@ -51,17 +101,15 @@ class KeyTable(dict[str, KeyEntry]):
         new: list[KeyEntry] = []
         for key, shape, dtype, *_ in [k for k in keys if k[0] not in self]:
             shape = [int(n) for n in shape]
-            size, itemsize = math.prod(shape), np.dtype(dtype).itemsize
+            size = math.prod(shape)
             if size < 0 or size >= 1 << 40 or key[:2] not in ("s:", "i:"):
                 raise FrameError(f"key {key!r} of shape {shape}: the name or the size is invalid")
             n = number(key)
             while n in taken:  # two keys with the same number: the later one takes the next free number
                 n = (n + 1) & 0x7FFFFFFF
             taken.add(n)
-            slices = place(shape, itemsize, loads, split_size, self.never_split)
-            for server, start, stop in slices:
-                loads[server] += (stop - start) * itemsize
-            new.append(KeyEntry(n, key, shape, dtype, [list(s) for s in slices]))
+            new.append(KeyEntry(n, key, shape, dtype, [list(s) for s in place(shape, loads, split_size, self.never_split)]))
+            _add_load(loads, new[-1])
         self.loads = loads
         self.update((e.key, e) for e in new)
         return new
@@ -70,8 +118,7 @@ class KeyTable(dict[str, KeyEntry]):
         """Remove keys that the servers could not create."""
         for e in entries:
             del self[e.key]
-            for server, start, stop in e.slices:
-                self.loads[server] -= (stop - start) * np.dtype(e.dtype).itemsize
+            _add_load(self.loads, e, -1)
 
     def check(self, rank: int, key: Sequence[Any], first: int) -> None:
         """Raise FrameError if rank initializes a key with another shape or dtype than rank `first` did."""
@@ -83,17 +130,17 @@ class KeyTable(dict[str, KeyEntry]):
         """Return the keys that have a slice on a server."""
         return [e for e in self.values() if index in {s[0] for s in e.slices}]
 
-    def split(self) -> list[str]:
-        """Return the names of the keys that are split over servers."""
-        return [e.key[2:] for e in self.values() if len(e.slices) > 1]
-
-    # ---- surviving a restart --------------------------------------------------------------------------------------------
     def state(self) -> list[dict[str, Any]]:
         """Return the keys as JSON values."""
-        return [{**e.message(), "filled": e.filled, "called": sorted(e.called)} for e in self.values()]
+        return [{**vars(e), "called": sorted(e.called)} for e in self.values()]
 
-    def resume(self, state: Sequence[dict[str, Any]], loads: list[int], never_split: bool) -> None:
+    def resume(self, state: Iterable[dict[str, Any]]) -> None:
         """Restore the keys from `state()`."""
-        self.loads, self.never_split = loads, never_split
-        for e in state:
-            self[e["key"]] = KeyEntry(e["id"], e["key"], e["shape"], e["dtype"], e["parts"], e["filled"], set(e["called"]))
+        for fields in state:
+            e = self[fields["key"]] = KeyEntry(**{**fields, "called": set(fields["called"])})
+            _add_load(self.loads, e)
+
+
+def _add_load(loads: list[int], e: KeyEntry, sign: int = 1) -> None:
+    for server, start, stop in e.slices:
+        loads[server] += sign * (stop - start) * np.dtype(e.dtype).itemsize

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any, NamedTuple
+from typing import Any
 
 from ...errors import FrameError
 
@@ -33,16 +34,6 @@ class Member:
     peer: Any = None
 
 
-class _Groups(NamedTuple):
-    """The ranks by what they are at a generation."""
-
-    generation: int
-    ranks: list[int]
-    first: int
-    awaited: frozenset[int]
-    dead: list[int]
-
-
 class MemberTable(dict[int, Member]):
     """The members by their ranks. policy: as in `Coordinator`. generation: increased by every change.
 
@@ -55,34 +46,33 @@ class MemberTable(dict[int, Member]):
         self.policy, self.generation = policy, 0
         self._by_peer: dict[Any, int] = {}
         self._by_public: dict[str, int] = {}
-        self._last_groups: _Groups | None = None
         self._last_news: dict[str, str] | None = {}  # None after a restart
 
-    @property
-    def _groups(self) -> _Groups:
-        if self._last_groups is None or self._last_groups.generation != self.generation:
-            ranks = sorted(r for r, w in self.items() if w.gone != "out")
-            first = next((r for r in ranks if self[r].gone != "left"), ranks[0])
-            waited_for = ("", "died", "ended") if self.policy == "wait" else ("",)
-            self._last_groups = _Groups(self.generation, ranks, first, frozenset(r for r in ranks if self[r].gone in waited_for),
-                                        [r for r in ranks if self[r].gone == "died"])
-        return self._last_groups
+    def _change(self) -> None:
+        self.generation += 1
+        for name in ("ranks", "first", "awaited", "dead"):
+            self.__dict__.pop(name, None)
 
+    @functools.cached_property
     def ranks(self) -> list[int]:
-        """Return the ranks of the members."""
-        return self._groups.ranks
+        """The ranks of the members."""
+        return sorted(r for r, w in self.items() if w.gone != "out")
 
+    @functools.cached_property
     def first(self) -> int:
-        """Return the rank whose values and optimizer are used: the lowest that has not left. A dead worker may be replaced."""
-        return self._groups.first
+        """The rank whose values and optimizer are used: the lowest that has not left. A dead worker may be replaced."""
+        return next((r for r in self.ranks if self[r].gone != "left"), self.ranks[0])
 
+    @functools.cached_property
     def awaited(self) -> frozenset[int]:
-        """Return the ranks that requests wait for: all but those that have left, or died if the policy is not "wait"."""
-        return self._groups.awaited
+        """The ranks that requests wait for: all but those that have left, or died if the policy is not "wait"."""
+        waited_for = ("", "died", "ended") if self.policy == "wait" else ("",)
+        return frozenset(r for r in self.ranks if self[r].gone in waited_for)
 
+    @functools.cached_property
     def dead(self) -> list[int]:
-        """Return the ranks that died."""
-        return self._groups.dead
+        """The ranks that died."""
+        return [r for r in self.ranks if self[r].gone == "died"]
 
     def free(self, wanted: int | None) -> int | None:
         """Return the rank that a new process may take: the wanted one, or any if that is None."""
@@ -97,23 +87,25 @@ class MemberTable(dict[int, Member]):
         before = self.get(rank, Member())
         self[rank] = Member(before.incarnation + 1, public, told=before.told, attempt=attempt)
         self._by_public[public] = rank
-        self.generation += 1
         self.connect(rank, peer)
+        self._change()
 
     def connect(self, rank: int, peer: Any) -> None:
         """Note that a rank is there, over a connection."""
         w = self[rank]
         self._by_peer.pop(w.peer, None)
         self._by_peer[peer] = rank
-        self.generation += bool(w.gone)
-        w.peer, w.gone = peer, ""
+        if w.gone:
+            w.gone = ""
+            self._change()
+        w.peer = peer
 
     def set_gone(self, rank: int, why: str) -> None:
         """Note that a rank is away."""
         w = self[rank]
         self._by_peer.pop(w.peer, None)
-        w.peer, w.gone, w.told = None, why, why
-        self.generation += 1
+        w.peer, w.gone, w.told, w.was_dead = None, why, why, True
+        self._change()
 
     def rank_of(self, peer: Any) -> int | None:
         """Return the rank of a connected worker."""
@@ -132,7 +124,7 @@ class MemberTable(dict[int, Member]):
 
     def message(self) -> dict[str, Any]:
         """Return the members, as a field of messages to servers."""
-        return {"generation": self.generation, "ranks": {str(r): self[r].incarnation for r in self.ranks()},
+        return {"generation": self.generation, "ranks": {str(r): self[r].incarnation for r in self.ranks},
                 "gone": {str(r): w.gone for r, w in self.items() if w.gone not in ("", "out")},
                 "public": {w.public: r for r, w in self.items() if w.public and not w.gone}}
 
@@ -142,7 +134,6 @@ class MemberTable(dict[int, Member]):
         changed, self._last_news = gone != self._last_news, gone
         return {"op": "gone", "gone": gone, "generation": self.generation}, changed
 
-    # ---- surviving a restart --------------------------------------------------------------------------------------------
     def state(self) -> list[list[Any]]:
         """Return the members as JSON values."""
         return [[r, w.incarnation, w.public, w.gone, w.optimizers, w.barriers, w.was_dead] for r, w in self.items()]
@@ -150,8 +141,7 @@ class MemberTable(dict[int, Member]):
     def resume(self, state: Sequence[Sequence[Any]], generation: int) -> set[int]:
         """Restore `state()`. Returns the ranks that are expected back."""
         self.clear()
-        self._last_news = None
         self.update({r: Member(*rest, told=rest[2]) for r, *rest in state})
         self._by_public = {w.public: r for r, w in self.items() if w.public}
-        self.generation = generation
+        self.generation, self._last_news = generation, None
         return {r for r, w in self.items() if w.incarnation and not w.gone}

@@ -47,7 +47,7 @@ class ServerTable:
         self._announced: list[_Announcement] = []
         self._announcing_members = 0  # announcements of members that are not acknowledged
         self._unannounced: list[Then] = []  # what follows when the servers know of the changes since the last one
-        self._expected: set[int] = set()  # after a restart of the coordinator: not back yet
+        self.expected: set[int] = set()  # after a restart of the coordinator: not back yet
         self._missing: set[int] = set()  # not back in time
 
     def __len__(self) -> int:
@@ -55,37 +55,29 @@ class ServerTable:
 
     def complete(self) -> bool:
         """Return whether every server has joined, and none is expected back."""
-        return not self._expected and all(e.incarnation for e in self._entries)
-
-    def locations(self) -> list[Message]:
-        """Return where each server is, as a field of messages to workers."""
-        return [self.location(i) for i in range(len(self))]
+        return not self.expected and all(e.incarnation for e in self._entries)
 
     def location(self, index: int) -> Message:
-        """Return where a server is."""
+        """Return where a server is, as a message to workers."""
         e = self._entries[index]
         return {"index": index, "address": e.address, "public": e.public, "incarnation": e.incarnation, "down": e.peer is None}
 
+    def locations(self) -> list[Message]:
+        return [self.location(i) for i in range(len(self))]
+
     # ---- connections ----------------------------------------------------------------------------------------------------
-    def join(self, peer: Any, m: Message) -> int | None:
-        """Admit a new process. Returns its index, or None for a message of a connection that has ended."""
+    def connect(self, peer: Any, m: Message) -> int | None:
+        """Admit a process that joins or is back. Returns its index, or None for a message of a connection that has ended."""
         index, public, attempt = int(m["index"]), str(m["public"]), int(m.get("n", 0))
         if not 0 <= index < len(self):
             raise FrameError(f"unknown server {index}: the job has {len(self)}")
         e = self._entries[index]
+        if m["op"] == "back" and (e.incarnation, e.public) != (int(m["incarnation"]), public):
+            raise FrameError(f"server {index} has been restarted in the meantime")
         if public == e.public and attempt < e.attempt:
             return None
-        self._entries[index] = _Entry(str(m["address"]), public, e.incarnation + 1, peer, attempt)
-        return index
-
-    def back(self, peer: Any, m: Message) -> int | None:
-        """Note that a process has connected again. Returns as `join` does."""
-        index, attempt = int(m["index"]), int(m.get("n", 0))
-        e = self._entries[index]
-        if (e.incarnation, e.public) != (int(m["incarnation"]), m["public"]):
-            raise FrameError(f"server {index} has been restarted in the meantime")
-        if attempt < e.attempt:
-            return None
+        if m["op"] == "join":
+            e = self._entries[index] = _Entry(str(m["address"]), public, e.incarnation + 1)
         e.peer, e.attempt = peer, attempt
         return index
 
@@ -93,19 +85,17 @@ class ServerTable:
         """Return the index of a connected server."""
         return next((i for i, e in enumerate(self._entries) if e.peer == peer and peer is not None), None)
 
-    def lost(self, index: int) -> None:
-        """Note that a connection has ended."""
-        self._entries[index].peer = None
+    def lost(self, peer: Any) -> int | None:
+        """Note that a connection has ended. Returns the index of the server, if it was one's."""
+        index = self.index_of(peer)
+        if index is not None:
+            self._entries[index].peer = None
+        return index
 
-    def arrived(self, index: int, *, in_time: bool = True) -> None:
+    def arrived(self, index: int, in_time: bool) -> None:
         """Expect a server no longer: it is there, or it did not come back in time."""
-        self._expected.discard(index)
+        self.expected.discard(index)
         self._missing.discard(index) if in_time else self._missing.add(index)
-
-    @property
-    def expected(self) -> Sequence[int]:
-        """The servers that are expected back."""
-        return sorted(self._expected)
 
     # ---- announcements --------------------------------------------------------------------------------------------------
     def announce(self, message: Message, then: Then) -> Sends:
@@ -114,7 +104,7 @@ class ServerTable:
         servers = {i for i, e in enumerate(self._entries) if e.incarnation and i not in self._missing}
         if not servers:
             return then("")
-        self._announced.append(_Announcement(set(servers), self.epoch, then))
+        self._announced.append(_Announcement(servers.copy(), self.epoch, then))
         return [(self._entries[i].peer, {**message, "epoch": self.epoch}) for i in servers if self._entries[i].peer is not None]
 
     def announce_members(self, message: Callable[[], Message], then: Then, at_once: bool = False) -> Sends:
@@ -152,7 +142,6 @@ class ServerTable:
         self._announced = [a for a in self._announced if a.missing]
         return [send for a in complete for send in a.then(a.error)]
 
-    # ---- surviving a restart --------------------------------------------------------------------------------------------
     def state(self) -> list[list[Any]]:
         """Return the servers as JSON values."""
         return [[e.address, e.public, e.incarnation] for e in self._entries]
@@ -160,4 +149,4 @@ class ServerTable:
     def resume(self, state: Sequence[Sequence[Any]], epoch: int) -> None:
         """Restore `state()`. The servers of before are expected back."""
         self.epoch, self._entries = epoch, [_Entry(*e) for e in state]
-        self._expected = {i for i, e in enumerate(self._entries) if e.incarnation}
+        self.expected = {i for i, e in enumerate(self._entries) if e.incarnation}

@@ -27,13 +27,12 @@ class WaitingCalls:
         """Add the call that arrived as a message m."""
         self._calls[op][rank, m.get("id")] = {"op": op, "id": m.get("id"), **fields}
 
-    def of(self, op: str) -> list[Call]:
-        """Return the calls of a kind."""
+    def _of(self, op: str) -> list[Call]:
         return [(rank, m) for (rank, _), m in self._calls[op].items()]
 
     def take(self, op: str, wanted: Callable[[int, dict[str, Any]], bool] = lambda rank, m: True) -> list[Call]:
         """Remove and return the calls of a kind for which wanted(rank, message) is true."""
-        taken = [call for call in self.of(op) if wanted(*call)]
+        taken = [call for call in self._of(op) if wanted(*call)]
         for rank, m in taken:
             del self._calls[op][rank, m["id"]]
         return taken
@@ -48,13 +47,12 @@ class WaitingCalls:
         for calls in self._calls.values():
             calls.pop((rank, number), None)
 
-    def at_barrier(self) -> set[int]:
-        """Return the ranks that wait at a barrier."""
+    def _at_barrier(self) -> set[int]:
         return {r for r, _ in self._calls["barrier"]}
 
     def all_at_barrier(self, awaited: Set[int]) -> bool:
         """Return whether ranks wait at a barrier, and none of the others is awaited."""
-        return len(self._calls["barrier"]) >= max(len(awaited), 1) and self.at_barrier() >= awaited
+        return len(self._calls["barrier"]) >= max(len(awaited), 1) and self._at_barrier() >= awaited
 
     def _all_wait(self, awaited: Set[int]) -> bool:
         """Return whether every rank waits for something."""
@@ -62,12 +60,17 @@ class WaitingCalls:
                                                                         } >= awaited
 
     def may_end(self, rank: int, keys: Sequence[Any], first: int, awaited: Set[int]) -> bool:
-        """Note that a rank has called init for keys. Returns whether that may end a call: most calls end none."""
+        """Return whether a call of init for keys may end a call: most calls end none."""
+        entries = self._note_call(rank, keys)
+        return not keys or self._all_wait(awaited) or self._mismatch(rank, keys, first) != "" or any(
+            e.filled and e.called >= awaited for e in entries)
+
+    def _note_call(self, rank: int, keys: Sequence[Any]) -> list[KeyEntry]:
+        """Note that a rank has called init for keys. Returns those that exist."""
         entries = [self._keys[k[0]] for k in keys if k[0] in self._keys]
         for e in entries:
             e.called.add(rank)
-        return not keys or self._all_wait(awaited) or self._mismatch(rank, keys, first) != "" or any(
-            e.filled and e.called >= awaited for e in entries)
+        return entries
 
     def _mismatch(self, rank: int, keys: Sequence[Any], first: int) -> str:
         try:
@@ -77,32 +80,27 @@ class WaitingCalls:
             return str(e)
         return ""
 
-    def take_mismatches(self, first: int) -> list[tuple[int, dict[str, Any], str]]:
-        """Remove calls of init with shapes or dtypes unlike those of rank `first`, and return them with their errors."""
-        errors = {(rank, m["id"]): error for rank, m in self.of("init") if (error := self._mismatch(rank, m["keys"], first))}
-        return [(rank, m, errors[rank, m["id"]]) for rank, m in self.take("init", lambda rank, m: (rank, m["id"]) in errors)]
+    def take_ended_inits(self, first: int, awaited: Set[int]) -> list[tuple[int, dict[str, Any], str, list[KeyEntry]]]:
+        """Remove and return (rank, message, error, keys) of the calls of init that need not wait any longer.
 
-    def take_complete_inits(self, awaited: Set[int]) -> list[tuple[int, dict[str, Any], list[KeyEntry]]]:
-        """Remove and return the calls of init whose keys have values, and which all ranks have called. Notes who has called."""
-        for rank, m in self.of("init"):
-            for k in m["keys"]:
-                if k[0] in self._keys:
-                    self._keys[k[0]].called.add(rank)
-
-        def entries(m: dict[str, Any]) -> list[KeyEntry]:
-            found = [self._keys[k[0]] for k in m["keys"] if k[0] in self._keys]
-            return found if len(found) == len(m["keys"]) and all(e.filled and e.called >= awaited for e in found) else []
-
-        complete = self.take("init", lambda _, m: not m["keys"] or bool(entries(m)))
-        return [(rank, m, entries(m)) for rank, m in complete]
+        Those with shapes or dtypes unlike those of rank `first` have an error. The others have ended when their keys have values
+        and all ranks have called init for them.
+        """
+        calls = [(rank, m, self._mismatch(rank, m["keys"], first), self._note_call(rank, m["keys"]))
+                 for rank, m in self._of("init")]
+        ended = [call for call in calls if call[2] or (
+            len(call[3]) == len(call[1]["keys"]) and all(e.filled and e.called >= awaited for e in call[3]))]
+        for rank, m, _, _ in ended:
+            del self._calls["init"][rank, m["id"]]
+        return ended
 
     def missing(self, op: str, own: int, first: int, awaited: Set[int]) -> tuple[Set[int], str]:
         """Return the ranks that a call of rank `own` waits for, and a text that names the keys."""
         if op in ("barrier", "join"):
-            return awaited - self.at_barrier(), ""
+            return awaited - self._at_barrier(), ""
         if op not in ("init", "filled"):
             return {first} if op == "optimizer" else set(), ""
-        inits = [(r, {k[0] for k in m["keys"]}) for r, m in self.of("init")]
+        inits = [(r, {k[0] for k in m["keys"]}) for r, m in self._of("init")]
         lacking: set[int] = set()
         for key in {key for r, keys in inits if r == own for key in keys}:
             called = self._keys[key].called if key in self._keys else set()
@@ -119,14 +117,14 @@ class WaitingCalls:
     def _describe_inits(self, ranks: Sequence[int]) -> str:
         """Return the keys that each of the ranks waits for in init, except those common to all."""
         keys: dict[int, list[str]] = {r: [] for r in ranks}
-        for r, m in self.of("init"):
+        for r, m in self._of("init"):
             if r in keys:
                 keys[r] += [k[0][2:] for k in m["keys"] if k[0][2:] not in keys[r]]
         common = set.intersection(*(set(k) for k in keys.values())) if keys else set()
         texts = []
         for r, names in keys.items():
             names = [n for n in names if n not in common]
-            where = "is at a barrier" if r in self.at_barrier() else "has not called init"
+            where = "is at a barrier" if r in self._at_barrier() else "has not called init"
             more = f" and {len(names) - _NAMED} more" if len(names) > _NAMED else ""
             texts.append(f"worker {r} initializes {', '.join(map(repr, names[:_NAMED]))}{more}" if names else
                          f"worker {r} {where}")

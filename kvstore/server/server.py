@@ -121,9 +121,9 @@ class Server:
         self._waiting_pulls = [p for p in self._waiting_pulls if p[0] != rank]
 
     def _create(self, entry: Mapping[str, Any], own_index: Any) -> None:
-        for i, (server, _, _) in enumerate(entry["parts"]):
+        for i, (server, _, _) in enumerate(entry["slices"]):
             name = (int(entry["id"]), i)
-            shape = slice_shape(entry["shape"], entry["parts"], i)
+            shape = slice_shape(entry["shape"], entry["slices"], i)
             if server != own_index or (name in self.values and (
                     self.values[name].filled or self.values[name].agrees(entry["key"], shape, entry["dtype"]))):
                 continue  # a value without initial value may be of a key that the coordinator has removed

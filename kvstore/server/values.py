@@ -17,7 +17,7 @@ from ...ndarray import NDArray, RowSparseNDArray
 from ...ndarray.core.array_core import allocate
 from ...ndarray.core.chunk import Chunk, layout_of
 from ..array_ops import sum_into
-from ..protocol.placement import untag
+from ..protocol.key_table import untag
 from ..protocol.row_sparse import Rows
 from ..protocol.row_sparse import add as add_rows
 from ..wire.frame import CODES

@@ -31,7 +31,7 @@ from ..array_ops import add_up, add_up_each, copy, queue_async
 from ..base import Key, first_values, pairs
 from ..job.local_job import LocalJob
 from ..local import LocalKVStore, read_states
-from ..protocol.placement import tag
+from ..protocol.key_table import tag
 from ..protocol.row_sparse import add_up_rows, row_indices, slice_shape, splits_between_rows
 from ..server import optimizer_codec
 from ..wire.compression import TwoBit, read_parameters
@@ -144,7 +144,7 @@ class DistKVStore(LocalKVStore):
             m = self._client.request("init", keys=[[tag(k), list(a[0].shape), np.dtype(a[0].dtype).name] for k, a in todo],
                                      big=self._split_size)
             for (k, _), e in zip(todo, m["keys"]):
-                self._keys[k].id, self._keys[k].slices = e["id"], [tuple(s) for s in e["parts"]]
+                self._keys[k].id, self._keys[k].slices = e["id"], [tuple(s) for s in e["slices"]]
                 self._client.key_names[e["id"]] = repr(k)
             fill = {e["key"] for e in m["fill"]}
             self._wait_for([p for k, _ in todo if tag(k) in fill for p in self._keys[k].initial_values()])

@@ -14,7 +14,7 @@ from unittest import mock
 
 import numpy as np
 from tritium.errors import DeadWorkerError, KVStoreError, RoundMadeError
-from tritium.kvstore.protocol.placement import tag
+from tritium.kvstore.protocol.key_table import tag
 from tritium.kvstore.protocol.session import State
 from tritium.kvstore.server import main as server_main
 from tritium.kvstore.wire.credentials import Credentials
@@ -67,7 +67,7 @@ class SimulatedKey:
     """The state of a key in a worker, as KeyState."""
 
     def __init__(self, entry):
-        self.id, self.slices, self.round, self.busy, self.fresh = entry["id"], entry["parts"], 0, False, False
+        self.id, self.slices, self.round, self.busy, self.fresh = entry["id"], entry["slices"], 0, False, False
         self.value = np.zeros(SIZES[entry["key"][2:]], entry["dtype"])
 
 

@@ -202,7 +202,7 @@ def test_a_failure_on_the_servers_is_an_error_of_the_caller():
     errors["keys"] = "no memory"
     h.say("b", op="init", id=3, **KEYS)
     assert h.say("a", op="init", id=3, **KEYS)["error"] == h.answer("b", 3)["error"] == "no memory"
-    assert h.c.state()["keys"] == [] and h.c.state()["loads"] == [0]
+    assert h.c.state()["keys"] == [] and h.c._keys.loads == [0]
 
 
 def test_keys_with_the_same_number_get_different_ones(monkeypatch):
@@ -249,8 +249,8 @@ def test_large_arrays_are_split_as_in_mxnet_and_small_ones_go_to_the_emptiest_se
     h.join("a")
     keys = h.say("a", op="init", keys=[["s:a", [10], "float32"], ["s:b", [1001], "float32"], ["i:7", [4], "float32"],
                                        ["s:7", [4], "float32"]], big=1000)["fill"]
-    assert [e["parts"] for e in keys[:2]] == [[[0, 0, 10]], [[0, 0, 334], [1, 334, 667], [2, 667, 1001]]]
-    assert {e["parts"][0][0] for e in keys[2:]} == {1, 2} and keys[2]["id"] != keys[3]["id"]
+    assert [e["slices"] for e in keys[:2]] == [[[0, 0, 10]], [[0, 0, 334], [1, 334, 667], [2, 667, 1001]]]
+    assert {e["slices"][0][0] for e in keys[2:]} == {1, 2} and keys[2]["id"] != keys[3]["id"]
 
 
 def test_no_key_is_split_with_an_optimizer_that_needs_norms():
@@ -258,7 +258,7 @@ def test_no_key_is_split_with_an_optimizer_that_needs_norms():
     h.join("a")
     h.say("a", op="optimizer", spec={"name": "lars", "elementwise": False})
     (entry,) = h.say("a", op="init", keys=[["s:b", [1000], "float32"]], big=10)["fill"]
-    assert len(entry["parts"]) == 1
+    assert len(entry["slices"]) == 1
     late = Harness(1, 2)
     late.join("a")
     late.say("a", op="init", keys=[["s:b", [1000], "float32"]], big=10)

@@ -43,7 +43,7 @@ def _alone(serial):
 def make_server(dtype, sizes=SIZES, kind="sync", folder=None, snapshot_rounds=0):
     """A server of two workers, with a key of zeros for each size; rows have width 1."""
     s = Server(JOB, "fail", kind, folder, snapshot_rounds)
-    keys = [{"id": i, "key": f"s:key{i}", "shape": [n], "dtype": np.dtype(dtype).name, "parts": [[0, 0, n]]}
+    keys = [{"id": i, "key": f"s:key{i}", "shape": [n], "dtype": np.dtype(dtype).name, "slices": [[0, 0, n]]}
             for i, n in enumerate(sizes)]
     s.control({"members": {"ranks": MEMBERS, "gone": {}, "generation": 0}, "keys": keys, "index": 0})
     for rank in range(2):
@@ -136,7 +136,7 @@ def test_every_dtype_size_and_type_of_frame(rng, dtype, tmp_path):
         assert frame.type is FrameType.REJECTED and "is not a request" in unpack(frame.payload)["text"]
     restarted = Server(JOB, "fail", "sync", tmp_path, 1)
     restarted.control({"index": 0, "keys": [{"id": i, "key": f"s:key{i}", "shape": [n], "dtype": np.dtype(dtype).name,
-                                         "parts": [[0, 0, n]]} for i, n in enumerate(SIZES)]})
+                                         "slices": [[0, 0, n]]} for i, n in enumerate(SIZES)]})
     restarted.restore()
     assert {i: restarted.values[i, 0].flat.tobytes() for i in total} == {i: d.tobytes() for i, d in total.items()}
 

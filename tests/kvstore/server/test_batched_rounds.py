@@ -23,7 +23,7 @@ def _alone(serial):
 
 def make_server(workers, batched, **more):
     s = Server(JOB, "fail", "sync", **more)
-    keys = [{"id": i, "key": f"i:{i}", "shape": [n], "dtype": "float32", "parts": [[0, 0, n]]} for i, n in enumerate(SIZES)]
+    keys = [{"id": i, "key": f"i:{i}", "shape": [n], "dtype": "float32", "slices": [[0, 0, n]]} for i, n in enumerate(SIZES)]
     s.control({"members": {"ranks": {str(r): 1 for r in range(workers)}, "gone": {}, "generation": 0}, "keys": keys, "index": 0})
     for r in range(workers):
         s.receive(r, decode(*handshake(r)))

@@ -16,7 +16,7 @@ pytestmark = pytest.mark.usefixtures("serial")
 
 def make_server(policy="fail", kind="sync", folder=None, snapshot_rounds=0):
     s = Server("00000000beef", policy, kind, folder, snapshot_rounds)
-    keys = [{"id": i, "key": f"i:{i}", "shape": [n], "dtype": "float32", "parts": [[0, 0, n]]} for i, n in enumerate(SIZES)]
+    keys = [{"id": i, "key": f"i:{i}", "shape": [n], "dtype": "float32", "slices": [[0, 0, n]]} for i, n in enumerate(SIZES)]
     s.control({"members": {"ranks": MEMBERS, "gone": {}, "generation": 0}, "keys": keys, "index": 0})
     for rank in range(2):
         s.receive(rank, decode(encode(FrameType.HANDSHAKE, [], 2, rank=rank), b"{}"))

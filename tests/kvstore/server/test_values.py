@@ -10,7 +10,7 @@ import tritium as mx
 from hypothesis import given
 from hypothesis import strategies as st
 from tritium.errors import FileError, FrameError, ParameterError
-from tritium.kvstore.protocol.placement import bounds, place, tag, untag
+from tritium.kvstore.protocol.key_table import bounds, place, tag, untag
 from tritium.kvstore.server.incoming import _Partial
 from tritium.kvstore.server.optimizer_codec import hook
 from tritium.kvstore.server.values import StoredValues
