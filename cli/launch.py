@@ -2,18 +2,19 @@
 
 from __future__ import annotations
 
-import functools
 import json
 import os
 import signal
 import sys
 from pathlib import Path
+from typing import Any
 
 import click
 
 from ..kvstore.job.local_job import POLICIES, LocalJob
 from ..kvstore.job.ray_job import RayJob
 from .group import Command
+from .workers import LocalWorkers, RayWorkers, say
 
 
 @click.command(cls=Command, examples=["launch -n 4 -s 2 python train.py",
@@ -70,14 +71,17 @@ def launch(workers: int, servers: int, policy: str, restarts: int, snapshot_roun
             raise click.UsageError(f"--env {name}: this shell has no such variable. Export it, or give NAME=VALUE.")
         environment[name] = value if given else here[name]
     try:
-        start = LocalJob if address is None else functools.partial(RayJob, address)
-        job = start(workers, servers, policy=policy, snapshot_rounds=snapshot_rounds, max_staleness=max_staleness)
+        settings: Any = {"policy": policy, "snapshot_rounds": snapshot_rounds, "max_staleness": max_staleness}
+        job = LocalJob(workers, servers, **settings) if address is None else RayJob(address, workers, servers, **settings)
     except ModuleNotFoundError as e:
         raise click.ClickException(f'{e.name} is not installed. pip install "tritium[dist]".') from e
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(128 + signal.SIGTERM))
     with job:
         try:
-            status = job.run(command, workers, restarts, tee, environment)
+            if address is not None:
+                say(f"workers run in {Path.cwd()} on the machines of the cluster")
+            start = LocalWorkers if address is None else RayWorkers
+            status = start(job, command, tee, environment).run(workers, restarts)
         except OSError as e:
             what = "cannot be started: " if e.filename in (None, command[0]) else ""
             raise click.ClickException(f"{e.filename or command[0]}: {what}{e.strerror}.") from e

@@ -6,7 +6,6 @@ keys of mode 0600.
 
 from __future__ import annotations
 
-import logging
 import os
 import secrets
 import select
@@ -14,28 +13,21 @@ import shutil
 import subprocess
 import sys
 import tempfile
-import time
 from abc import abstractmethod
-from collections.abc import Mapping, Sequence
 from contextlib import AbstractContextManager
 from pathlib import Path
-from typing import Any
 
 from ... import environment
 from ...errors import KVStoreError, ParameterError
-from ..wire import sockets
-from ..wire.credentials import read_secret, write_secret
+from ..wire.credentials import write_secret
 from ..wire.shared_memory import remove_segments
-from .output import Output, describe_end
 
 POLICIES = ("fail", "wait", "shrink")
 _START_TIMEOUT = 60.0  # seconds
-_ANSWER_TIMEOUT, _RETRY = 10.0, 0.2  # seconds: the coordinator may be restarting
-_log = logging.getLogger(__name__)
 
 
 class Job(AbstractContextManager["Job"]):
-    """A job whose processes have been started, and its workers. A subclass starts them, waits until some end, and ends them.
+    """A job whose coordinator and servers have been started, by a subclass. They end with `close`.
 
     policy:           how dist_sync reacts to the death of a worker. "fail": with an error. "wait": for a replacement. "shrink":
                       it continues without the worker.
@@ -67,78 +59,9 @@ class Job(AbstractContextManager["Job"]):
 
     @abstractmethod
     def close(self) -> None: ...
-    @abstractmethod
-    def _start(self, command: Sequence[str], rank: int, environment: Mapping[str, str], output: Output) -> Any: ...
-    @abstractmethod
-    def _wait(self, running: dict[int, Any], output: Output) -> dict[int, int]: ...  # statuses of those that ended, by rank
-    @abstractmethod
-    def _end(self, running: dict[int, Any]) -> None: ...
-
-    def run(self, command: Sequence[str], workers: int, restarts: int = 0, folder: Path | None = None,
-            environment: Mapping[str, str] | None = None) -> int:
-        """Run command as every rank, and pass on what the workers write. Returns the status of the first that fails for good,
-        otherwise 0; 130 after Ctrl-C.
-
-        restarts:     the number of times that a failed worker is started again.
-        folder:       gets the output of each worker in a file, worker-RANK.log.
-        environment:  variables for the workers, beside those of the processes that start them.
-        """
-        left, failed = dict.fromkeys(range(workers), restarts), dict[int, int]()
-        running: dict[int, Any] = {}
-        output, interrupted = Output(folder), False
-
-        def start(rank: int) -> None:
-            running[rank] = self._start(command, rank, environment or {}, output)
-
-        try:
-            for rank in range(workers):
-                start(rank)
-            while running:
-                for rank, ended in self._wait(running, output).items():
-                    output.detach(rank)
-                    del running[rank]
-                    again = ended and left[rank]
-                    if ended:
-                        say(f"worker {rank} {describe_end(ended)}{'; it is started again' if again else ''}")
-                    if again:
-                        left[rank] -= 1
-                        start(rank)
-                    elif ended:
-                        failed[rank] = ended
-                    elif running:
-                        self.report_ended(rank)  # the others need not wait for it
-        except KeyboardInterrupt:
-            interrupted = True
-        finally:
-            self._end(running)
-            output.close()
-        if interrupted:
-            say(f"interrupted: {number_of(len(running), 'worker')} ended")
-            return 130
-        if not failed:
-            return 0
-        first, status = next(iter(failed.items()))
-        last = f" Its last line: {output.last[first]}" if first in output.last else ""
-        say(f"{len(failed)} of {number_of(workers, 'worker')} failed. The first was worker {first}, which {describe_end(status)}."
-            f"{last}")
-        return status if status > 0 else 128 - status
-
-    def report_ended(self, rank: int) -> None:
-        """Tell the coordinator that the process of a worker has ended with success."""
-        job, end = read_secret(self.file), time.monotonic() + _ANSWER_TIMEOUT
-        while time.monotonic() < end:
-            if sockets.ask_coordinator(job, {"op": "ended", "id": 0, "rank": rank}, end - time.monotonic()) is not None:
-                return
-            time.sleep(_RETRY)
-        _log.warning("kvstore: the coordinator did not answer the report that worker %d has ended.", rank)
 
     def __exit__(self, *exc: object) -> None:
         self.close()
-
-
-def say(text: str) -> None:
-    """Print a line of `tritium launch` to the standard error."""
-    print(f"tritium launch: {text}", file=sys.stderr, flush=True)
 
 
 def number_of(n: int, noun: str) -> str:
@@ -189,28 +112,6 @@ class LocalJob(Job):
             self.host.stdout.close()
         shutil.rmtree(self.folder, ignore_errors=True)
         remove_segments(self.id)
-
-    def _start(self, command: Sequence[str], rank: int, environment: Mapping[str, str], output: Output
-               ) -> subprocess.Popen[bytes]:
-        own = {"TRITIUM_KV_JOB": str(self.file), "TRITIUM_KV_LAUNCHED": "1", "TRITIUM_KV_RANK": str(rank)}
-        process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE,
-                                   env={"PYTHONUNBUFFERED": "1", **os.environ, **environment, **own})
-        output.attach(rank, process)
-        return process
-
-    def _wait(self, running: dict[int, subprocess.Popen[bytes]], output: Output) -> dict[int, int]:
-        output.wait(0.05)
-        return {rank: process.returncode for rank, process in running.items() if process.poll() is not None}
-
-    def _end(self, running: dict[int, subprocess.Popen[bytes]]) -> None:
-        for process in running.values():
-            process.terminate()
-        for process in running.values():
-            try:
-                process.wait(5)
-            except subprocess.TimeoutExpired:
-                process.kill()
-                process.wait()
 
     def __del__(self) -> None:
         try:  # when the interpreter exits, modules may be gone

@@ -1,37 +1,28 @@
 """A job on a Ray cluster. Ray starts, places and restarts the processes; everything else is as on one machine.
 
-Coordinator, servers and workers are actors of the process that created the `RayJob`, and end with it. Ray passes them their keys;
-array data goes through the sockets of `wire/`. A holder of the cluster's token can run code on it, so a cluster without a token
+Coordinator and servers are actors of the process that created the `RayJob`, and end with it. Ray passes them their keys; array
+data goes through the sockets of `wire/`. A holder of the cluster's token can run code on it, so a cluster without a token
 is rejected.
 """
 
 from __future__ import annotations
 
 import contextlib
-import ctypes
 import logging
 import os
-import select
 import shutil
-import signal
 import socket
-import subprocess
-import tempfile
 import threading
 import time
-from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 from ... import environment as variables
 from ...errors import KVStoreError
-from .local_job import Job, number_of, say
-from .output import ONCE, Output
+from .local_job import Job, number_of
 
 _START_TIMEOUT = 120.0  # seconds for Ray to start an actor
 _CONNECT_TIMEOUT = 10.0  # seconds
-_READ_EVERY = 0.1  # seconds after which the end of a silent worker is noticed
-_PR_SET_PDEATHSIG = 1
 
 
 class CoordinatorActor:
@@ -73,65 +64,6 @@ class ServerActor:
         return os.getpid()
 
 
-class WorkerActor:
-    """A worker: a command that runs on the machine that Ray selects."""
-
-    def __init__(self, credentials: dict[str, Any]):
-        from ..wire.credentials import write_secret
-
-        self.folder = Path(tempfile.mkdtemp(prefix="tritium-worker-"))
-        write_secret(self.folder / "worker.json", credentials)
-        self.process: subprocess.Popen[bytes] | None = None
-        self.error = ""
-        self.pipes: list[Any] = []
-
-    def start(self, command: Sequence[str], folder: str, environment: dict[str, str]) -> None:
-        """Run the command in that folder."""
-        machine = socket.gethostname()
-        if not os.path.isdir(folder):
-            self.error = (f"the folder {folder} does not exist on {machine}. Workers run in the folder in which the job was "
-                          f"started: copy it to every machine, or share it.")
-            return
-        env = {"PYTHONUNBUFFERED": "1", **os.environ, **environment, "TRITIUM_KV_JOB": str(self.folder / "worker.json")}
-        prctl = ctypes.CDLL(None).prctl  # looked up before the fork
-        try:
-            self.process = subprocess.Popen(list(command), cwd=folder, env=env, stdout=subprocess.PIPE, stderr=subprocess.PIPE,
-                                            preexec_fn=lambda: prctl(_PR_SET_PDEATHSIG, signal.SIGKILL))
-        except OSError as e:
-            self.error = f"{command[0]} cannot be started in {folder} on {machine}: {e.strerror}."
-            return
-        self.pipes = [self.process.stdout, self.process.stderr]
-        for pipe in self.pipes:
-            os.set_blocking(pipe.fileno(), False)
-
-    def read(self) -> tuple[bytes, bytes, int | None]:
-        """Wait a little, and return what the command has written since the last call to its standard output and its standard
-        error, and its exit status, None while it runs. Raises KVStoreError if it could not be started.
-        """
-        if self.process is None:
-            shutil.rmtree(self.folder, ignore_errors=True)
-            raise KVStoreError(self.error)
-        status = self.process.poll()  # before reading: all that it wrote before its end is in the pipes
-        if status is None:
-            select.select(self.pipes, [], [], _READ_EVERY)
-        out, errors = self._read(self.process.stdout), self._read(self.process.stderr)
-        if status is not None:
-            for pipe in self.pipes:
-                pipe.close()
-            shutil.rmtree(self.folder, ignore_errors=True)
-        return out, errors, status
-
-    def _read(self, pipe: Any) -> bytes:
-        try:
-            data = os.read(pipe.fileno(), ONCE) if pipe in self.pipes else b""
-        except BlockingIOError:
-            return b""
-        if not data and pipe in self.pipes:
-            self.pipes.remove(pipe)
-            pipe.close()
-        return data
-
-
 class RayJob(Job):
     """A job with so many workers and servers on the Ray cluster at address.
 
@@ -168,18 +100,18 @@ class RayJob(Job):
             raise KVStoreError(f"KVStore: {number_of(workers, 'worker')} and {number_of(servers, 'server')} need "
                                f"{workers + servers} CPUs, one each; the Ray cluster at {address} has {available}. Add machines "
                                f"(ray start --address {address}), or take fewer.")
-        say(f"workers run in {Path.cwd()} on the machines of the cluster")
         base = snapshots or variables.KV_SNAPSHOT_DIR.get() or str(self.folder)
         self._snapshots = Path(base) / f"tritium-{self.id}"
         this_node = NodeAffinitySchedulingStrategy(ray.get_runtime_context().get_node_id(), soft=False)
-        self.coordinator = self._actor(CoordinatorActor, num_cpus=0, name="coordinator", max_restarts=-1, max_task_retries=-1,
+        self.coordinator = self.actor(CoordinatorActor, num_cpus=0, name="coordinator", max_restarts=-1, max_task_retries=-1,
                                        scheduling_strategy=this_node).remote(self.settings, str(self.folder / "coordinator.json"))
-        credentials, self._credentials = self._get([self.coordinator.credentials.remote(role) for role in ("server", "worker")])
-        server = self._actor(ServerActor, num_cpus=1, max_restarts=-1, max_task_retries=-1, scheduling_strategy="SPREAD")
+        credentials, self.worker_credentials = self._get([self.coordinator.credentials.remote(role)
+                                                          for role in ("server", "worker")])
+        server = self.actor(ServerActor, num_cpus=1, max_restarts=-1, max_task_retries=-1, scheduling_strategy="SPREAD")
         credentials = {**credentials, "interface": self.settings["interface"]}
         self.servers = [server.remote(credentials, i, str(self._snapshots / f"server-{i}")) for i in range(servers)]
         self._get([s.pid.remote() for s in self.servers])
-        write_secret(self.file, self._credentials)
+        write_secret(self.file, self.worker_credentials)
 
     def coordinator_pid(self) -> int:
         return self._get([self.coordinator.pid.remote()])[0]
@@ -187,38 +119,7 @@ class RayJob(Job):
     def server_pid(self, index: int) -> int:
         return self._get([self.servers[index].pid.remote()])[0]
 
-    def _start(self, command: Sequence[str], rank: int, environment: Mapping[str, str], output: Output) -> tuple[Any, Any]:
-        """Return an actor on one of the cluster's machines, and the call that reads what its command writes."""
-        actor = self._actor(WorkerActor, num_cpus=1, scheduling_strategy="SPREAD").remote(self._credentials)
-        actor.start.remote(list(command), str(Path.cwd()), {
-            **environment, "TRITIUM_KV_RANK": str(rank), "TRITIUM_KV_LAUNCHED": "1"})
-        return actor, actor.read.remote()
-
-    def _wait(self, running: dict[int, tuple[Any, Any]], output: Output) -> dict[int, int]:
-        (done,), _ = self.ray.wait([call for _, call in running.values()], num_returns=1)
-        (rank,) = [rank for rank, (_, call) in running.items() if call == done]
-        try:
-            out, errors, status = self.ray.get(done)
-            output.add(rank, False, out)
-            output.add(rank, True, errors)
-        except self.ray.exceptions.RayTaskError as e:
-            say(f"worker {rank}: {e.cause}")
-            status = 1
-        except self.ray.exceptions.RayError as e:
-            say(f"worker {rank}: its machine or its process was lost: {str(e).splitlines()[0]}")
-            status = 1
-        actor = running[rank][0]
-        if status is None:
-            running[rank] = actor, actor.read.remote()
-            return {}
-        self.ray.kill(actor)
-        return {rank: status}
-
-    def _end(self, running: dict[int, tuple[Any, Any]]) -> None:
-        for actor, _ in running.values():
-            self.ray.kill(actor)
-
-    def _actor(self, cls: type, **options: Any) -> Any:
+    def actor(self, cls: type, **options: Any) -> Any:
         return self.ray.remote(cls).options(**options)
 
     def _get(self, calls: list[Any]) -> list[Any]:

@@ -23,7 +23,6 @@ from typing import Any
 from ... import environment
 from ...errors import KVStoreError
 from .credentials import SECRET_BYTES, Credentials, public_of
-from .frame import pack, unpack
 from .stream import READABLE, WRITABLE, Opening, Poller, Stream
 from .tls import shake_hands
 
@@ -163,22 +162,6 @@ def port_of(address: str) -> int:
 def authority_of(job: dict[str, Any]) -> str:
     """Return the certificate of the authority that a job file contains, or "" for a job on one host."""
     return job["authority"][0] if job["authority"] else ""
-
-
-def ask_coordinator(job: dict[str, Any], message: dict[str, Any], timeout: float) -> dict[str, Any] | None:
-    """Send a request and return the answer, or None if there is none within timeout seconds."""
-    poller, end, answers = Poller(), time.monotonic() + timeout, list[Any]()
-    try:
-        s = connect_to_coordinator(poller, job, on_message=lambda _, payload: answers.append(unpack(payload)),
-                                   on_end=lambda _: answers.append(None))
-    except OSError:
-        return None
-    s.put(b"", pack(message))
-    while not answers and time.monotonic() < end:
-        poller.handle(poller.wait(max(end - time.monotonic(), 0)))
-    s.close()
-    poller.close()
-    return answers[0] if answers else None
 
 
 # ---- listening ----------------------------------------------------------------------------------------------------------

@@ -9,8 +9,8 @@ import sys
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from tritium.kvstore.job import output
-from tritium.kvstore.job.output import Lines, Output, describe_end
+from tritium.cli import worker_output as output
+from tritium.cli.worker_output import Lines, Output, describe_end
 
 
 def lines_of(parts):
