@@ -22,19 +22,6 @@ def copy(src: NDArray, dst: NDArray, priority: int = 0) -> None:
     queue("kvstore.copy", lambda _: move(src, dst), [src], [dst], priority)
 
 
-def add_up(arrays: Sequence[NDArray], dst: NDArray, priority: int = 0, inline: bool = False) -> None:
-    """Write arrays[0] + arrays[1] + ..., added from left to right, to dst, which shares memory with none of them.
-
-    On the host this is one pass; on a GPU the additions are operators on dst's stream. inline: as in `queue`.
-    """
-    if dst.context.is_gpu:
-        copy(arrays[0], dst, priority)
-        for a in arrays[1:]:
-            dst += a.as_in_context(dst.context)
-        return
-    add_up_each([(arrays, dst)], priority, inline)
-
-
 def copy_rows(src: NDArray, rows: NDArray, dst: NDArray, priority: int = 0) -> None:
     """Copy the rows of src with the indices in `rows` to dst, and write 0 to its other rows."""
     def run(_: Any) -> None:
@@ -81,23 +68,33 @@ def copy_all(pairs: Sequence[tuple[NDArray, NDArray]], priority: int = 0, inline
 def add_up_all(sums: Sequence[tuple[Sequence[NDArray], NDArray]], priority: int = 0) -> list[NDArray]:
     """Return the sum of each list of arrays, on the context of the array beside it, which is not changed.
 
-    A single array on that context is returned itself. On the host, all sums are one engine function.
+    A single array on that context is returned itself.
     """
-    totals: list[NDArray] = []
-    on_host: list[tuple[Sequence[NDArray], NDArray]] = []
-    for arrays, place in sums:
-        if len(arrays) == 1 and arrays[0].context == place.context:
-            totals.append(arrays[0])
-            continue
-        total = empty(arrays[0].shape, ctx=place.context, dtype=arrays[0].dtype)
-        totals.append(total)
-        if place.context.is_gpu:
-            add_up(arrays, total, priority)
-        else:
-            on_host.append((arrays, total))
-    if on_host:
-        add_up_each(on_host, priority)
+    totals = [arrays[0] if len(arrays) == 1 and arrays[0].context == place.context else
+              empty(arrays[0].shape, ctx=place.context, dtype=arrays[0].dtype) for arrays, place in sums]
+    add_up([(arrays, total) for (arrays, _), total in zip(sums, totals) if total is not arrays[0]], priority)
     return totals
+
+
+def add_up(sums: Sequence[tuple[Sequence[NDArray], NDArray]], priority: int = 0, inline: bool = False) -> None:
+    """Write arrays[0] + arrays[1] + ..., added from left to right, to dst, for every (arrays, dst) that share no memory.
+
+    On the host all sums are one engine function; on a GPU the additions are operators on dst's stream. inline: as in `queue`.
+    """
+    on_host = [(arrays, dst) for arrays, dst in sums if not dst.context.is_gpu]
+    for arrays, dst in sums:
+        if dst.context.is_gpu:
+            copy(arrays[0], dst, priority)
+            for a in arrays[1:]:
+                dst += a.as_in_context(dst.context)
+    if not on_host:
+        return
+
+    def run(_: Any) -> None:
+        for arrays, total in on_host:
+            _add(arrays, total)
+
+    queue("kvstore.add_up", run, [a for arrays, _ in on_host for a in arrays], [t for _, t in on_host], priority, inline)
 
 
 def _add(arrays: Sequence[NDArray], total: NDArray) -> None:
@@ -121,15 +118,6 @@ def sum_into(out: np.ndarray, terms: Sequence[np.ndarray]) -> None:
         np.add(first, second, out=out)
         for term in rest:
             np.add(out, term, out=out)
-
-
-def add_up_each(sums: Sequence[tuple[Sequence[NDArray], NDArray]], priority: int = 0, inline: bool = False) -> None:
-    """Write the sum of arrays to total, for every (arrays, total) on the host, in one engine function."""
-    def run(_: Any) -> None:
-        for arrays, total in sums:
-            _add(arrays, total)
-
-    queue("kvstore.add_up", run, [a for arrays, _ in sums for a in arrays], [t for _, t in sums], priority, inline)
 
 
 def queue(name: str, run: Any, reads: Sequence[NDArray], writes: Sequence[NDArray], priority: int, inline: bool = False) -> None:

@@ -82,7 +82,7 @@ class LocalKVStore(KVStore):
             if self._on_device and not stored.context.is_gpu and arrays[0].context.is_gpu:
                 stored = self._values[k] = stored.copyto(arrays[0].context)
             if self._updater is None:
-                add_up(arrays, stored, priority, self._is_small)
+                add_up([(arrays, stored)], priority, self._is_small)
         if self._updater is None:
             return
         sums = add_up_all([(arrays, self._values[k]) for k, arrays in todo], priority)

@@ -10,8 +10,8 @@ from ... import environment
 from ...errors import FrameError
 from ..protocol.coordinator import Coordinator
 from ..protocol.server_table import Sends
-from ..wire import certificates, sockets
-from ..wire.credentials import Credentials, read_secret, write_secret
+from ..wire import sockets
+from ..wire.credentials import Credentials, new_authority, read_secret, write_secret
 from ..wire.frame import pack, unpack
 from ..wire.stream import Poller, Stream
 
@@ -35,7 +35,7 @@ class CoordinatorServer:
             self.coordinator.resume(former["state"])
             self._grace_ends = time.monotonic() + environment.KV_BACK_WITHIN.get()
         else:
-            self.authority = certificates.new_authority() if job["interface"] else None
+            self.authority = new_authority() if job["interface"] else None
             self.keys = {role: Credentials.new(self.authority) for role in ("coordinator", "worker", "server")}
         self._job = {**job, "authority": self.authority, "folder": str(file.parent)}
         self.listener = sockets.Listener(

@@ -1,23 +1,36 @@
 """Credentials of the processes of a job, and the files that hold them.
 
 Every process has a name that others know, `public`, and proves it when it connects. On one host `public` is the SHA-256 of a
-secret; between machines it is the fingerprint of a certificate (certificates.py).
+secret; between machines it is the fingerprint of a certificate for TLS 1.3. Each job has an authority of its own, made at its
+start and forgotten at its end, and each process a certificate of it. So a stranger, or a process of another job, fails in the
+handshake. A certificate that is accepted there is then compared with the fingerprints that are expected of this peer. The keys
+exist in memory and in the job files only. Source: RFC 5280, RFC 8446.
 """
 
 from __future__ import annotations
 
+import datetime
 import hashlib
 import json
 import os
 import secrets
+import ssl
 from pathlib import Path
 from typing import Any, NamedTuple
 
 from ...atomic_file import write_atomic
 from ...errors import KVStoreError
-from . import certificates
 
 SECRET_BYTES = 32
+_NAME = "tritium job"
+_FROM, _TO = datetime.datetime(2000, 1, 1), datetime.datetime(2200, 1, 1)  # clocks differ; the keys end with their job
+
+
+class Authority(NamedTuple):
+    """The certificate of a job's authority and its key, as PEM."""
+
+    certificate: str
+    key: str
 
 
 class Credentials(NamedTuple):
@@ -28,16 +41,28 @@ class Credentials(NamedTuple):
     certificate: str = ""
 
     @staticmethod
-    def new(authority: certificates.Authority | None) -> Credentials:
+    def new(authority: Authority | None) -> Credentials:
         """Return new credentials: with a certificate of the job's authority, or a secret for one host if there is none."""
         if authority is not None:
-            return Credentials(*certificates.issue(authority))
+            return Credentials(*_make(Authority(*authority)))
         secret = secrets.token_bytes(SECRET_BYTES)
         return Credentials(public_of(secret), secret.hex())
 
-    def tls(self, authority: str, server: bool) -> Any:
-        """Return the context of connections that accept the certificates of an authority only."""
-        return certificates.context(self.certificate, self.secret, authority, server)
+    def tls(self, authority: str, server: bool) -> ssl.SSLContext:
+        """Return a context for TLS 1.3, in which both ends must show certificates of the authority."""
+        made = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER if server else ssl.PROTOCOL_TLS_CLIENT)
+        made.minimum_version = ssl.TLSVersion.TLSv1_3
+        made.check_hostname, made.verify_mode = False, ssl.CERT_REQUIRED
+        made.load_verify_locations(cadata=authority)
+        if server:
+            made.num_tickets = 0
+        file = os.memfd_create("certificate", os.MFD_CLOEXEC)  # the module reads keys from files only; this one has no name
+        try:
+            os.write(file, (self.certificate + self.secret).encode())
+            made.load_cert_chain(f"/proc/self/fd/{file}")
+        finally:
+            os.close(file)
+        return made
 
 
 def public_of(secret: bytes) -> str:
@@ -64,3 +89,43 @@ def read_secret(path: Path) -> dict[str, Any]:
     if not isinstance(content, dict):
         raise KVStoreError(f"{path}: not a job file: JSON of a {type(content).__name__}, not an object.")
     return content
+
+
+def new_authority() -> Authority:
+    """Return a new authority. Raises KVStoreError if the package `cryptography` is missing."""
+    _, key, certificate = _make(None)
+    return Authority(certificate, key)
+
+
+def fingerprint(certificate: bytes) -> str:
+    """Return the SHA-256 of a certificate in DER form."""
+    return hashlib.sha256(certificate).hexdigest()
+
+
+def _make(authority: Authority | None) -> tuple[str, str, str]:
+    """Return (fingerprint, key, certificate) of a new certificate. authority: its issuer; None: itself."""
+    try:
+        from cryptography import x509
+        from cryptography.hazmat.primitives import hashes, serialization
+        from cryptography.hazmat.primitives.asymmetric import ec
+        from cryptography.x509.oid import NameOID
+    except ImportError as e:
+        raise KVStoreError('KVStore: connections between machines need certificates, and the package cryptography is not '
+                           'installed. pip install "tritium[dist]".') from e
+
+    def name(text: str) -> Any:
+        return x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, text)])
+
+    key: Any = ec.generate_private_key(ec.SECP256R1())
+    signer: Any = key if authority is None else serialization.load_pem_private_key(authority.key.encode(), None)
+    serial = x509.random_serial_number()
+    subject = name(_NAME if authority is None else f"{_NAME} {serial:x}"[:64])
+    made = (x509.CertificateBuilder().subject_name(subject).issuer_name(name(_NAME)).public_key(key.public_key())
+            .serial_number(serial).not_valid_before(_FROM).not_valid_after(_TO)
+            .add_extension(x509.BasicConstraints(ca=authority is None, path_length=0 if authority is None else None), True)
+            .add_extension(x509.SubjectKeyIdentifier.from_public_key(key.public_key()), False)
+            .add_extension(x509.AuthorityKeyIdentifier.from_issuer_public_key(signer.public_key()), False)
+            .sign(signer, hashes.SHA256()))
+    pem = serialization.Encoding.PEM
+    secret = key.private_bytes(pem, serialization.PrivateFormat.PKCS8, serialization.NoEncryption()).decode()
+    return fingerprint(made.public_bytes(serialization.Encoding.DER)), secret, made.public_bytes(pem).decode()

@@ -12,7 +12,7 @@ import ssl
 
 import numpy as np
 
-from .certificates import fingerprint
+from .credentials import fingerprint
 from .stream import READABLE, WRITABLE, Opening
 
 _RECORD = 16 << 10  # bytes of plaintext that OpenSSL decrypts at a time

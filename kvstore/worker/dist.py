@@ -27,7 +27,7 @@ from ...context import cpu
 from ...engine import current
 from ...errors import KVStoreError, ParameterError
 from ...ndarray import NDArray, RowSparseNDArray, empty
-from ..array_ops import add_up, add_up_each, copy, queue_async
+from ..array_ops import add_up, copy, queue_async
 from ..base import Key, first_values, pairs
 from ..job.local_job import LocalJob
 from ..local import LocalKVStore, read_states
@@ -223,8 +223,7 @@ class DistKVStore(LocalKVStore):
         """
         buffer = SendBuffer(self._client, [a[0] for _, a in group])
         sums = buffer.arrays
-        jobs = [(self._on_one_device(arrays, priority), total) for (_, arrays), total in zip(group, sums)]
-        add_up_each(jobs, priority)
+        add_up([(self._on_one_device(arrays, priority), total) for (_, arrays), total in zip(group, sums)], priority)
         two_bit = self._compression
         compressed = [self._keys[k].compress(s, two_bit, priority) if two_bit is not None and np.dtype(s.dtype) == np.float32
                       else None for (k, _), s in zip(group, sums)]
@@ -266,7 +265,7 @@ class DistKVStore(LocalKVStore):
         if not self._on_device or len(arrays) == 1 or not arrays[0].context.is_gpu:
             return arrays
         total = empty(arrays[0].shape, ctx=arrays[0].context, dtype=arrays[0].dtype)
-        add_up(arrays, total, priority)
+        add_up([(arrays, total)], priority)
         return [total]
 
     def pull(self, key: Key | Sequence[Key], out: Any = None, priority: int = 0, ignore_sparse: bool = True) -> None:

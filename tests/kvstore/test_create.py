@@ -7,7 +7,7 @@ import sys
 import pytest
 import tritium as mx
 from tritium.errors import MXNetError, ParameterError
-from tritium.kvstore.wire import certificates
+from tritium.kvstore.wire import credentials
 
 
 @pytest.mark.parametrize("name, kind", [("local", "local"), ("Device", "device"), ("nccl", "device")])
@@ -26,7 +26,7 @@ def test_a_job_on_one_host_needs_no_other_package():
 def test_between_machines_the_error_names_the_package_to_install(monkeypatch):
     monkeypatch.setitem(sys.modules, "cryptography", None)
     with pytest.raises(MXNetError, match=r'package cryptography is not .* pip install "tritium\[dist\]"'):
-        certificates.new_authority()
+        credentials.new_authority()
 
 
 def without_job():

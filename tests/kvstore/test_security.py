@@ -19,8 +19,7 @@ import pytest
 import tritium as mx
 from support.kvstore_cluster import pull, until, workers
 from tritium.errors import KVStoreError
-from tritium.kvstore.wire.certificates import new_authority
-from tritium.kvstore.wire.credentials import Credentials, write_secret
+from tritium.kvstore.wire.credentials import Credentials, new_authority, write_secret
 from tritium.kvstore.wire.frame import INLINE, WANT_VALUE, FrameType, Record, encode, pack
 from tritium.kvstore.wire.shared_memory import SegmentPool, SegmentViews, segment_name
 from tritium.kvstore.wire.sockets import connect, connect_to_coordinator

@@ -14,8 +14,7 @@ import numpy as np
 import pytest
 from tritium.errors import KVStoreError
 from tritium.kvstore.wire import sockets
-from tritium.kvstore.wire.certificates import new_authority
-from tritium.kvstore.wire.credentials import Credentials
+from tritium.kvstore.wire.credentials import Credentials, new_authority
 from tritium.kvstore.wire.frame import LARGEST_MESSAGE
 from tritium.kvstore.wire.stream import Poller
 
