@@ -15,13 +15,13 @@ import numpy as np
 
 from ...errors import FrameError
 from ..array_ops import sum_into
-from ..protocol.rounds import Rounds
+from ..protocol.rounds import Acknowledge, Action, Reject, Rounds
 from ..wire.frame import DTYPES, INLINE, NOTHING, TWO_BITS, WANT_VALUE, FrameType, WireFrame, encode
 from ..wire.shared_memory import SegmentViews
 from .values import Name, StoredValue, StoredValues
 
 _FEWEST = 4  # records of a frame: a smaller frame is faster key by key
-_CACHE_BYTES = 4 << 20  # of the layouts that are kept
+_MOST_LAYOUTS = 64  # that are kept, of up to 0.6 MB each
 _NAME, _DTYPE, _ROUND, _SEGMENT, _AT, _REPLY_SEGMENT, _REPLY_AT = slice(0, 2), 2, 4, 6, 7, 8, 9  # columns of a frame's table
 _REPLY = [_REPLY_SEGMENT, _REPLY_AT]
 _VARIES = [_ROUND, _SEGMENT, _AT, *_REPLY]  # differs between frames with the same keys
@@ -51,16 +51,11 @@ class _HeldFrame(NamedTuple):
 
 
 class AppliedBatch(NamedTuple):
-    """A round of several keys.
-
-    failed:   name -> (round, error) of the keys that could not be updated.
-    answers:  (rank, head, payload) to send if no key failed.
-    """
+    """A round of several keys: the answers (rank, head, payload), or the actions if those must be made key by key."""
 
     names: list[Name]
-    frames: dict[int, WireFrame]
-    failed: dict[Name, tuple[int, str]]
     answers: list[tuple[int, bytes, list[Any]]]
+    actions: list[Action]
 
 
 class BatchedRounds:
@@ -69,14 +64,13 @@ class BatchedRounds:
     def __init__(self, values: StoredValues, rounds: Rounds, views: Mapping[int, SegmentViews]):
         self._values, self._rounds, self._views = values, rounds, views
         self._layouts: dict[bytes, _BatchLayout | None] = {}
-        self._layouts_size = 0  # bytes
         self._scratch = np.empty(0, np.uint8)
         self._held: dict[bytes, dict[int, _HeldFrame]] = {}  # by the common part of the records
         self._names: set[Name] = set()  # of the held frames
 
     def forget(self) -> None:
         """Drop the cached layouts, because keys, members or the optimizer have changed. No frame may be held."""
-        self._layouts, self._layouts_size = {}, 0
+        self._layouts.clear()
 
     def release(self) -> list[tuple[int, WireFrame]]:
         """Return all held frames, to be handled one by one."""
@@ -88,13 +82,12 @@ class BatchedRounds:
 
     def add(self, rank: int, frame: WireFrame) -> tuple[bool, AppliedBatch | None]:
         """Take a frame of a rank. Returns whether it was taken, and the batch that is complete with it."""
-        if frame.type is not FrameType.PUSH or frame.flags != WANT_VALUE or not self._rounds.sync or len(frame.table) < _FEWEST:
-            return False, None
-        if rank not in self._rounds.members():
+        if (frame.type is not FrameType.PUSH or frame.flags != WANT_VALUE or not self._rounds.sync or len(frame.table) < _FEWEST
+                or rank not in self._rounds.members()):
             return False, None
         common = frame.table.copy()
         common[:, _VARIES] = 0
-        kind = common.tobytes()
+        kind, rounds = common.tobytes(), frame.table[:, _ROUND]
         try:
             layout = self._layouts[kind] if kind in self._layouts else self._add_layout(kind, common)
             held = None if layout is None else self._as_one_array(layout, rank, frame)
@@ -102,15 +95,14 @@ class BatchedRounds:
             return False, None
         if layout is None or held is None:
             return False, None
-        by_rank = self._held.get(kind)
-        if by_rank is None:
-            if not self._names.isdisjoint(layout.names) or not self._rounds.can_batch(layout.names,
-                                                                                      frame.table[:, _ROUND].tolist()):
-                return False, None
-            by_rank = self._held[kind] = {}
-            self._names.update(layout.names)
-        elif rank in by_rank or any((h.frame.table[:, _ROUND] != frame.table[:, _ROUND]).any() for h in by_rank.values()):
+        by_rank = self._held.get(kind, {})
+        if rank in by_rank or any((h.frame.table[:, _ROUND] != rounds).any() for h in by_rank.values()):
             return False, None
+        if not by_rank:
+            if not self._names.isdisjoint(layout.names) or not self._rounds.can_batch(layout.names, rounds.tolist()):
+                return False, None
+            self._held[kind] = by_rank
+            self._names.update(layout.names)
         by_rank[rank] = held
         if by_rank.keys() != self._rounds.members():
             return True, None
@@ -124,10 +116,9 @@ class BatchedRounds:
         return True, self._apply(layout, by_rank, total)
 
     def _add_layout(self, kind: bytes, common: np.ndarray) -> _BatchLayout | None:
-        if self._layouts_size > _CACHE_BYTES:
-            self.forget()
+        if len(self._layouts) >= _MOST_LAYOUTS:
+            self._layouts.clear()
         layout = self._layouts[kind] = self._make_layout(common)
-        self._layouts_size += len(kind)
         return layout
 
     def _make_layout(self, common: np.ndarray) -> _BatchLayout | None:
@@ -169,19 +160,24 @@ class BatchedRounds:
 
     def _apply(self, layout: _BatchLayout, by_rank: dict[int, _HeldFrame], total: np.ndarray) -> AppliedBatch:
         """Update every key with its part of the sum over all ranks."""
-        failed: dict[Name, tuple[int, str]] = {}
+        failed: dict[Name, str] = {}
         self._rounds.advance_batch(layout.names)
         bounds = (*(layout.starts // total.itemsize).tolist(), len(total))
         for name, value, (start, stop) in zip(layout.names, layout.values, itertools.pairwise(bounds)):
             try:
                 value.update((total[start:stop],))
             except Exception as e:
-                failed[name] = self._rounds.version(name), f"the update failed: {type(e).__name__}: {e}"
-        try:
-            answers = [] if failed else self._answers(layout, by_rank, total)
-        except Exception:
-            answers = []  # the server answers key by key, which also reports the error
-        return AppliedBatch(layout.names, {r: h.frame for r, h in by_rank.items()}, failed, answers)
+                failed[name] = f"the update failed: {type(e).__name__}: {e}"
+                self._rounds.revert(name, self._rounds.version(name))
+        if not failed:
+            try:
+                return AppliedBatch(layout.names, self._answers(layout, by_rank, total), [])
+            except Exception:
+                pass  # the server answers key by key, which also reports the error
+        return AppliedBatch(layout.names, [], [
+            Reject(rank, r.name, r.round, failed[r.name]) if r.name in failed else
+            Acknowledge(rank, r.name, r.round, (r.reply_segment, r.reply_at))
+            for rank, held in by_rank.items() for r in held.frame.records])
 
     def _answers(self, layout: _BatchLayout, by_rank: dict[int, _HeldFrame], total: np.ndarray
                  ) -> list[tuple[int, bytes, list[Any]]]:

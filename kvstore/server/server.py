@@ -10,7 +10,7 @@ from __future__ import annotations
 import contextlib
 import json
 import logging
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -33,7 +33,7 @@ from ..wire.frame import (
     unpack,
 )
 from ..wire.shared_memory import SegmentViews
-from .batched_rounds import AppliedBatch, BatchedRounds
+from .batched_rounds import BatchedRounds
 from .incoming import Incoming, check_ascending
 from .outgoing import Out, Outgoing, describe
 from .values import Name, StoredValue, StoredValues
@@ -65,10 +65,6 @@ class Server:
         self._outgoing = Outgoing(self.values, self.rounds, self._incoming)
         self._waiting_pulls: list[tuple[int, WireFrame]] = []  # for a round, or for slower workers
         self._changed: dict[Name, None] = {}
-        self._handlers: dict[FrameType, Callable[[int, WireFrame], None]] = {
-            FrameType.HANDSHAKE: self._on_handshake, FrameType.INITIALIZE: self._on_initialize, FrameType.PUSH: self._on_push,
-            FrameType.PUSH_ROWS: self._on_push_rows, FrameType.PULL: self._on_pull, FrameType.PULL_ROWS: self._on_pull_rows,
-            FrameType.SAVE: self._on_save, FrameType.MISSING: self._on_missing, FrameType.STATES: self._on_states}
 
     # ---- messages of the coordinator ------------------------------------------------------------------------------------
     def control(self, m: Mapping[str, Any]) -> list[Out]:
@@ -156,7 +152,9 @@ class Server:
             self._unbatch()
             self._handle(rank, frame)
         elif batch is not None:
-            self._answer_batch(batch)
+            self._changed.update(dict.fromkeys(batch.names))
+            self._outgoing.add(batch.answers)
+            self._execute(batch.actions)
         if self._waiting_pulls:
             self._retry_pulls()
         outgoing = self._outgoing.take()
@@ -181,25 +179,11 @@ class Server:
         for rank, frame in self._batched.release():
             self._handle(rank, frame)
 
-    def _answer_batch(self, batch: AppliedBatch) -> None:
-        self._changed.update(dict.fromkeys(batch.names))
-        if batch.answers and not batch.failed:
-            self._outgoing.add(batch.answers)
-            return
-        for name, (round, _) in batch.failed.items():
-            self.rounds.revert(name, round)
-        for rank, frame in batch.frames.items():
-            for r in frame.records:
-                if r.name in batch.failed:
-                    self._outgoing.reject(rank, [r], batch.failed[r.name][1])
-                    continue
-                self._execute([Acknowledge(rank, r.name, r.round, (r.reply_segment, r.reply_at))])
-
     def _handle(self, rank: int, frame: WireFrame) -> None:
         try:
             if frame.rank != rank:
                 raise FrameError(f"frame: it names worker {frame.rank} as its sender and came from worker {rank}")
-            handler = self._handlers.get(frame.type)
+            handler = getattr(self, f"_on_{frame.type.name.lower()}", None)
             if handler is None:
                 raise FrameError(f"frame: {frame.type.name} is not a request")
             handler(rank, frame)

@@ -20,7 +20,7 @@ from ..wire import sockets
 from ..wire.credentials import Credentials, read_secret
 from ..wire.frame import FrameType
 from ..wire.shared_memory import SegmentPool
-from .coordinator_connection import CoordinatorConnection, Timeouts
+from .coordinator_connection import CoordinatorConnection
 from .event_loop import EventLoop
 from .remote_server import RemoteServer
 from .requests import URGENT, Done, Group, Question, Request
@@ -33,9 +33,9 @@ _LEAVE_PATIENCE = 2.0  # the same if the coordinator is away
 class Client:
     """A worker.
 
-    file:     the job file (local_job.py).
+    file:     the job file (local_job.py), and `job` its content.
     kind:     "sync" or "async".
-    timeout:  seconds after which a request fails.
+    timeout:  seconds after which a request fails; stall: after which a warning is logged.
     credentials:  with which it connects to the servers; the coordinator tells them its public name.
     pool:     shared memory; None before the worker has joined.
     probe:    content of the shared memory, from which a server sees that it runs on the same host; None: no shared memory.
@@ -43,20 +43,19 @@ class Client:
     """
 
     def __init__(self, file: Path, kind: str, *, rank: int | str | None = None, timeout: float | None = None):
-        job = read_secret(file)
-        self.job: str = job["job"]
-        self.credentials, self.authority = Credentials.new(job["authority"]), sockets.authority_of(job)
-        self.timeouts = Timeouts(environment.KV_TIMEOUT.get() if timeout is None else timeout)
+        self.job = read_secret(file)
+        self.credentials, self.authority = Credentials.new(self.job["authority"]), sockets.authority_of(self.job)
+        self.timeout, self.stall = environment.KV_TIMEOUT.get() if timeout is None else timeout, 30.0
         self.kind = kind
         self.servers: list[RemoteServer] = []
         self.key_names: dict[int, str] = {}  # key number -> key, for messages
         self.pool: SegmentPool | None = None
         self.loop = EventLoop()
-        self.coordinator = CoordinatorConnection(self.loop, self.servers, job, self.timeouts)
+        self.coordinator = CoordinatorConnection(self)
         self.loop.start()
         try:
             for handshaken in self._create_servers(self._join_when_free(kind, rank)):
-                self._wait(handshaken, min(self.timeouts.timeout, 60.0), "a server's handshake")
+                self._wait(handshaken, min(self.timeout, 60.0), "a server's handshake")
             self.shared = all(server.shared for server in self.servers)
         except BaseException:
             self.close()
@@ -65,7 +64,7 @@ class Client:
     def _create_servers(self, m: dict[str, Any]) -> list[Future[None]]:
         """Connect to the servers in the coordinator's answer to a join. Returns their handshakes."""
         self.rank, self.incarnation = m["rank"], m["incarnation"]
-        self.pool = SegmentPool(self.job, self.rank, self.incarnation)
+        self.pool = SegmentPool(self.job["job"], self.rank, self.incarnation)
         self.probe: str | None = None
         slot = self.pool.take(16) if environment.KV_SHARED.get() else None
         if slot is not None:
@@ -79,7 +78,7 @@ class Client:
 
     def _join_when_free(self, kind: str, rank: int | str | None) -> dict[str, Any]:
         """Join, and return the coordinator's answer. A taken rank may be of a process whose death is about to be detected."""
-        timeout = self.timeouts.timeout
+        timeout = self.timeout
         join_timeout = timeout if rank == "new" else min(timeout, 60.0)  # the next barrier may be far away
         deadline: float | None = None
         while True:
@@ -94,7 +93,7 @@ class Client:
     # ---- any thread -----------------------------------------------------------------------------------------------------
     def request(self, op: str, timeout: float | None = None, **fields: Any) -> dict[str, Any]:
         """Send a request to the coordinator and wait. Raises KVStoreError for a rejection or a timeout."""
-        return self.coordinator.request(op, self.timeouts.timeout if timeout is None else timeout, **fields)
+        return self.coordinator.request(op, self.timeout if timeout is None else timeout, **fields)
 
     def submit(self, requests: Sequence[Request], done: Done, priority: int = 0) -> None:
         """Send requests. done: called when all of them have ended, with their first error, or None."""
@@ -123,7 +122,7 @@ class Client:
 
     def wait_all(self, futures: Sequence[Future[Any]], subject: str) -> list[Any]:
         """Return the results of futures. Raises their first error, or KVStoreError at the deadline."""
-        return [self._wait(f, self.timeouts.timeout, subject) for f in futures]
+        return [self._wait(f, self.timeout, subject) for f in futures]
 
     def _wait(self, future: Future[Any], timeout: float, subject: str) -> Any:
         try:

@@ -10,35 +10,20 @@ import itertools
 import logging
 import ssl
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from concurrent.futures import Future
-from dataclasses import dataclass
-from typing import Any, NamedTuple, Protocol
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from ...errors import KVStoreError
 from ..wire import sockets
 from ..wire.frame import pack, unpack
 from ..wire.stream import Stream
-from .event_loop import EventLoop
+
+if TYPE_CHECKING:
+    from .client import Client
 
 _DIAGNOSIS_TIMEOUT = 2.0  # seconds for the coordinator to say which workers a request has waited for
 _log = logging.getLogger(__name__)
-
-
-@dataclass
-class Timeouts:
-    """timeout: seconds until a request fails. stall: seconds until a warning is logged."""
-
-    timeout: float
-    stall: float = 30.0
-
-
-class ServerListener(Protocol):
-    """A server that the coordinator has news of."""
-
-    index: int
-    def moved(self, reconnect: bool = False) -> None: ...  # its location has changed. reconnect: connect again in any case
-    def end(self, error: KVStoreError) -> None: ...  # this worker is not a member any more
 
 
 class _Request(NamedTuple):
@@ -49,7 +34,6 @@ class _Request(NamedTuple):
 class CoordinatorConnection:
     """`request` may be called by any thread, the other methods where the loop's sockets may be used.
 
-    job:         the content of the job file.
     lost_since:  time.monotonic() at which the coordinator was lost; None: it is connected.
     patience:    seconds that it may be away before requests fail.
     gone:        {rank: why} of the workers that are away.
@@ -60,8 +44,8 @@ class CoordinatorConnection:
 
     busy = False  # its requests do not keep those to servers waiting
 
-    def __init__(self, loop: EventLoop, servers: Sequence[ServerListener], job: dict[str, Any], timeouts: Timeouts):
-        self.job, self._loop, self._servers, self._timeouts = job, loop, servers, timeouts
+    def __init__(self, client: Client):
+        self._client = client
         self.lost_since: float | None = None
         self.patience = 60.0
         self.gone: dict[int, str] = {}
@@ -75,13 +59,14 @@ class CoordinatorConnection:
         self._report = 0  # number of the report of being back that is not answered; 0: none
         self._refused = False  # its certificate, or ours: another attempt to join would fail, too
         self.stream: Stream | None = None
-        loop.connections.append(self)
-        loop.call_soon(self._connect)
+        client.loop.connections.append(self)
+        client.loop.call_soon(self._connect)
 
     def _connect(self) -> None:
         try:
             self.stream = sockets.connect_to_coordinator(
-                self._loop.poller, self.job, on_message=lambda _, payload: self.handle(unpack(payload)), on_end=self._on_lost)
+                self._client.loop.poller, self._client.job, on_end=self._on_lost,
+                on_message=lambda _, payload: self.handle(unpack(payload)))
         except OSError as e:
             self._on_lost(e)
 
@@ -96,7 +81,7 @@ class CoordinatorConnection:
         name = "init" if op == "filled" else op  # the caller knows only init
         request = self._start(op, **fields)
         end = time.monotonic() + timeout
-        while not _is_done(request.answer, min(self._timeouts.stall, end - time.monotonic())):
+        while not _is_done(request.answer, min(self._client.stall, end - time.monotonic())):
             ranks, why = self._missing(op) if self.lost_since is None else ([], "")
             if time.monotonic() >= end:
                 # the confirmation is waited for, so that later requests of others do not meet the withdrawn one
@@ -115,7 +100,7 @@ class CoordinatorConnection:
 
     def _start(self, op: str, **fields: Any) -> _Request:
         request = _Request({"op": op, "id": next(self._ids), **fields}, Future())
-        self._loop.call_soon(lambda: self.send(request))
+        self._client.loop.call_soon(lambda: self.send(request))
         return request
 
     def send(self, request: _Request) -> None:
@@ -176,7 +161,7 @@ class CoordinatorConnection:
             self.gone, self._generation = {int(r): why for r, why in m["gone"].items()}, m["generation"]
         elif m.get("op") == "shard":
             self.locations[m["index"]] = m
-            for server in self._servers:
+            for server in self._client.servers:
                 if server.index == m["index"]:
                     server.moved()
 
@@ -210,11 +195,11 @@ class CoordinatorConnection:
         self._report = 0
         if "error" in m:
             error = KVStoreError(f"KVStore: {m['error']}.")
-            for ended in (self, *self._servers):
+            for ended in (self, *self._client.servers):
                 ended.end(error)
             return
         self.lost_since = None
-        for server in self._servers:
+        for server in self._client.servers:
             server.moved(reconnect=m["dead"])
         for request in self._requests.values():
             self._send(request.message)

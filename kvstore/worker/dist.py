@@ -37,9 +37,8 @@ from ..server import optimizer_codec
 from ..wire.compression import TwoBit, read_parameters
 from ..wire.frame import CHUNK, CODES, FrameType, Record
 from .client import Client, common_round
-from .key_state import KeyState
+from .key_state import KeyState, SendBuffer
 from .requests import Pull, Request
-from .send_buffer import SendBuffer
 
 _log = logging.getLogger(__name__)
 _SMALL = 256 << 10  # bytes: smaller contributions are sent together
@@ -118,7 +117,7 @@ class DistKVStore(LocalKVStore):
             copies = {v.chunk.var for v in self._values.values()} | {k.pushed for k in self._keys.values()}
             # with no variables to read, it runs after failed functions, too
             current().push_sync(lambda _: complete.set(), cpu(), (), tuple(copies), name="kvstore.close")
-            if not complete.wait(self._client.timeouts.timeout):
+            if not complete.wait(self._client.timeout):
                 _log.warning("kvstore: worker %d leaves before its pushes are complete.", self._client.rank)
         self._client.close(well)
         if self._own_job is not None:

@@ -1,22 +1,30 @@
-"""KeyState: a key of a distributed store in this worker: its copy of the value, its slices on the servers, and its round."""
+"""A key of a distributed store in this worker, its copy of the value and its round; and the memory of what is sent."""
 
 from __future__ import annotations
 
 import functools
+import itertools
 from collections.abc import Callable, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from ...context import cpu
 from ...engine import Var
+from ...engine.memory import storage
 from ...errors import RoundMadeError
+from ...integers import cdiv
 from ...ndarray import NDArray, RowSparseNDArray, empty, zeros
+from ...ndarray.core.chunk import Chunk, layout_of
 from ..array_ops import queue
 from ..protocol.row_sparse import row_size
 from ..wire.compression import TwoBit, packed_bytes
 from ..wire.frame import CHUNK
+from ..wire.shared_memory import SMALLEST
 from .requests import Place, Pull, Push, PushRows
+
+if TYPE_CHECKING:
+    from .client import Client
 
 
 class KeyState:
@@ -131,3 +139,40 @@ def note_end(key: Any, n: int, error: BaseException | None) -> None:
 def _advance(place: Place | None, start: int, flat: np.ndarray) -> Place | None:
     """Return the place of the elements from start on."""
     return None if place is None else (place[0], place[1] + start * flat.itemsize)
+
+
+class SendBuffer:
+    """New arrays with the shapes and dtypes of others, in one block: shared memory, if it is large and the servers can read it.
+
+    places:    the place of each in shared memory, or None.
+    separate:  each array has an engine variable of its own; otherwise they share one.
+    """
+
+    def __init__(self, client: Client, like: Sequence[NDArray], separate: bool = False):
+        layouts = [layout_of(tuple(a.shape), np.dtype(a.dtype), cpu()) for a in like]
+        align = max(layout.dtype.itemsize for layout in layouts)  # arrays of one dtype have no gaps between them
+        starts = list(itertools.accumulate((cdiv(layout.nbytes, align) * align for layout in layouts), initial=0))
+        nbytes = max(starts.pop() if len(starts) > 1 else 0, 1)
+        self._pool, self._users = client.pool, 0
+        self._slot = self._pool.take(nbytes) if self._pool is not None and nbytes >= SMALLEST and client.shared else None
+        self.places: list[Place | None] = [None if self._slot is None else (self._slot.segment, at) for at in starts]
+        if separate:
+            self.arrays = [NDArray(layout, chunk=self._chunk(at, layout.nbytes)) for at, layout in zip(starts, layouts)]
+        else:
+            chunk = self._chunk(0, nbytes)
+            self.arrays = [NDArray(layout, chunk=chunk, offset=at) for at, layout in zip(starts, layouts)]
+
+    def _chunk(self, at: int, nbytes: int) -> Chunk:
+        if self._slot is None:
+            return Chunk.new(max(nbytes, 1), cpu())
+        return Chunk(storage.Block(self._slot.view[at:at + nbytes], nbytes, cpu()), Var(), cpu())
+
+    def lend(self, users: int) -> None:
+        """Free the memory when `release` has been called so many times."""
+        self._users = users
+
+    def release(self) -> None:
+        """Note that one of the users has ended."""
+        self._users -= 1
+        if not self._users and self._slot is not None and self._pool is not None:
+            self._pool.give(self._slot)

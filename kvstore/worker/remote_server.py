@@ -315,7 +315,7 @@ class RemoteServer:
     # ---- deadlines --------------------------------------------------------------------------------------------------------
     def check(self, now: float) -> None:
         """Connect again if there is no connection. Report requests that take long, and end those that take too long."""
-        client, timeouts = self._client, self._client.timeouts
+        client = self._client
         if self.stream is None and self.lost is None and not self.location["down"]:
             self.reconnect()
         failing = [(p, p.group.failing[1]) for p in self.session.sent
@@ -327,15 +327,15 @@ class RemoteServer:
         if not requests:
             return
         waited = now - min(r.started for r in requests)
-        if waited > timeouts.stall and now - self._warned > timeouts.stall:
+        if waited > client.stall and now - self._warned > client.stall:
             self._warned = now
             keys = ", ".join(f"key {client.name_of(r.key)} round {r.round}" for r in requests[:5])
             _log.warning("kvstore: worker %d has waited %.0f s for server %d: %s%s", client.rank, waited, self.index, keys,
                          "" if self.ready else "; the server is away")
             self._log_missing([r for r in requests if isinstance(r, Push) or client.kind == "async"][:5])
-        if waited > timeouts.timeout:
+        if waited > client.timeout:
             error = KVStoreError(f"KVStore: worker {client.rank}: server {self.index} did not answer for key "
-                                 f"{client.name_of(requests[0].key)} within {timeouts.timeout:.0f} s. TRITIUM_KV_TIMEOUT sets "
+                                 f"{client.name_of(requests[0].key)} within {client.timeout:.0f} s. TRITIUM_KV_TIMEOUT sets "
                                  f"the limit.")
             self._abandon([(r, error) for r in requests if isinstance(r, Push)])
             self._fail(error)

@@ -339,7 +339,7 @@ def test_policy_shrink_continues_without_the_dead_worker():
 def test_a_worker_that_leaves_does_not_wait_and_the_error_names_it():
     with workers(2) as (_, stores, each):
         each(lambda kv: kv.init("w", mx.nd.zeros(3)))
-        stores[1]._client.timeouts.timeout = 600.0  # more than the test may take
+        stores[1]._client.timeout = 600.0  # more than the test may take
         stores[1].close()
         stores[0].push("w", mx.nd.ones(3))
         with pytest.raises(DeadWorkerError, match="worker 1 left"):
@@ -369,7 +369,7 @@ def test_a_stopped_server_continues_and_a_long_wait_is_reported(caplog):
         each(lambda kv: kv.push("w", mx.nd.ones(3)))
         each(lambda kv: pull(kv, "w", np.zeros(3, "f")))  # round 1 is complete: the next wait is for round 2
         for s in stores:
-            s._client.timeouts.stall = 0.3
+            s._client.stall = 0.3
         pid = job.server_pid(0)
         os.kill(pid, signal.SIGSTOP)
         wait_for_state(pid, "T")
@@ -383,13 +383,13 @@ def test_a_stopped_server_continues_and_a_long_wait_is_reported(caplog):
 def test_a_round_that_never_ends_is_an_error_at_the_deadline(caplog):
     with workers(2) as (_, stores, each):
         each(lambda kv: kv.init("w", mx.nd.zeros(3)))
-        stores[0]._client.timeouts.stall = 0.1
+        stores[0]._client.stall = 0.1
         stores[0].push("w", mx.nd.ones(3))
         until(lambda: "key 'w' round 1 waits for workers [1]" in caplog.text)
-        stores[0]._client.timeouts.timeout = 0.1
+        stores[0]._client.timeout = 0.1
         with pytest.raises(KVStoreError, match=r"worker 0: server 0 did not answer for key 'w' within 0 s\. TRITIUM_KV_TIMEOUT"):
             pull(stores[0], "w", np.zeros(3, "f"))
-        stores[0]._client.timeouts.timeout = 300.0
+        stores[0]._client.timeout = 300.0
         (remote,) = stores[0]._client.servers
         until(lambda: not remote.session._unknown)  # the handshake has shown that it was not applied
         for kv, n in zip(stores, (2, 5)):

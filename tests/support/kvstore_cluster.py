@@ -40,7 +40,7 @@ def closing(stores):
         yield
     except BaseException:
         for s in stores:
-            s._client.timeouts.timeout = 0.0
+            s._client.timeout = 0.0
         raise
     finally:
         for s in stores:

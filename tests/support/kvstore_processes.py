@@ -20,7 +20,6 @@ from tritium.kvstore.server import main as server_main
 from tritium.kvstore.wire.credentials import Credentials
 from tritium.kvstore.wire.frame import FrameType
 from tritium.kvstore.worker import client, coordinator_connection, event_loop, remote_server, requests
-from tritium.kvstore.worker.coordinator_connection import Timeouts
 from tritium.kvstore.worker.key_state import note_end
 
 from support.kvstore_wires import Wire, poller_of
@@ -84,10 +83,11 @@ class SimulatedWorker:
         self.patient = bool(job.rng.random() < 0.7)
         self.deaths, self.over = set(), set()  # that it was rejected for; and those of them that are over
         c = self.client = client.Client.__new__(client.Client)
-        c.job, c.kind, c.servers, c.key_names, c.timeouts = job.name, job.kind, [], {}, Timeouts(1e9, 1e9)
+        c.job, c.kind, c.servers, c.key_names = {"job": job.name, "address": "coordinator"}, job.kind, [], {}
+        c.timeout = c.stall = 1e9
         c.credentials, c.authority = Credentials(self.public, ""), ""
-        loop = c.loop = self._make_loop()
-        c.coordinator = coordinator_connection.CoordinatorConnection(loop, c.servers, {"address": "coordinator"}, c.timeouts)
+        c.loop = self._make_loop()
+        c.coordinator = coordinator_connection.CoordinatorConnection(c)
         c.coordinator.patience = 1e9
         learn_gone = c.coordinator.learn_gone
         c.coordinator.learn_gone = lambda gone, generation: (setattr(self, "heard", generation), learn_gone(gone, generation))
@@ -171,7 +171,7 @@ class SimulatedWorker:
             m = yield from self._request("filled", keys=[e["key"] for e in m["keys"]])
         yield from self._rounds()
         yield from self._all(self._fetch, list(SIZES))
-        c.timeouts.timeout, self.pushing = job.timeout, True
+        c.timeout, self.pushing = job.timeout, True
         self.goal = job.rounds + (max(key.round for key in self.keys.values()) if job.from_start else 0)
         yield from self._steps()
         self.ending = True

@@ -58,10 +58,10 @@ def test_slices_cover_every_element_once(size, parts):
 
 
 def test_a_key_goes_to_the_server_with_the_fewest_bytes_and_large_keys_are_split():
-    assert place((100,), 4, [0], 10) == [(0, 0, 100)]
-    assert place((100,), 4, [5, 3, 3], 1000) == [(1, 0, 100)]
-    assert place((100,), 4, [0, 0], 100) == [(0, 0, 50), (1, 50, 100)]
-    assert place((100,), 4, [0, 0], 100, never_split=True) == [(0, 0, 100)]
+    assert place((100,), [0], 10) == [(0, 0, 100)]
+    assert place((100,), [5, 3, 3], 1000) == [(1, 0, 100)]
+    assert place((100,), [0, 0], 100) == [(0, 0, 50), (1, 50, 100)]
+    assert place((100,), [0, 0], 100, never_split=True) == [(0, 0, 100)]
 
 
 @pytest.mark.parametrize("key", [7, -3, "7", "", "s:x", 2**70])

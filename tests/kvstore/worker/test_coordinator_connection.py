@@ -286,7 +286,7 @@ def test_a_worker_leaves_correctly_however_long_it_takes(monkeypatch):
         each(lambda kv: kv.init("w", mx.nd.zeros(3)))
         client, late, runs = stores[1]._client, [0.0], threading.Event()
         monkeypatch.setattr(coordinator_connection, "time", SimpleNamespace(monotonic=lambda: time.monotonic() + late[0]))
-        client.timeouts.stall = 0.01
+        client.stall = 0.01
         client.loop.run_once = lambda ready: not runs.wait(TIMEOUT)
         leaving = each.submit(client.close)
         until(lambda: client.loop._inbox)
@@ -322,7 +322,7 @@ def test_a_rank_that_is_not_free_yet_is_requested_again(monkeypatch):
         return {"rank": rank}
 
     c = client.Client.__new__(client.Client)
-    c.timeouts, c.credentials, c.request = SimpleNamespace(timeout=600.0), SimpleNamespace(public="key"), request
+    c.timeout, c.credentials, c.request = 600.0, SimpleNamespace(public="key"), request
     monkeypatch.setattr(client, "time", SimpleNamespace(monotonic=lambda: now[0], sleep=lambda _: None))
     assert c._join_when_free("sync", 1) == {"rank": 1} and c._join_when_free("sync", "new") == {"rank": "new"}
     assert asked == [60.0, 60.0, 600.0]
@@ -354,13 +354,13 @@ def test_a_handshake_discards_earlier_contributions():
 
 def test_a_long_wait_names_the_missing_workers_and_ends_at_the_deadline(caplog):
     with workers(2) as (_, stores, each):
-        stores[0]._client.timeouts.stall = 0.1
+        stores[0]._client.stall = 0.1
         with caplog.at_level(logging.WARNING, "tritium.kvstore"):
             waiting = each.submit(stores[0].barrier)
             until(lambda: "worker 0: barrier waits for workers [1]" in caplog.text)
         stores[1].barrier()
         waiting.result(TIMEOUT)
-        stores[0]._client.timeouts.timeout = 0.3
+        stores[0]._client.timeout = 0.3
         with pytest.raises(KVStoreError, match=r"barrier: worker 1 did not arrive within 0 s\. TRITIUM_KV_TIMEOUT sets the"):
             stores[0].barrier()
 
@@ -375,9 +375,9 @@ def test_workers_that_initialize_different_keys_get_an_error_that_names_them():
                 kv.init("ab"[kv.rank], mx.nd.zeros(3))
 
         each(init)
-        stores[0]._client.timeouts.timeout = 0.1
+        stores[0]._client.timeout = 0.1
         with pytest.raises(KVStoreError, match=r"worker 1 did not arrive: worker 0 initializes 'c'; worker 1 has not called"):
             stores[0].init("c", mx.nd.zeros(3))
-        stores[0]._client.timeouts.timeout = TIMEOUT
+        stores[0]._client.timeout = TIMEOUT
         each(lambda kv: kv.init("d", mx.nd.ones(3)))
         assert [pull(kv, "d", np.zeros(3, "f")).tolist() for kv in stores] == [[1] * 3] * 2

@@ -115,7 +115,7 @@ def test_a_list_ends_when_all_of_its_keys_have(caplog):
     Without the list, each key goes on by itself."""
     with workers(2, policy="wait") as (_, (a, b), each):
         each(lambda kv: kv.init(["x", "y"], [array([0.0])] * 2))
-        a._client.timeouts.stall = 0.1
+        a._client.stall = 0.1
         a.push(["x", "y"], [array([1.0])] * 2)
         a.push("x", array([2.0]))
         for n in (10.0, 20.0):

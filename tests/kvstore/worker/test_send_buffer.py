@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 import tritium as mx
 from tritium.kvstore.wire.shared_memory import SMALLEST, SharedSlot
-from tritium.kvstore.worker.send_buffer import SendBuffer
+from tritium.kvstore.worker.key_state import SendBuffer
 
 
 class FakeClient:
