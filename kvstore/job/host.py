@@ -53,7 +53,6 @@ class Children:
         self.running[pid] = name
 
     def restart_ended(self) -> None:
-        """Start every child again that has ended."""
         while self.running:
             pid, _ = os.waitpid(-1, os.WNOHANG)
             if not pid:
@@ -63,7 +62,6 @@ class Children:
                 self.start(name)
 
     def stop(self) -> None:
-        """End all children."""
         for pid in self.running:
             os.kill(pid, signal.SIGTERM)
         end = time.monotonic() + 2

@@ -43,7 +43,6 @@ class CoordinatorActor:
         return os.getpid()
 
     def credentials(self, role: str) -> dict[str, Any]:
-        """Return the content of the job file for that role."""
         return self.server.credentials(role)
 
 

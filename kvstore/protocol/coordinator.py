@@ -64,7 +64,6 @@ class Coordinator:
             return _answer(peer, message, error=f"{op}: {type(e).__name__}: {e}")
 
     def lost(self, peer: Any) -> Sends:
-        """Handle the end of a peer's connection."""
         self._deferred = [d for d in self._deferred if d[0] != peer]
         self._joining = {public: j for public, j in self._joining.items() if j[0] != peer}
         index, rank = self._servers.lost(peer), self._workers.rank_of(peer)
@@ -115,7 +114,6 @@ class Coordinator:
         return self._handle_deferred()
 
     def _handle_deferred(self) -> Sends:
-        """Handle the deferred requests, once no server is expected."""
         if not self._servers.complete():
             return []
         deferred, self._deferred = self._deferred, []
@@ -171,7 +169,6 @@ class Coordinator:
         return self._notify_members(known)
 
     def _joined(self, rank: int) -> Message:
-        """Return the fields of the answer to a worker that joins."""
         return {"rank": rank, "incarnation": self._workers[rank].incarnation, "ranks": self._workers.ranks,
                 "shards": self._servers.locations()}
 
@@ -276,7 +273,6 @@ class Coordinator:
         return _answer(peer, m)
 
     def _answer_waiting(self) -> Sends:
-        """Answer every request that need not wait any longer."""
         awaited, first = self._workers.awaited, self._workers.first
         sends: Sends = []
         for rank, m, error, entries in self._waiting.take_ended_inits(first, awaited):

@@ -80,7 +80,6 @@ class KeyEntry:
     called: set[int] = field(default_factory=set)
 
     def message(self) -> dict[str, Any]:
-        """Return the entry as it is sent to workers and servers."""
         return {name: value for name, value in vars(self).items() if name not in ("filled", "called")}
 
 
@@ -127,11 +126,9 @@ class KeyTable(dict[str, KeyEntry]):
             raise FrameError(f"key {key[0][2:]!r} is {e.dtype}{e.shape} for rank {first}, {key[2]}{list(key[1])} for rank {rank}")
 
     def on_server(self, index: int) -> list[KeyEntry]:
-        """Return the keys that have a slice on a server."""
         return [e for e in self.values() if index in {s[0] for s in e.slices}]
 
     def state(self) -> list[dict[str, Any]]:
-        """Return the keys as JSON values."""
         return [{**vars(e), "called": sorted(e.called)} for e in self.values()]
 
     def resume(self, state: Iterable[dict[str, Any]]) -> None:

@@ -55,7 +55,6 @@ class MemberTable(dict[int, Member]):
 
     @functools.cached_property
     def ranks(self) -> list[int]:
-        """The ranks of the members."""
         return sorted(r for r, w in self.items() if w.gone != "out")
 
     @functools.cached_property
@@ -71,7 +70,6 @@ class MemberTable(dict[int, Member]):
 
     @functools.cached_property
     def dead(self) -> list[int]:
-        """The ranks that died."""
         return [r for r in self.ranks if self[r].gone == "died"]
 
     def free(self, wanted: int | None) -> int | None:
@@ -83,7 +81,6 @@ class MemberTable(dict[int, Member]):
         return None
 
     def admit(self, rank: int, peer: Any, public: str, attempt: int) -> None:
-        """Let a new process take a rank."""
         before = self.get(rank, Member())
         self[rank] = Member(before.incarnation + 1, public, told=before.told, attempt=attempt)
         self._by_public[public] = rank
@@ -91,7 +88,6 @@ class MemberTable(dict[int, Member]):
         self._change()
 
     def connect(self, rank: int, peer: Any) -> None:
-        """Note that a rank is there, over a connection."""
         w = self[rank]
         self._by_peer.pop(w.peer, None)
         self._by_peer[peer] = rank
@@ -101,14 +97,12 @@ class MemberTable(dict[int, Member]):
         w.peer = peer
 
     def set_gone(self, rank: int, why: str) -> None:
-        """Note that a rank is away."""
         w = self[rank]
         self._by_peer.pop(w.peer, None)
         w.peer, w.gone, w.told, w.was_dead = None, why, why, True
         self._change()
 
     def rank_of(self, peer: Any) -> int | None:
-        """Return the rank of a connected worker."""
         return self._by_peer.get(peer)
 
     def rank_with(self, public: str) -> int | None:
@@ -116,7 +110,6 @@ class MemberTable(dict[int, Member]):
         return self._by_public.get(public)
 
     def own_rank(self, peer: Any) -> int:
-        """Return the rank of a worker that sends a request."""
         rank = self.rank_of(peer)
         if rank is None:
             raise FrameError("this worker has not joined, or was declared dead")
@@ -135,7 +128,6 @@ class MemberTable(dict[int, Member]):
         return {"op": "gone", "gone": gone, "generation": self.generation}, changed
 
     def state(self) -> list[list[Any]]:
-        """Return the members as JSON values."""
         return [[r, w.incarnation, w.public, w.gone, w.optimizers, w.barriers, w.was_dead] for r, w in self.items()]
 
     def resume(self, state: Sequence[Sequence[Any]], generation: int) -> set[int]:

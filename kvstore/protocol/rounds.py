@@ -134,7 +134,6 @@ class Rounds:
         return Reject(rank, name, n, f"{reasons}; the round is not applied", dead)
 
     def members(self) -> KeysView[int]:
-        """Return the ranks that take part."""
         return self._members.keys()
 
     # ---- keys ---------------------------------------------------------------------------------------------------------
@@ -143,7 +142,6 @@ class Rounds:
         self._keys[name] = _KeyRounds(version, applied=dict(applied or {}))
 
     def version(self, name: Hashable) -> int:
-        """Return the number of updates of the key."""
         return self._keys[name].version
 
     def last_applied(self, name: Hashable, rank: int) -> int:

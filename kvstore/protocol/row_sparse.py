@@ -77,5 +77,4 @@ def slice_shape(shape: Sequence[int], slices: Sequence[Sequence[int]], index: in
 
 
 def row_size(shape: Sequence[int]) -> int:
-    """Return the elements of a row."""
     return int(np.prod(shape[1:], dtype=np.int64))

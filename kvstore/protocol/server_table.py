@@ -58,7 +58,6 @@ class ServerTable:
         return not self.expected and all(e.incarnation for e in self._entries)
 
     def location(self, index: int) -> Message:
-        """Return where a server is, as a message to workers."""
         e = self._entries[index]
         return {"index": index, "address": e.address, "public": e.public, "incarnation": e.incarnation, "down": e.peer is None}
 
@@ -82,7 +81,6 @@ class ServerTable:
         return index
 
     def index_of(self, peer: Any) -> int | None:
-        """Return the index of a connected server."""
         return next((i for i, e in enumerate(self._entries) if e.peer == peer and peer is not None), None)
 
     def lost(self, peer: Any) -> int | None:
@@ -143,7 +141,6 @@ class ServerTable:
         return [send for a in complete for send in a.then(a.error)]
 
     def state(self) -> list[list[Any]]:
-        """Return the servers as JSON values."""
         return [[e.address, e.public, e.incarnation] for e in self._entries]
 
     def resume(self, state: Sequence[Sequence[Any]], epoch: int) -> None:

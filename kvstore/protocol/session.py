@@ -34,8 +34,6 @@ Name = tuple[int, int]  # key number, slice index
 
 
 class State(enum.Enum):
-    """The state of a contribution; see the module's docstring."""
-
     QUEUED = enum.auto()
     SENT = enum.auto()
     ACKNOWLEDGED = enum.auto()
@@ -100,7 +98,6 @@ class Session(Generic[C]):
 
     @property
     def sent(self) -> list[C]:
-        """The contributions in state SENT."""
         return list(self._sent.values())
 
     def find(self, name: Name, round: int, seq: int) -> C | None:

@@ -31,19 +31,16 @@ class WaitingCalls:
         return [(rank, m) for (rank, _), m in self._calls[op].items()]
 
     def take(self, op: str, wanted: Callable[[int, dict[str, Any]], bool] = lambda rank, m: True) -> list[Call]:
-        """Remove and return the calls of a kind for which wanted(rank, message) is true."""
         taken = [call for call in self._of(op) if wanted(*call)]
         for rank, m in taken:
             del self._calls[op][rank, m["id"]]
         return taken
 
     def forget(self, rank: int) -> None:
-        """Remove the calls of a rank."""
         for op in self._calls:
             self.take(op, lambda r, _: r == rank)
 
     def withdraw(self, rank: int, number: Any) -> None:
-        """Remove the call of a rank with that number."""
         for calls in self._calls.values():
             calls.pop((rank, number), None)
 
@@ -55,7 +52,6 @@ class WaitingCalls:
         return len(self._calls["barrier"]) >= max(len(awaited), 1) and self._at_barrier() >= awaited
 
     def _all_wait(self, awaited: Set[int]) -> bool:
-        """Return whether every rank waits for something."""
         return sum(map(len, self._calls.values())) >= len(awaited) and {r for calls in self._calls.values() for r, _ in calls
                                                                         } >= awaited
 

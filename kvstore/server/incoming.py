@@ -57,7 +57,6 @@ class Incoming:
         self._partial: dict[tuple[int, Name], _Partial] = {}
 
     def drop(self, rank: int) -> None:
-        """Drop a rank's incomplete contributions."""
         self._partial = {k: p for k, p in self._partial.items() if k[0] != rank}
 
     def add(self, rank: int, seq: int, r: Record, size: int, run: Sequence[np.ndarray], last: bool
@@ -127,7 +126,6 @@ class Incoming:
         return indices
 
     def place(self, rank: int, segment: int, at: int, nbytes: int) -> np.ndarray:
-        """Return a range of a rank's shared memory."""
         if rank not in self._views or segment < 0:
             raise FrameError(f"frame: a record names segment {segment}, which this server cannot read")
         return self._views[rank].bytes(segment, at, nbytes)

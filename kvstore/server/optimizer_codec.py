@@ -16,7 +16,6 @@ _hooks: dict[str, Callable[..., Any]] = {}
 
 
 def install(**hooks: Callable[..., Any]) -> None:
-    """Install to_spec, from_spec, join_states and split_states."""
     _hooks.update(hooks)
 
 

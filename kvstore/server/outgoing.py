@@ -35,7 +35,6 @@ class Outgoing:
         self._frames += frames
 
     def send(self, rank: int, type: FrameType, records: Sequence[Record], payload: Any, seq: int) -> None:
-        """Send a frame."""
         self._frames.append((rank, encode(type, records, len(payload), seq=seq), [payload]))
 
     def acknowledge(self, a: Acknowledge) -> None:
@@ -52,7 +51,6 @@ class Outgoing:
         self.send(rank, FrameType.REJECTED, [r._replace(segment=NOTHING, at=0) for r in records], body, seq)
 
     def take(self) -> list[Out]:
-        """Remove and return the frames, with the acknowledgements."""
         for rank, records in self._acknowledged.items():
             self.send_values(rank, records, 0)
         self._acknowledged.clear()

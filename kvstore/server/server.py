@@ -112,7 +112,6 @@ class Server:
         self._views.pop(rank, None)
 
     def _drop_incomplete(self, rank: int) -> None:
-        """Drop a rank's incomplete contributions and waiting pulls."""
         self._incoming.drop(rank)
         self._waiting_pulls = [p for p in self._waiting_pulls if p[0] != rank]
 
@@ -127,7 +126,6 @@ class Server:
             self.rounds.add(name)
 
     def restore(self) -> None:
-        """Read every value that has a snapshot."""
         for name in self.values:
             snapshot = self.values.load(name)
             if snapshot is not None:
@@ -309,7 +307,6 @@ class Server:
         return True
 
     def _retry_pulls(self) -> None:
-        """Answer the pulls that need not wait any longer."""
         waiting, self._waiting_pulls = self._waiting_pulls, []
         for rank, frame in waiting:
             self._handle(rank, frame)

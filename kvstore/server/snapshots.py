@@ -39,7 +39,6 @@ class SnapshotFiles:
         self._layout, self._nbytes, self._number = layout, nbytes, 0
 
     def write(self, version: int, applied: Mapping[int, int], raw: np.ndarray, states: bytes) -> None:
-        """Write a snapshot over the older one."""
         path = self._paths[(self._number + 1) % 2]
         key, shape, dtype = self._layout
         crc = zlib.crc32(states, zlib.crc32(raw.data))

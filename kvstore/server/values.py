@@ -63,7 +63,6 @@ class StoredValue:
         self.sparse = False
 
     def agrees(self, key: str, shape: tuple[int, ...], dtype: str) -> bool:
-        """Return whether it is a value of that key, shape and dtype."""
         return self._layout == (key, tuple(shape), np.dtype(dtype))
 
     def update(self, contributions: Sequence[Any]) -> None:
@@ -111,7 +110,6 @@ class StoredValues(dict[Name, StoredValue]):
 
     @property
     def has_optimizer(self) -> bool:
-        """True if an optimizer merges the pushes."""
         return self._make_updater is not None
 
     def create(self, name: Name, key: str, shape: tuple[int, ...], dtype: Any) -> StoredValue:
@@ -137,7 +135,6 @@ class StoredValues(dict[Name, StoredValue]):
 
     # ---- on disk ------------------------------------------------------------------------------------------------------
     def save(self, name: Name, version: int, applied: Mapping[int, int]) -> None:
-        """Write a value and the states of its updater."""
         if self._folder is None:
             return
         value = self[name]

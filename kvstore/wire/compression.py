@@ -18,7 +18,6 @@ _SHIFTS = np.array([6, 4, 2, 0], np.uint8)
 
 
 def packed_bytes(n: int) -> int:
-    """Return the bytes of n packed values."""
     return cdiv(n, 16) * 4
 
 

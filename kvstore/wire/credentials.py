@@ -66,7 +66,6 @@ class Credentials(NamedTuple):
 
 
 def public_of(secret: bytes) -> str:
-    """Return the public name of the owner of a secret."""
     return hashlib.sha256(secret).hexdigest()
 
 
@@ -98,7 +97,6 @@ def new_authority() -> Authority:
 
 
 def fingerprint(certificate: bytes) -> str:
-    """Return the SHA-256 of a certificate in DER form."""
     return hashlib.sha256(certificate).hexdigest()
 
 

@@ -42,8 +42,6 @@ CODES = {d: i for i, d in enumerate(DTYPES)}
 
 
 class FrameType(enum.IntEnum):
-    """The request or the answer that a frame carries."""
-
     HANDSHAKE = 1  # from a worker that has connected
     HANDSHAKE_REPLY = 2  # records: round = last round applied for this worker, at = last round on disk
     INITIALIZE = 3  # from the first worker: initial values
@@ -82,7 +80,6 @@ class Record(NamedTuple):
 
     @property
     def name(self) -> tuple[int, int]:
-        """(key, slice)."""
         return self.key, self.slice
 
     @property
@@ -105,7 +102,6 @@ class WireFrame:
 
     @property
     def records(self) -> list[Record]:
-        """The rows of `table` as records."""
         if self._records is None:
             self._records = [Record._make(row) for row in self.table.tolist()]
         return self._records
@@ -173,7 +169,6 @@ def _nbytes_of_table(table: np.ndarray) -> int:
 
 
 def pack(message: dict[str, Any]) -> bytes:
-    """Return a control message as bytes."""
     return json.dumps(message, separators=(",", ":")).encode()
 
 

@@ -26,7 +26,6 @@ _POPULATE = getattr(mmap, "MAP_POPULATE", 0)  # map all pages at once: page faul
 
 
 def segment_name(job: str, rank: int, incarnation: int, segment: int) -> str:
-    """Return the file name of one segment of one worker of one job."""
     assert re.fullmatch(r"[0-9a-f]{1,64}", job), job
     return f"tritium-{job}-{rank}-{incarnation}-{segment}"
 

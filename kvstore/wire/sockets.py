@@ -155,7 +155,6 @@ def address_of(job: dict[str, Any], name: str, port: int = 0) -> str:
 
 
 def port_of(address: str) -> int:
-    """Return the port of an address, or 0 if it has none."""
     return _host_and_port(address)[1] if address.startswith("tls:") else 0
 
 

@@ -41,8 +41,6 @@ class Channel(Protocol):
 
 
 class Poller:
-    """Waits for events of file descriptors, and calls their handlers."""
-
     def __init__(self) -> None:
         self._epoll = select.epoll()
         self._handlers: dict[int, Callable[[int], object]] = {}
@@ -111,7 +109,6 @@ class Stream:
         return self._fd
 
     def _step(self) -> None:
-        """Take the next step of opening."""
         assert self._opening is not None
         try:
             self._poll(next(self._opening))
@@ -173,7 +170,6 @@ class Stream:
         self._sending.clear()
 
     def _take_next(self) -> None:
-        """Move the first of the waiting messages to `_sending`."""
         _, _, head, payload = heapq.heappop(self._waiting)
         payload = memoryview(payload).cast("B")
         first = _LENGTHS.pack(len(head), len(payload)) + head
@@ -192,7 +188,6 @@ class Stream:
         self._poll(READABLE)
 
     def _send(self) -> None:
-        """Send until the socket accepts no more."""
         try:
             while self.full:
                 if not self._sending:

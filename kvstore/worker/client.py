@@ -146,7 +146,6 @@ class Client:
             self.pool.close()
 
     def name_of(self, key: int) -> str:
-        """Return the key with a number, for messages."""
         return self.key_names.get(key, f"number {key}")
 
 

@@ -137,7 +137,6 @@ class CoordinatorConnection:
             self.fail(_unreachable())
 
     def fail(self, error: KVStoreError) -> None:
-        """Fail all requests with error."""
         requests, self._requests = self._requests, {}
         for request in requests.values():
             request.answer.set_exception(error)

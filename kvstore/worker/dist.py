@@ -183,7 +183,6 @@ class DistKVStore(LocalKVStore):
         return self._resumed
 
     def _wait_for(self, requests: Sequence[Request]) -> None:
-        """Submit requests, and wait."""
         ended: Future[None] = Future()
 
         def done(error: BaseException | None) -> None:
@@ -294,7 +293,6 @@ class DistKVStore(LocalKVStore):
             copy(rows.tostype("default"), out, priority)
 
     def _refresh(self, keys: Sequence[Key], priority: int) -> None:
-        """Fetch the values whose copies may be stale."""
         stale = [k for k in keys if k in self._keys and not self._keys[k].fresh]
         if not stale:
             return

@@ -61,12 +61,10 @@ class KeyState:
 
     # ---- requests ---------------------------------------------------------------------------------------------------------
     def initial_values(self) -> list[Push]:
-        """Return the copy as the initial value."""
         return [Push(server, self.id, i, 0, None, data, place=place, initial=True)
                 for i, (server, _, _) in enumerate(self.slices) for data, place in [self.memory(i)]]
 
     def pulls(self) -> list[Pull]:
-        """Return the requests for the value."""
         return [Pull(server, self.id, i, self.round, *self.memory(i)) for i, (server, _, _) in enumerate(self.slices)]
 
     def pulls_of_rows(self, out: NDArray, indices: np.ndarray) -> list[Pull]:
@@ -137,7 +135,6 @@ def note_end(key: Any, n: int, error: BaseException | None) -> None:
 
 
 def _advance(place: Place | None, start: int, flat: np.ndarray) -> Place | None:
-    """Return the place of the elements from start on."""
     return None if place is None else (place[0], place[1] + start * flat.itemsize)
 
 
@@ -172,7 +169,6 @@ class SendBuffer:
         self._users = users
 
     def release(self) -> None:
-        """Note that one of the users has ended."""
         self._users -= 1
         if not self._users and self._slot is not None and self._pool is not None:
             self._pool.give(self._slot)

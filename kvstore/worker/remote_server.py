@@ -146,7 +146,6 @@ class RemoteServer:
         return requests
 
     def _execute(self, actions: Sequence[Action[Push]]) -> None:
-        """Carry out what the session wants."""
         for verb, push in actions:
             if verb is Verb.RELEASE:
                 push.release()
@@ -213,7 +212,6 @@ class RemoteServer:
             self.stream.put(head, payload, priority)
 
     def _number(self) -> int:
-        """Return a new number for a frame."""
         self._seq += 1
         return self._seq
 
@@ -238,7 +236,6 @@ class RemoteServer:
             self._on_answer(frame)
 
     def _question(self, seq: int) -> Question | None:
-        """Return the question that a frame with a number carried, if it did."""
         asked = next(iter(self.asked.get(seq, {}).values()), None)
         return asked if isinstance(asked, Question) else None
 
@@ -247,7 +244,6 @@ class RemoteServer:
         return self.asked[seq].get(r.name) if seq in self.asked else self.session.find(r.name, r.round, seq)
 
     def _remove(self, seq: int, request: Request) -> None:
-        """Note that a sent pull or question has ended."""
         del self.asked[seq][request.name]
         if not self.asked[seq]:
             del self.asked[seq]
@@ -351,7 +347,6 @@ class RemoteServer:
             self.reconnect()
 
     def _log_missing(self, requests: Sequence[Request]) -> None:
-        """Log which workers the rounds of requests wait for."""
         if not self.ready or not requests:
             return
         names = {f"{r.key}.{r.index}": self._client.name_of(r.key) for r in requests}
@@ -372,7 +367,6 @@ class RemoteServer:
         self._fail(error)
 
     def _fail(self, error: BaseException) -> None:
-        """End every request in flight with error."""
         for r in (*self.session.end(), *self._take_back()):
             r.end(error)
         if not self.handshaken.done():

@@ -64,11 +64,9 @@ class Request:
         self.started = self.priority = 0.0
 
     def reset(self) -> None:
-        """Forget the parts of the answer that have arrived."""
         self.left = 0 if self.out is None else len(self.out)
 
     def end(self, error: BaseException | None = None) -> None:
-        """Inform the caller."""
         self.group.end_one(error)
 
     def store(self, r: Record, payload: memoryview, at: int) -> None:
@@ -81,7 +79,6 @@ class Request:
 
     @property
     def reply(self) -> Place:
-        """The place for the value, as in a record."""
         return (NOTHING, 0) if self.out is None else self.out_place or (INLINE, 0)
 
 
