@@ -100,8 +100,8 @@ class Coordinator:
         if index is None:
             return []
         missed = self._last_optimizer() if int(m.get("optimizers", 0)) < len(self._optimizers) else {}
-        return self._servers.tell(index, {"op": "members", **self._members_and_keys(index), **missed},
-                                  lambda _: self._is_ready(index)) + self._notify_of_server(index)
+        return self._servers.announce({"op": "members", **self._members_and_keys(index), **missed},
+                                      lambda _: self._is_ready(index), only=index) + self._notify_of_server(index)
 
     def _server_ack(self, peer: Any, m: Message) -> Sends:
         index = self._servers.index_of(peer)

@@ -13,7 +13,7 @@ acknowledgements on a connection refer only to contributions sent on it.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Hashable, KeysView, Mapping, Sequence
+from collections.abc import Callable, Hashable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
@@ -59,7 +59,7 @@ class _Contribution(NamedTuple):
 
 
 @dataclass
-class _KeyRounds:
+class KeyRounds:
     """The rounds of one key.
 
     waiting:  round -> rank -> contribution.
@@ -76,17 +76,18 @@ class _KeyRounds:
         self.waiting = {n: by_rank for n, by_rank in kept.items() if by_rank}
 
 
-class Rounds:
+class Rounds(dict[Hashable, KeyRounds]):
     """The rounds of all keys of one server.
 
+    members:  {rank: incarnation} of those that take part.
     policy:  how sync rounds react to the death of a member. "fail": they are rejected until a replacement joins. "wait": they
              wait for a replacement, except for workers that have left. "shrink": they continue without the member.
     """
 
     def __init__(self, sync: bool = True, policy: str = "fail"):
+        super().__init__()
         self.sync, self.policy = sync, policy
-        self._keys: dict[Hashable, _KeyRounds] = {}
-        self._members: dict[int, int] = {}
+        self.members: dict[int, int] = {}
         self._gone: dict[int, str] = {}
 
     # ---- members ----------------------------------------------------------------------------------------------------
@@ -99,17 +100,17 @@ class Rounds:
         Contributions of a rank's earlier incarnation to rounds that are not applied are dropped. Async: the number of
         contributions of a rank that joins others starts at that of the slowest.
         """
-        if not self.sync and self._members:
-            for key in self._keys.values():
-                least = min(key.applied.get(r, 0) for r in self._members)
-                key.applied.update((r, least) for r in members if r not in self._members and r not in key.applied)
-        renewed = {r for r, i in members.items() if self._members.get(r, i) != i}
-        self._members, self._gone = dict(members), {r: why for r, why in gone.items() if r in members}
+        if not self.sync and self.members:
+            for key in self.values():
+                least = min(key.applied.get(r, 0) for r in self.members)
+                key.applied.update((r, least) for r in members if r not in self.members and r not in key.applied)
+        renewed = {r for r, i in members.items() if self.members.get(r, i) != i}
+        self.members, self._gone = dict(members), {r: why for r, why in gone.items() if r in members}
         for r in [r for r, why in self._gone.items() if self.policy == "shrink" or (self.policy == "wait" and why == "left")]:
-            del self._members[r], self._gone[r]
+            del self.members[r], self._gone[r]
         actions: list[Action] = []
-        for name, key in self._keys.items():
-            key.keep(lambda r, _: r in self._members and r not in renewed)
+        for name, key in self.items():
+            key.keep(lambda r, _: r in self.members and r not in renewed)
             if not self.sync:
                 continue
             if self._gone and self.policy == "fail":
@@ -119,10 +120,10 @@ class Rounds:
 
     def forget(self, rank: int) -> None:
         """Drop the contributions of rank to rounds that are not applied."""
-        for key in self._keys.values():
+        for key in self.values():
             key.keep(lambda r, _: r != rank)
 
-    def _reject_waiting(self, name: Hashable, key: _KeyRounds) -> list[Action]:
+    def _reject_waiting(self, name: Hashable, key: KeyRounds) -> list[Action]:
         actions: list[Action] = [self._rejection(name, n, rank) for n, by_rank in sorted(key.waiting.items())
                                  for rank in sorted(by_rank) if rank not in self._gone and not by_rank[rank].resent]
         key.keep(lambda _, c: c.resent)
@@ -133,37 +134,27 @@ class Rounds:
         reasons = ", ".join(f"worker {r} {self._gone[r]}" for r in dead)
         return Reject(rank, name, n, f"{reasons}; the round is not applied", dead)
 
-    def members(self) -> KeysView[int]:
-        return self._members.keys()
-
     # ---- keys ---------------------------------------------------------------------------------------------------------
     def add(self, name: Hashable, version: int = 0, applied: Mapping[int, int] | None = None) -> None:
         """Add a key, or set it to the state that was read from disk."""
-        self._keys[name] = _KeyRounds(version, applied=dict(applied or {}))
-
-    def version(self, name: Hashable) -> int:
-        return self._keys[name].version
+        self[name] = KeyRounds(version, applied=dict(applied or {}))
 
     def last_applied(self, name: Hashable, rank: int) -> int:
         """Return the last round of the key that rank need not send again."""
-        key = self._keys[name]
+        key = self[name]
         return key.version if self.sync else key.applied.get(rank, 0)
-
-    def applied(self, name: Hashable) -> dict[int, int]:
-        """Return the last contribution of each rank (async)."""
-        return dict(self._keys[name].applied)
 
     def behind(self, name: Hashable, rank: int, max_staleness: int) -> list[int]:
         """Return the present members more than max_staleness contributions to a key behind rank (async)."""
-        applied = self._keys[name].applied
+        applied = self[name].applied
         least = applied.get(rank, 0) - max_staleness
-        return [r for r in sorted(self._members) if r not in self._gone and applied.get(r, 0) < least]
+        return [r for r in sorted(self.members) if r not in self._gone and applied.get(r, 0) < least]
 
     def missing(self, name: Hashable) -> tuple[int, list[int]]:
         """Return the next round of the key, and the ranks that have not contributed to it."""
-        key = self._keys[name]
+        key = self[name]
         by_rank = key.waiting.get(key.version + 1, {})
-        return key.version + 1, [r for r in sorted(self._members) if r not in by_rank]
+        return key.version + 1, [r for r in sorted(self.members) if r not in by_rank]
 
     # ---- contributions ------------------------------------------------------------------------------------------------
     def push(self, name: Hashable, rank: int, n: int, data: Any, resent: bool = False, reply: Any = None) -> list[Action]:
@@ -172,12 +163,12 @@ class Rounds:
         resent:  as in `_Contribution`.
         reply:   any object, which comes back in the acknowledgement.
         """
-        key = self._keys[name]
-        if rank in self._members and n <= self.last_applied(name, rank):
+        key = self[name]
+        if rank in self.members and n <= self.last_applied(name, rank):
             return [Acknowledge(rank, name, n, reply)]
         if self._gone.get(rank) == "died" and self.policy != "wait":
             return []  # it is only unreachable: when it is back, it sends again what was not acknowledged
-        if rank not in self._members or (rank in self._gone and self.policy != "wait"):
+        if rank not in self.members or (rank in self._gone and self.policy != "wait"):
             return [Reject(rank, name, n, f"worker {rank} is not a member of the job any more")]
         if n > self.last_applied(name, rank) + (MOST_AHEAD if self.sync else 1):
             return [Reject(rank, name, n, f"round {n} is too far ahead: the key is at {self.last_applied(name, rank)}")]
@@ -195,26 +186,12 @@ class Rounds:
 
     def can_batch(self, names: Sequence[Hashable], numbers: Sequence[int]) -> bool:
         """Return whether these are the next rounds of these keys, without contributions, and all members are present (sync)."""
-        keys = [self._keys[name] for name in names]
+        keys = [self[name] for name in names]
         return not self._gone and all(key.version + 1 == n and not key.waiting for key, n in zip(keys, numbers))
 
-    def advance_batch(self, names: Sequence[Hashable]) -> None:
-        """Count one more round of each key: the caller applies contributions of every member. See `can_batch`."""
-        for name in names:
-            self._keys[name].version += 1
-
-    def revert(self, name: Hashable, version: int) -> None:
-        """Undo a round of a key, and the rounds after it, because it could not be applied."""
-        self._keys[name].version = version - 1
-
-    def revert_contribution(self, name: Hashable, rank: int, n: int) -> None:
-        """Undo the n-th contribution of rank (async)."""
-        if not self.sync:
-            self._keys[name].applied[rank] = n - 1
-
-    def _advance(self, name: Hashable, key: _KeyRounds) -> list[Action]:
+    def _advance(self, name: Hashable, key: KeyRounds) -> list[Action]:
         actions: list[Action] = []
-        members = self._members
+        members = self.members
         while members:
             by_rank = key.waiting.get(key.version + 1)
             if by_rank is None or len(by_rank) < len(members) or not by_rank.keys() >= members.keys():

@@ -96,10 +96,10 @@ class ServerTable:
         self._missing.discard(index) if in_time else self._missing.add(index)
 
     # ---- announcements --------------------------------------------------------------------------------------------------
-    def announce(self, message: Message, then: Then) -> Sends:
-        """Send a message to all servers, and run `then` when all have acknowledged it, also those that are away now."""
+    def announce(self, message: Message, then: Then, only: int | None = None) -> Sends:
+        """Send a message to all servers, or only one, and run `then` when they have acknowledged it, also those away now."""
         self.epoch += 1
-        servers = {i for i, e in enumerate(self._entries) if e.incarnation and i not in self._missing}
+        servers = {i for i, e in enumerate(self._entries) if e.incarnation and i not in self._missing} if only is None else {only}
         if not servers:
             return then("")
         self._announced.append(_Announcement(servers.copy(), self.epoch, then))
@@ -122,12 +122,6 @@ class ServerTable:
             return sends + (self.announce_members(message, lambda _: []) if again else [])
 
         return self.announce(message(), known)
-
-    def tell(self, index: int, message: Message, then: Then) -> Sends:
-        """Send a message to one server, and run `then` when it has acknowledged it."""
-        self.epoch += 1
-        self._announced.append(_Announcement({index}, self.epoch, then))
-        return [(self._entries[index].peer, {**message, "epoch": self.epoch})]
 
     def acknowledge(self, index: int, epoch: int, error: str = "") -> Sends:
         """Note that a server has carried out all messages up to an epoch. error: of the message of that epoch."""

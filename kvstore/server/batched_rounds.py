@@ -83,7 +83,7 @@ class BatchedRounds:
     def add(self, rank: int, frame: WireFrame) -> tuple[bool, AppliedBatch | None]:
         """Take a frame of a rank. Returns whether it was taken, and the batch that is complete with it."""
         if (frame.type is not FrameType.PUSH or frame.flags != WANT_VALUE or not self._rounds.sync or len(frame.table) < _FEWEST
-                or rank not in self._rounds.members()):
+                or rank not in self._rounds.members):
             return False, None
         common = frame.table.copy()
         common[:, _VARIES] = 0
@@ -104,7 +104,7 @@ class BatchedRounds:
             self._held[kind] = by_rank
             self._names.update(layout.names)
         by_rank[rank] = held
-        if by_rank.keys() != self._rounds.members():
+        if by_rank.keys() != self._rounds.members.keys():
             return True, None
         try:
             total = self._sum([by_rank[r].data for r in sorted(by_rank)], all(h.reply is not None for h in by_rank.values()))
@@ -161,14 +161,14 @@ class BatchedRounds:
     def _apply(self, layout: _BatchLayout, by_rank: dict[int, _HeldFrame], total: np.ndarray) -> AppliedBatch:
         """Update every key with its part of the sum over all ranks."""
         failed: dict[Name, str] = {}
-        self._rounds.advance_batch(layout.names)
         bounds = (*(layout.starts // total.itemsize).tolist(), len(total))
         for name, value, (start, stop) in zip(layout.names, layout.values, itertools.pairwise(bounds)):
+            self._rounds[name].version += 1
             try:
                 value.update((total[start:stop],))
             except Exception as e:
                 failed[name] = f"the update failed: {type(e).__name__}: {e}"
-                self._rounds.revert(name, self._rounds.version(name))
+                self._rounds[name].version -= 1
         if not failed:
             try:
                 return AppliedBatch(layout.names, self._answers(layout, by_rank, total), [])

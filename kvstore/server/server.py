@@ -136,9 +136,9 @@ class Server:
         if not self.snapshot_rounds:
             return
         for name, value in self.values.items() if names is None else [(n, self.values[n]) for n in names]:
-            if value.filled and value.durable != self.rounds.version(name):
+            if value.filled and value.durable != self.rounds[name].version:
                 try:
-                    self.values.save(name, self.rounds.version(name), self.rounds.applied(name))
+                    self.values.save(name, self.rounds[name].version, self.rounds[name].applied)
                 except Exception as e:
                     _log.error("kvstore: key %s cannot be written to disk: %s", value.key[2:], describe(e))
 
@@ -157,7 +157,7 @@ class Server:
             self._retry_pulls()
         outgoing = self._outgoing.take()
         if self.snapshot_rounds:
-            self.save([n for n in self._changed if self._is_due(self.values[n], self.rounds.version(n))])
+            self.save([n for n in self._changed if self._is_due(self.values[n], self.rounds[n].version)])
         self._changed.clear()
         return outgoing
 
@@ -216,7 +216,7 @@ class Server:
         complete = []
         for r, data in self._incoming.data(rank, frame):
             value = self.values[r.name]
-            if self.rounds.version(r.name):
+            if self.rounds[r.name].version:
                 raise FrameError(f"frame: key {value.key[2:]!r} has a value already")
             value.flat[r.offset:r.offset + r.n] = data
             if r.offset + r.n == len(value.flat):
@@ -352,9 +352,10 @@ class Server:
                     self.values[name].filled = True
                 except Exception as e:
                     failed[name] = f"the update failed: {describe(e, True)}"
-                    self.rounds.revert(name, a.version)
+                    self.rounds[name].version = a.version - 1
             elif isinstance(a, Acknowledge) and name in failed:
-                self.rounds.revert_contribution(name, a.rank, a.round)
+                if not self.rounds.sync:
+                    self.rounds[name].applied[a.rank] = a.round - 1
                 self._execute([Reject(a.rank, name, a.round, failed[name])])
             elif isinstance(a, Acknowledge):
                 self._outgoing.acknowledge(a)

@@ -57,7 +57,7 @@ def test_async_applies_each_contribution_once(events):
         counts[rank] += not again or not counts[rank]
         applied += [a.data[0] for a in r.push("w", rank, counts[rank], (rank, counts[rank])) if isinstance(a, Apply)]
     assert sorted(applied) == sorted((rank, k) for rank in range(3) for k in range(1, counts[rank] + 1))
-    assert r.version("w") == len(applied)
+    assert r["w"].version == len(applied)
 
 
 def test_a_death_rejects_the_round_and_a_replacement_starts_it_again():
@@ -67,7 +67,7 @@ def test_a_death_rejects_the_round_and_a_replacement_starts_it_again():
     rejected = r.set_members({0: 1, 1: 1, 2: 1}, {2: "died"})
     assert rejected == [Reject(0, "w", 1, "worker 2 died; the round is not applied", (2,))]
     assert r.push("w", 1, 1, "b") == [Reject(1, "w", 1, "worker 2 died; the round is not applied", (2,))]
-    assert r.version("w") == 0
+    assert r["w"].version == 0
     assert r.set_members({0: 1, 1: 1, 2: 2}, {}) == []
     assert r.push("w", 0, 1, "a") == r.push("w", 1, 1, "b") == []
     assert r.push("w", 2, 1, "c")[0] == Apply("w", 1, ("a", "b", "c"))
@@ -161,4 +161,4 @@ def test_policy_wait_does_not_wait_for_a_worker_that_has_left():
         assert done == ([Apply("k", 1, ("b",)), Acknowledge(1, "k", 1)] if applied else [])
         assert bool(rounds.push("k", 1, 2, "c")) == applied
         rounds.set_members({0: 2, 1: 1}, {})  # a replacement is waited for again
-        assert rounds.push("k", 1, rounds.version("k") + 1, "d") == []
+        assert rounds.push("k", 1, rounds["k"].version + 1, "d") == []

@@ -110,7 +110,7 @@ def test_batching_changes_no_answer_and_no_value(seed, shared):
             for k in keys:
                 done[k] += 1
         results.append((sent, [None if v is None else bytes(v) for v in replies], [v.flat.tobytes() for _, v in s.values.items()],
-                        [s.rounds.version(name) for name, _ in s.values.items()]))
+                        [s.rounds[name].version for name, _ in s.values.items()]))
     for a, b in zip(*results):
         assert a == b
 
