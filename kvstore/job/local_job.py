@@ -16,6 +16,7 @@ import tempfile
 from abc import abstractmethod
 from contextlib import AbstractContextManager
 from pathlib import Path
+from typing import Any
 
 from ... import environment
 from ...errors import KVStoreError, ParameterError
@@ -34,13 +35,14 @@ class Job(AbstractContextManager["Job"]):
     snapshot_rounds:  rounds of a key between two snapshots; 0: no snapshots, and the death of a server ends the job.
     max_staleness:    dist_async: a worker's pull of a key waits while the worker has pushed it more than so many times more often
                       than the slowest; None: no limit.
-    interface:        the address to listen on, with TLS; "": this host's processes connect by Unix domain sockets.
+    interface:        the address to listen on, with TLS. None: on a Ray cluster, each machine's address in it; otherwise this
+                      host's processes connect by Unix domain sockets.
     file:             the job file, which workers on this machine read.
     settings:         the parameters, as the coordinator needs them.
     """
 
-    def __init__(self, workers: int, servers: int, policy: str, snapshot_rounds: int | None, max_staleness: int | None,
-                 interface: str):
+    def __init__(self, workers: int = 1, servers: int = 1, *, policy: str = "fail", snapshot_rounds: int | None = None,
+                 max_staleness: int | None = None, interface: str | None = None):
         if policy not in POLICIES:
             raise ParameterError(f"KVStore: policy={policy!r} is not one of {', '.join(POLICIES)}.")
         if workers < 1 or servers < 1:
@@ -53,7 +55,8 @@ class Job(AbstractContextManager["Job"]):
             snapshot_rounds = environment.KV_SNAPSHOT_ROUNDS.get()
         self.id = secrets.token_hex(8)
         self.settings = {"job": self.id, "workers": workers, "servers": servers, "policy": policy,
-                         "snapshot_rounds": snapshot_rounds, "max_staleness": max_staleness, "interface": interface}
+                         "snapshot_rounds": snapshot_rounds, "max_staleness": max_staleness,
+                         "interface": interface or environment.KV_INTERFACE.get() or ""}
         self.folder = Path(tempfile.mkdtemp(prefix="tritium-job-"))
         self.file = self.folder / "worker.json"
 
@@ -70,12 +73,10 @@ def number_of(n: int, noun: str) -> str:
 
 
 class LocalJob(Job):
-    """A job with so many workers and servers on this machine."""
+    """A job on this machine."""
 
-    def __init__(self, workers: int = 1, servers: int = 1, *, policy: str = "fail", snapshot_rounds: int | None = None,
-                 max_staleness: int | None = None, interface: str | None = None):
-        super().__init__(workers, servers, policy, snapshot_rounds, max_staleness,
-                         interface or environment.KV_INTERFACE.get() or "")
+    def __init__(self, *numbers: int, **settings: Any):
+        super().__init__(*numbers, **settings)
         write_secret(self.folder / "job.json", self.settings)
         reading, self._alive = os.pipe()
         try:

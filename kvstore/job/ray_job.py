@@ -19,6 +19,7 @@ from typing import Any
 
 from ... import environment as variables
 from ...errors import KVStoreError
+from ..wire.credentials import write_secret
 from .local_job import Job, number_of
 
 _START_TIMEOUT = 120.0  # seconds for Ray to start an actor
@@ -64,27 +65,19 @@ class ServerActor:
 
 
 class RayJob(Job):
-    """A job with so many workers and servers on the Ray cluster at address.
+    """A job on the Ray cluster at address, HOST:PORT, with the token in RAY_AUTH_TOKEN_PATH. More parameters: those of `Job`.
 
-    address:    HOST:PORT of a running cluster. RAY_AUTH_TOKEN_PATH names its token.
-    interface:  the address that every process listens on; default: its machine's address in the cluster. The coordinator stays on
-                this machine, at one address.
-    snapshots:  a folder that every machine sees, so that a server may restart on another one (TRITIUM_KV_SNAPSHOT_DIR).
-    The other parameters are those of `Job`.
+    The coordinator stays on this machine, at one address. A server may restart on another one, if every machine sees the folder
+    TRITIUM_KV_SNAPSHOT_DIR.
     """
 
-    def __init__(self, address: str, workers: int = 1, servers: int = 1, *, policy: str = "fail",
-                 snapshot_rounds: int | None = None, max_staleness: int | None = None, interface: str | None = None,
-                 snapshots: str | None = None):
+    def __init__(self, address: str, workers: int = 1, servers: int = 1, **settings: Any):
         import ray
         from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 
-        from ..wire.credentials import write_secret
-
         require_token()
         _connect_once(address)
-        super().__init__(workers, servers, policy, snapshot_rounds, max_staleness,
-                         interface or variables.KV_INTERFACE.get())
+        super().__init__(workers, servers, **settings)
         self.ray: Any = ray
         try:
             ray.init(address=address, namespace=f"tritium-{self.id}", logging_level=logging.ERROR, log_to_driver=True)
@@ -99,8 +92,7 @@ class RayJob(Job):
             raise KVStoreError(f"KVStore: {number_of(workers, 'worker')} and {number_of(servers, 'server')} need "
                                f"{workers + servers} CPUs, one each; the Ray cluster at {address} has {available}. Add machines "
                                f"(ray start --address {address}), or take fewer.")
-        base = snapshots or variables.KV_SNAPSHOT_DIR.get() or str(self.folder)
-        self._snapshots = Path(base) / f"tritium-{self.id}"
+        self._snapshots = Path(variables.KV_SNAPSHOT_DIR.get() or self.folder) / f"tritium-{self.id}"
         this_node = NodeAffinitySchedulingStrategy(ray.get_runtime_context().get_node_id(), soft=False)
         self.coordinator = self.actor(CoordinatorActor, num_cpus=0, name="coordinator", max_restarts=-1, max_task_retries=-1,
                                        scheduling_strategy=this_node).remote(self.settings, str(self.folder / "coordinator.json"))

@@ -13,32 +13,25 @@ import threading
 import time
 from collections import deque
 from collections.abc import Callable, Sequence
-from typing import Protocol
+from typing import TYPE_CHECKING
 
 from ...engine.interrupts import ki_protected
 from ...errors import KVStoreError
 from ..wire.stream import Poller
 
+if TYPE_CHECKING:
+    from .coordinator_connection import CoordinatorConnection
+    from .remote_server import RemoteServer
+
 CHECK_EVERY = 0.2  # seconds between checks of deadlines and lost connections
 _log = logging.getLogger(__name__)
 
 
-class Connection(Protocol):
-    """A user of the poller. Its methods run where the poller may be used."""
-
-    @property
-    def busy(self) -> bool: ...  # something is in flight
-    def flush(self) -> None: ...  # send what waits
-    def check(self, now: float) -> None: ...  # check deadlines and connections. now: time.monotonic()
-    def end(self, error: KVStoreError) -> None: ...  # end everything in flight with error
-    def close(self) -> None: ...  # close the streams
-
-
 class EventLoop:
-    """The thread and the poller of one worker. connections: they register themselves."""
+    """The thread and the poller of one worker. connections: they register themselves; their methods run with the lock held."""
 
     def __init__(self) -> None:
-        self.connections: list[Connection] = []
+        self.connections: list[CoordinatorConnection | RemoteServer] = []
         self.poller = Poller()
         self.pid = os.getpid()
         self._inbox: deque[Callable[[], None]] = deque()

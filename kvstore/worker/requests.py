@@ -23,8 +23,6 @@ class Group:
     failing:  (since when, error): a push of the group was rejected, so the others must end soon.
     """
 
-    __slots__ = ("_done", "_error", "_left", "failing")
-
     def __init__(self, count: int, done: Done):
         self._left, self._done = count, done
         self._error: BaseException | None = None
@@ -50,8 +48,6 @@ class Request:
     records, payload:  content of its frame, unless it is a push.
     """
 
-    __slots__ = ("group", "index", "key", "left", "name", "out", "out_place", "payload", "priority", "records", "round", "server",
-                 "started", "type")
     group: Group
     records: Sequence[Record]
     payload: bytes
@@ -85,8 +81,6 @@ class Request:
 class Pull(Request):
     """A request for a value, or for some rows of it: their indices in the slice, int64."""
 
-    __slots__ = ()
-
     def __init__(self, server: int, key: int, index: int, round: int, out: np.ndarray | None, out_place: Place | None = None,
                  rows: np.ndarray | None = None):
         super().__init__(FrameType.PULL if rows is None else FrameType.PULL_ROWS, server, key, index, round, out, out_place)
@@ -96,8 +90,6 @@ class Pull(Request):
 
 class Question(Request):
     """A request outside the order of keys. future: gets the (frame, payload) of each answer, or the records that answer SAVE."""
-
-    __slots__ = ("answers", "future")
 
     def __init__(self, server: int, type: FrameType, records: Sequence[Record] = (), payload: bytes = b""):
         super().__init__(type, server, -1, 0, 0, None)
@@ -118,8 +110,6 @@ class Push(Request):
     release:    called when data is not needed any more.
     threshold:  of the 2-bit form; 0: data holds the values.
     """
-
-    __slots__ = ("code", "data", "done", "initial", "n", "nbytes", "place", "process", "release", "seq", "state", "threshold")
 
     def __init__(self, server: int, key: int, index: int, round: int, out: np.ndarray | None, data: np.ndarray,
                  done: Done = lambda error: None, *, place: Place | None = None, out_place: Place | None = None,
@@ -155,8 +145,6 @@ class Push(Request):
 
 class PushRows(Push):
     """A contribution of some rows. rows [n]: their indices in the slice, int64, ascending; data [n · width]."""
-
-    __slots__ = ("rows", "width")
 
     def __init__(self, server: int, key: int, index: int, round: int, rows: np.ndarray, data: np.ndarray, width: int, done: Done):
         super().__init__(server, key, index, round, None, data, done)

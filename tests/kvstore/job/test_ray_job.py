@@ -71,7 +71,7 @@ def test_what_listens_at_the_address_is_examined(monkeypatch, answer, text):
     monkeypatch.setenv("TRITIUM_KV_INSECURE", "1")
     monkeypatch.setattr(ray_job, "_CONNECT_TIMEOUT", 30.0 if answer else 0.2)
 
-    def past_the_address(*_):
+    def past_the_address(*_, **__):
         raise KVStoreError("past the address")
 
     monkeypatch.setattr(ray_job.Job, "__init__", past_the_address)

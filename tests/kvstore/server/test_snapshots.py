@@ -7,7 +7,7 @@ import resource
 import numpy as np
 import pytest
 from tritium.errors import FileError
-from tritium.kvstore.server.snapshots import SnapshotFiles
+from tritium.kvstore.server.values import SnapshotFiles
 
 LAYOUT, N = ("s:w", (5,), "float32"), 5
 
