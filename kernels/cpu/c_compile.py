@@ -214,8 +214,13 @@ def _load(text: str, names: Sequence[str], flags: tuple[str, ...] = ()) -> dict[
         return loaded or nothing
     try:
         with tempfile.TemporaryDirectory(prefix="tritium-c-") as scratch:
-            made = _compile(text, found, Path(scratch))
-            at = path if save(path, made.read_bytes()) else made
+            try:
+                made = _compile(text, found, Path(scratch))
+                at = path if save(path, made.read_bytes()) else made
+            except (OSError, subprocess.SubprocessError):
+                if not os.path.exists(scratch):  # the process exits, and with it go its temporary folders
+                    return nothing
+                raise
             return _open(at, names) or nothing  # a library that is open may lose its file
     except (OSError, subprocess.SubprocessError) as failure:
         if isinstance(failure, subprocess.TimeoutExpired):
