@@ -181,7 +181,7 @@ def _run_into_new(on: Engine, plan: DispatchPlan, inputs: Sequence[ArrayCore], o
                   ) -> bool:
     """Compute new outputs in this thread, if the inputs are free, and return True. An error is left to `execute`."""
     const = [v for a in inputs if (v := a._var) is not None]
-    start = perf_counter_ns() if plan.trials else 0
+    start = perf_counter_ns() if plan.timed else 0
     try:
         if not on.try_run_inline(_compute, const, (), plan.run_context or on.run_context(plan.ctx), plan.kernel, inputs, outputs,
                                  scalars, True):

@@ -25,7 +25,7 @@ from .masks import gives_mask
 
 INLINE_BYTES = 16384  # CPU work that touches fewer bytes costs less than handing it to another thread
 SHORT = 300_000  # nanoseconds of a shortest run up to which that holds too: handing work over takes some 40 us
-BRIEF, TRIALS = 30_000, 16  # nanoseconds for which the engine's lock may be held; runs in the calling thread that are timed
+BRIEF = 30_000  # nanoseconds for which the engine's lock may be held
 
 _UNKNOWN: Any = object()
 
@@ -43,16 +43,16 @@ class DispatchPlan:
     enqueues:   True if the kernel only enqueues work on a real GPU.
     shortest:   nanoseconds of the shortest run, while that is not known to be short.
     small:      True if its arrays are so small that it may run in the calling thread while others are in flight, too.
-    trials:     runs in the calling thread that are still to be timed.
-    brief:      True if one of them was so short that it may run while the engine's lock is held.
+    brief:      True if a run in the calling thread was so short that it may run while the engine's lock is held.
+    timed:      True while it is not known to be brief, and may be.
     float32:    how its GPU kernels multiply float32 matrices, as `float32_matmul.other` says it.
     tiny:       True if it is brief and computes one tiny result, and nothing else.
     direct:     a NumPy function of the one or two input arrays that computes the one output, if that is tiny; else None.
     """
 
     __slots__ = ("_kernels", "brief", "ctx", "direct", "draws", "enqueues", "float32", "gradient", "inplace", "ins", "instant",
-                 "kernel", "mutated", "name", "op", "outs", "p", "prop", "run_context", "shortest", "small", "target", "tiny",
-                 "train", "trials", "visible")
+                 "kernel", "mutated", "name", "op", "outs", "p", "prop", "run_context", "shortest", "small", "target", "timed",
+                 "tiny", "train", "visible")
 
     def __init__(self, op: Op, p: Params, ins: tuple[Layout, ...], outs: tuple[Layout, ...], ctx: Context, train: bool):
         self.op, self.name, self.p, self.ins, self.outs, self.ctx, self.train = op, op.name, p, ins, outs, ctx, train
@@ -70,7 +70,7 @@ class DispatchPlan:
         self.run_context = engine.RunContext(ctx) if small else None
         self.shortest = 0 if small or self.target == "gpu" or not op.nonblocking else math.inf
         alone = self.target == "cpu" and op.nonblocking and not self.mutated and self.visible == len(outs)
-        self.trials = TRIALS if alone and not self.brief else 0
+        self.timed = alone and not self.brief
         self._kernels: dict[tuple[Req, ...], Kernel] = {}
         self.kernel = self.kernel_for((Req.WRITE,) * len(outs))
         direct = self.direct_call() if 1 <= len(ins) <= 2 else None
@@ -93,10 +93,9 @@ class DispatchPlan:
             self.shortest, self.prop, self.instant = 0, "inline", True
 
     def ran_here(self, nanoseconds: int) -> None:
-        """Note how long a run in the calling thread took, while that is of interest."""
-        self.trials -= 1
+        """Note how long a run in the calling thread took, while that is of interest. A loaded machine makes some runs long."""
         if nanoseconds <= BRIEF:
-            self.trials, self.brief = 0, True
+            self.timed, self.brief = False, True
             self.tiny = len(self.outs) == 1 and self.outs[0].tiny
 
     def kernel_for(self, reqs: tuple[Req, ...]) -> Kernel:
