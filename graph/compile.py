@@ -7,6 +7,7 @@ from functools import lru_cache
 
 from ..engine.gc_pause import gc_paused
 from ..errors import GraphError
+from ..kernels.cpu.c_template import begin
 from ..kernels.op import Spec
 from .memory.plan import MemoryPlan, apply_inplace, peak_bytes, plan_memory
 from .options import Options
@@ -43,6 +44,7 @@ def compile_program(heads: Sequence[Entry], specs: list[list[Spec]], train: bool
     """
     has_backward = train or backward
     program = lower(heads, specs, train, places, targets, keep=has_backward)
+    _begin_c_files(program, has_backward)
     if options.layout and not monitored:
         program = put_channels_last(program, has_backward)
     if not train and not monitored:
@@ -75,6 +77,12 @@ def compile_program(heads: Sequence[Entry], specs: list[list[Spec]], train: bool
     if budget is not None and plan.planned_bytes > budget:
         raise GraphError(_too_large(program, plan, budget))
     return program, plan
+
+
+def _begin_c_files(program: Program, train: bool) -> None:
+    """Let the C files that the program will need be compiled in the background, while the passes work."""
+    steps = [s for s in program.steps if program.targets[s.ctx] == "cpu"]
+    begin(dict.fromkeys(f for s in steps for f in s.op.c_files(s.params, program.input_specs(s), train)))
 
 
 def _rematerialized(program: Program, heads: Sequence[Entry], options: Options, budget: int | None, cost_of: CostOf) -> Program:

@@ -282,6 +282,11 @@ class Op:
         return self.capturable
 
     # ---- rewriting ----------------------------------------------------------------------------------------------
+    def c_files(self, p: Params, ins: Specs, train: bool) -> Sequence[Any]:
+        """Return the `Template`s (cpu/c_template.py) from which its kernels on a CPU will be made, as far as that is known: they
+        are compiled while the graph is. train: the derivative's too."""
+        return ()
+
     def prefers_channels_last(self, p: Params, ins: Specs, target: str) -> bool:
         """Return whether its first input is worth transposing to channels last."""
         return False

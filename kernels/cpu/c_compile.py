@@ -1,9 +1,10 @@
 """C functions compiled by the system's own compiler, kept in the cache folder, and called through ctypes.
 
 Functions are requested first, and one call of the compiler then compiles all that are requested: when a graph is bound, or
-when the first of them is needed. A library is stored under a hash of text, flags, compiler and processor. It ends in a
-checksum; a damaged library counts as missing. Without a compiler, or after an error of it, there are no C functions: a log
-line says so once, and NumPy computes the same. After a compiler hangs, this process does not call it again.
+when the first of them is needed. C files of their own, which are the same for all graphs, may be begun before they are
+needed: one thread in the background compiles them. A library is stored under a hash of text, flags, compiler and processor. It
+ends in a checksum; a damaged library counts as missing. Without a compiler, or after an error of it, there are no C functions: a
+log line says so once, and NumPy computes the same. After a compiler hangs, this process does not call it again.
 """
 
 from __future__ import annotations
@@ -29,7 +30,7 @@ from pathlib import Path
 
 from ... import environment
 from ...errors import ParameterError
-from ...fork import lock_free_in_child
+from ...fork import in_forked_child, lock_free_in_child
 from ..cache_dir import cache_dir, save
 from .c_printer import CText, program
 
@@ -68,6 +69,10 @@ _wanted: dict[str, tuple[CText, bool]] = {}  # with whether it is compiled quick
 _loaded: dict[str, Loaded | None] = {}  # None: it could not be compiled
 _warned: set[str] = set()
 _hung: set[tuple[str, ...]] = set()  # commands that did not end in time
+_files_lock = lock_free_in_child()  # of the next three, which have the name of a file's first function
+_files: dict[str, tuple[str, tuple[str, ...]]] = {}  # that are begun, and that no thread compiles yet: text and functions
+_running: dict[str, threading.Event] = {}  # that a thread compiles: set at its end
+_helper: list[threading.Thread] = []  # the thread in the background, while it has work
 
 
 def mode() -> str:
@@ -195,11 +200,63 @@ def usage() -> tuple[int, int]:
 
 def library(text: str, names: Sequence[str]) -> dict[str, Loaded] | None:
     """Return the functions of a C file of its own, which is the same for all graphs; None if it could not be compiled."""
-    with _lock:
-        if names[0] not in _loaded:
-            _loaded.update(_load(text, names))
-        found = {n: f for n in names if (f := _loaded[n]) is not None}
+    while names[0] not in _loaded:
+        _compile_file(text, tuple(names))
+    found = {n: f for n in names if (f := _loaded[n]) is not None}
     return found or None
+
+
+def begin(files: Iterable[tuple[str, Sequence[str]]]) -> None:
+    """Let a thread in the background compile C files that are not in the cache folder, the last one first: `library` will soon
+    ask for them, for the first one at once. files: texts and names of functions."""
+    made_by = compiler()
+    if made_by is None or made_by.command in _hung:
+        return
+    missing = [(text, tuple(names)) for text, names in files
+               if names[0] not in _loaded and not library_path(text, made_by).exists()]
+    with _files_lock:
+        _files.update({f[1][0]: f for f in missing if f[1][0] not in _running})
+        if _files and not _helper:
+            _helper.append(threading.Thread(target=_compile_files, name="tritium C compiler"))
+            _helper[0].start()
+
+
+def _compile_files() -> None:
+    """Compile the files that are begun, the last one first, as long as the main thread lives."""
+    while True:
+        with _files_lock:
+            if not _files or not threading.main_thread().is_alive():
+                _helper.clear()
+                return
+            file = _files[next(reversed(_files))]
+        _compile_file(*file)
+
+
+def _compile_file(text: str, names: tuple[str, ...]) -> None:
+    """Compile a file, or load it. While another thread does so, wait."""
+    with _files_lock:
+        _files.pop(names[0], None)
+        if names[0] in _loaded:
+            return
+        busy, ended = _running.get(names[0]), threading.Event()
+        if busy is None:
+            _running[names[0]] = ended
+    if busy is not None:
+        busy.wait()
+        return
+    try:
+        _loaded.update(_load(text, names))
+    finally:
+        with _files_lock:
+            del _running[names[0]]
+        ended.set()
+
+
+@in_forked_child
+def _forget_running() -> None:
+    """Let a child compile what threads of its parent were compiling."""
+    for made in (_files, _running, _helper):
+        made.clear()
 
 
 def _load(text: str, names: Sequence[str], flags: tuple[str, ...] = ()) -> dict[str, Loaded | None]:

@@ -24,9 +24,12 @@ KEPT_JOINED = 1 << 18  # the same of several kernels in one call
 TOGETHER = 1 << 13  # elements of short functions that are one piece, about
 
 
+FILE = PREAMBLE + TEXT, ("team_run", "team_logged", "team_one", "team_reset")
+
+
 @functools.cache
 def _functions() -> dict[str, c_compile.Loaded] | None:
-    found = c_compile.library(PREAMBLE + TEXT, ("team_run", "team_logged", "team_one", "team_reset"))
+    found = c_compile.library(*FILE)
     if found is not None:
         for function in found.values():
             for call in (function.free, function.short):

@@ -8,14 +8,20 @@ from __future__ import annotations
 
 import ctypes
 import functools
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
 import numpy as np
 
 from . import c_compile
 from .c_math import PREAMBLE
-from .c_team import Step
+from .c_team import FILE, Step
+
+
+def pays(work: int, least: int) -> bool:
+    """Return whether C is to compute so much work, if it can: `least` in mode "auto", any in mode "c"."""
+    mode = c_compile.mode()
+    return mode != "numpy" and work > 0 and (mode == "c" or work >= least)
 
 
 class Template:
@@ -33,10 +39,14 @@ class Template:
 
     def serves(self, work: int, least: int) -> bool:
         """Return whether C computes so much work: `least` in mode "auto", any in mode "c"; see `c_compile.mode`."""
-        mode = c_compile.mode()
-        if mode == "numpy" or not work or (mode == "auto" and work < least):
-            return False
-        return c_compile.available() and self.functions() is not None
+        return pays(work, least) and c_compile.available() and self.functions() is not None
+
+
+def begin(templates: Iterable[Template]) -> None:
+    """Have them compiled in the background, and the team too: kernels will be made from them soon."""
+    files = [(t._text(), t.names) for t in templates]
+    if files:
+        c_compile.begin([*files, FILE])
 
 
 class Call:

@@ -27,6 +27,7 @@ from numpy.typing import ArrayLike, DTypeLike
 from ...dtype import as_dtype, is_half
 from ...errors import OperatorError, describe
 from ..configs.key import Config, Key
+from ..cpu.c_template import Template
 from ..cpu.errstate import no_fp_warnings
 from ..gpu import copy
 from ..gpu.launch import dtype_of
@@ -357,6 +358,10 @@ class OperatorProperty:
     def is_identity_at_inference(self) -> bool:
         """Return whether outside training output 0 is input 0 as it is."""
         return False
+
+    def c_files(self, ins: Specs, train: bool) -> Sequence[Template]:
+        """Return the C files from which its kernels on a CPU will be made, as far as that is known. See Op."""
+        return ()
 
     def prefers_channels_last(self, ins: Specs, target: str) -> bool:
         """Return whether its first input is worth transposing to channels last."""

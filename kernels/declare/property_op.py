@@ -13,6 +13,7 @@ from ...cache import Cache
 from ...dtype import as_dtype
 from ...errors import ShapeError
 from ..configs.key import Config, Key
+from ..cpu.c_template import Template
 from ..ir.body import Body, formula_body
 from ..kernel import NOTHING, KernelFunction
 from ..op import (
@@ -147,6 +148,9 @@ class PropertyOp(Op):
 
     def num_random(self, p: Params, outs: Specs) -> int:
         return self.property(p).num_random(outs)
+
+    def c_files(self, p: Params, ins: Specs, train: bool) -> Sequence[Template]:
+        return self.property(p).c_files(ins, train)
 
     def prefers_channels_last(self, p: Params, ins: Specs, target: str) -> bool:
         return self.property(p).prefers_channels_last(ins, target)

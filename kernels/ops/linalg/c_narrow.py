@@ -12,7 +12,7 @@ import numpy as np
 
 from ....integers import cdiv
 from ...cpu.c_team import Step, int64s
-from ...cpu.c_template import Call, Template
+from ...cpu.c_template import Call, Template, pays
 from ...cpu.c_tile import vectors_text
 
 LEAST = 1 << 12  # multiplications from which on C computes, in a bound graph
@@ -93,6 +93,11 @@ TEMPLATE = Template(lambda: vectors_text() + _TEXT, ("product_narrow", "sum_of_r
 def in_c(m: int, n: int, k: int) -> bool:
     """Return whether C computes a narrow product in float32, in a bound graph."""
     return k >= SHORTEST and TEMPLATE.serves(m * n * k, LEAST)
+
+
+def c_files(m: int, n: int) -> list[Template]:
+    """Return the C files of a sum over the rows of a matrix in a graph; none where NumPy computes it."""
+    return [TEMPLATE] if pays(m * n, LEAST_SUMMED) else []
 
 
 def prepare(a: Any, b: Any, out: Any, add: bool, bias: Any) -> Step | None:

@@ -20,7 +20,7 @@ from ....integers import cdiv
 from ...configs import active as active_configs
 from ...configs.key import Key, key
 from ...cpu.c_team import Follower, Phases, Scratch, Step, aligned, int64s
-from ...cpu.c_template import Call, Template, address
+from ...cpu.c_template import Call, Template, address, pays
 from ...cpu.c_tile import MOST_COLUMNS, tile_text
 from ...kernel import BoundKernel
 from . import c_narrow
@@ -244,6 +244,11 @@ def in_c(batch: int, m: int, n: int, k: int, *, in_graph: bool = False) -> bool:
     in_graph:  for arrays that it is bound to. There C also computes narrow products (c_narrow).
     """
     return min(m, n) >= NARROW and TEMPLATE.serves(batch * m * n * k, LEAST_BOUND if in_graph else LEAST)
+
+
+def c_files(batch: int, m: int, n: int, k: int) -> list[Template]:
+    """Return the C files of a product in a graph; none where it is not computed in C."""
+    return [TEMPLATE] if min(m, n) >= NARROW and pays(batch * m * n * k, LEAST_BOUND) else []
 
 
 def packing(matrices: int, depth: int, columns: int, steps: Sequence[int], panels: int) -> Call:

@@ -10,6 +10,7 @@ import numpy as np
 from ....dtype import float32, is_half
 from ....errors import ParameterError, ShapeError
 from ....integers import cdiv
+from ...cpu.c_template import Template
 from ...cpu.sum_tree import total
 from ...declare.operator_property import Dtypes, OperatorProperty, Shapes, assign, gpu_module, math_dtype
 from ...declare.property_op import register_operator
@@ -70,6 +71,9 @@ class BatchNorm(OperatorProperty):
     def tail(self, data: Spec, target: str, *, plus: bool, backward: bool) -> Op | None:
         found = target == "gpu" or c_norm.in_c(self.rows(data.shape), data.dtype, (), backward=backward)
         return norm_tail(plus, backward) if found else None
+
+    def c_files(self, ins: Specs, train: bool) -> Sequence[Template]:
+        return c_norm.c_files(self.rows(ins[0].shape), ins[0].dtype) if train else ()
 
     @property
     def visible_outputs(self) -> int:

@@ -24,7 +24,7 @@ import numpy as np
 
 from ....integers import cdiv
 from ...cpu.c_team import Follower, Phases, Scratch, Step, int64s
-from ...cpu.c_template import Call, Template
+from ...cpu.c_template import Call, Template, pays
 from ...cpu.c_tile import MOST_COLUMNS, tile_text
 from ...cpu.c_turn import turn_text
 from ...kernel import BoundKernel, InTurn, Prepared, Run
@@ -33,7 +33,7 @@ from . import c_conv_lines as lines
 from . import c_conv_spread as spreading
 from . import c_depthwise_pair
 from . import c_winograd as winograd
-from .c_conv_text import FIELDS, TEXT
+from .c_conv_text import BIAS, FIELDS, SHARED, TEXT
 from .c_conv_turned import Turned, channels_last_of, turned
 from .c_conv_windows import WORK, Windows, image_steps
 from .c_depthwise_text import each_text
@@ -43,21 +43,39 @@ LEAST = 1 << 16  # multiplications from which on C computes
 SLOTS, PARTIAL = 16, 1 << 23  # sums of a weight's derivative at most, and their elements
 
 
+def _shared() -> str:
+    shared = SHARED % {"fields": ", ".join(FIELDS)}
+    return f"{tile_text()}\n{turn_text('conv', 'float', 4, 8)}\n#define MOST_COLUMNS {MOST_COLUMNS}\n{shared}"
+
+
 def _text() -> str:
-    sizes = {"fields": ", ".join(FIELDS)}
-    own = TEXT % sizes, each_text(), c_depthwise_pair.TEXT, winograd.TEXT, spreading.TEXT % (), lines.TEXT % ()
-    return f"{tile_text()}\n{turn_text('conv', 'float', 4, 8)}\n#define MOST_COLUMNS {MOST_COLUMNS}\n{''.join(own)}"
+    own = TEXT % (), BIAS % {"name": "conv_bias"}, winograd.TEXT, spreading.TEXT % (), lines.TEXT % ()
+    return _shared() + "".join(own)
 
 
-TEMPLATE = Template(_text, [*(f"conv_{kind}{name}" for kind in ("", "each_") for name in ("rows", "outer", "pack", "unpack")),
-                            "conv_bias", "conv_pair", "winograd_rows", "winograd_pack", "conv_spread", "conv_spread_pack",
-                            *lines.NAMES])
+def _each_text() -> str:
+    return _shared() + each_text() + c_depthwise_pair.TEXT + BIAS % {"name": "conv_each_bias"}
+
+
+_PARTS = "rows", "outer", "pack", "unpack", "bias"
+TEMPLATE = Template(_text, [*(f"conv_{part}" for part in _PARTS), "winograd_rows", "winograd_pack", "conv_spread",
+                            "conv_spread_pack", *lines.NAMES])
+EACH = Template(_each_text, [*(f"conv_each_{part}" for part in _PARTS), "conv_pair"])  # with a filter for each channel
 
 
 def in_c(g: ConvolutionGeometry, dtype: np.dtype) -> bool:
     """Return whether C computes a convolution: that depends on its sizes and the machine alone."""
+    return _possible(g, dtype) and _template(_is_each(g)).serves(_work(g), LEAST)
+
+
+def c_files(g: ConvolutionGeometry, dtype: np.dtype) -> list[Template]:
+    """Return the C files of a convolution; none where it is not computed in C."""
+    return [_template(_is_each(g))] if _possible(g, dtype) and pays(_work(g), LEAST) else []
+
+
+def _possible(g: ConvolutionGeometry, dtype: np.dtype) -> bool:
     plain = len(g.kernel) > 2 or g.pointwise  # pointwise: that is a product of matrices as they lie
-    return dtype == np.float32 and not plain and TEMPLATE.serves(_work(g), LEAST)
+    return dtype == np.float32 and not plain
 
 
 def _work(g: ConvolutionGeometry) -> int:
@@ -93,8 +111,12 @@ class _Weights:
         return numbers, self.groups * units
 
 
-def _name(function: str, windows: Windows) -> str:
-    return f"conv_each_{function}" if windows.each else f"conv_{function}"
+def _template(each: bool) -> Template:
+    return EACH if each else TEMPLATE
+
+
+def _call(part: str, each: bool, pieces: int, *numbers: ctypes.Array) -> Call:
+    return Call(_template(each), f"conv_each_{part}" if each else f"conv_{part}", pieces, *numbers)
 
 
 def _ranges(n: int, out: Sequence[int], filters: int, images: int, rows: int) -> list[tuple[int, int]]:
@@ -120,12 +142,12 @@ class _Product:
             if windows.x[1] == 1:  # read in place
                 sizes[0][FIELDS.index("copied")] = 0
         self.each = windows.each
-        self.rows = Call(TEMPLATE, _name("rows", windows), pieces, *(int64s(*part) for part in sizes))
+        self.rows = _call("rows", windows.each, pieces, *(int64s(*part) for part in sizes))
         self.packed = weights.packed
         whole = windows.groups == 1 and filters >= windows.filters and windows.y[1] == 1
         self.ranges = _ranges(windows.images, windows.out, windows.filters, images, rows) if whole else None
         numbers, pieces = weights.sizes()
-        self.pack = Call(TEMPLATE, _name("pack", windows), 1 if windows.each else pieces, numbers)
+        self.pack = _call("pack", windows.each, 1 if windows.each else pieces, numbers)
 
     def prepare(self, x: np.ndarray | None, weight: np.ndarray, bias: np.ndarray | None, y: np.ndarray | None
                 ) -> tuple[Step, Step, Scratch]:
@@ -206,9 +228,13 @@ def forward_windows(g: ConvolutionGeometry) -> Windows:
                    image_steps(g.f, g.out, g.channels_last), each=each)
 
 
+def _is_each(g: ConvolutionGeometry) -> bool:
+    return 1 < g.groups == g.c == g.f
+
+
 def _groups(g: ConvolutionGeometry) -> tuple[int, int, int, bool]:
     """Return the groups, channels and filters of a group, and whether each channel is by itself, which counts as one group."""
-    each = 1 < g.groups == g.c == g.f
+    each = _is_each(g)
     return (1, g.c, g.f, True) if each else (g.groups, g.c // g.groups, g.f // g.groups, False)
 
 
@@ -298,10 +324,10 @@ class _WeightGradient:
         sizes, _ = windows.sizes(*windows.blocks(256), filters, False)
         bounds = int64s(*(i * g.n // self.slots for i in range(self.slots + 1)))
         pieces = self.slots * windows.groups * cdiv(windows.filters, filters)
-        self.outer = Call(TEMPLATE, _name("outer", windows), pieces, *(int64s(*part) for part in sizes), bounds)
+        self.outer = _call("outer", windows.each, pieces, *(int64s(*part) for part in sizes), bounds)
         self.partial = self.slots * weights.packed
         numbers, pieces = weights.sizes(self.slots, add)
-        self.unpack = Call(TEMPLATE, _name("unpack", windows), 1 if windows.each else pieces, numbers)
+        self.unpack = _call("unpack", windows.each, 1 if windows.each else pieces, numbers)
 
     def _in_lines(self, g: ConvolutionGeometry, windows: Windows, add: bool) -> None:
         self.slots = max(1, min(SLOTS, g.n, PARTIAL // lines.partial_sums(windows)))
@@ -433,7 +459,8 @@ def bind_backward(g: ConvolutionGeometry, dy: np.ndarray, x: np.ndarray, weight:
         scratch.append(Scratch(made.partial, ((outer.addresses, 2), (unpack.addresses, 1))))
         first.append(outer)
         if bias:
-            then.append(Call(TEMPLATE, "conv_bias", 1, int64s(made.slots, g.f, reqs[2] == Req.ADD)).prepare(sums, grads[2]))
+            add = int64s(made.slots, g.f, reqs[2] == Req.ADD)
+            then.append(_call("bias", _is_each(g), 1, add).prepare(sums, grads[2]))
         if reqs[1] != Req.NULL:
             then.append(unpack)
     in_turn = _turned(g, True, reqs[0] == Req.ADD) if reqs[0] != Req.NULL else None

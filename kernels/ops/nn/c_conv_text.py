@@ -1,4 +1,7 @@
-"""The C text of convolution: c_conv.py calls its functions and says how they work."""
+"""The C text of convolution: c_conv.py calls its functions and says how they work.
+
+Convolutions with a filter for each channel have a file of their own, which few networks need: c_depthwise_text.py.
+"""
 
 from __future__ import annotations
 
@@ -10,7 +13,8 @@ FIELDS = (
     "filter_block", "runs", "chunks", "depth", "add", "rectified",
 )
 
-TEXT = """
+#: What the files of convolutions begin with.
+SHARED = """
 #include <pthread.h>
 #include <stdlib.h>
 
@@ -165,6 +169,9 @@ static void conv_tiles(const conv_sizes *g, const conv_block *b, const float *we
     }
 }
 
+"""
+
+TEXT = """
 /* arrays: data, packed weights, bias or null, output, sizes, then offsets and lengths of the runs, the first run and the first
    row of packed weights of each chunk. */
 void conv_rows(void *const *arrays, int64_t begin, int64_t end)
@@ -252,20 +259,6 @@ void conv_outer(void *const *arrays, int64_t begin, int64_t end)
     }
 }
 
-/* arrays: sums of dy as doubles [slots][filters], the derivative by the bias, then slots, filters, add. */
-void conv_bias(void *const *arrays, int64_t begin, int64_t end)
-{
-    const int64_t *s = arrays[2];
-    const double *sums = arrays[0];
-    float *out = arrays[1];
-    (void)begin; (void)end;
-    for (int64_t f = 0; f < s[1]; f++) {
-        double total = 0;
-        for (int64_t k = 0; k < s[0]; k++) total += sums[k * s[1] + f];
-        out[f] = s[2] ? out[f] + (float)total : (float)total;
-    }
-}
-
 /* sizes: filters, channels, taps, pieces of a group, steps of filter, channel and group, slots, groups, add; then the taps.
    A piece is MOST_COLUMNS filters. Calls DO(out, w) for each element of a panel, in an order that reads w as it lies. */
 #define CONV_EACH(DO) do { \
@@ -324,6 +317,22 @@ void conv_unpack(void *const *arrays, int64_t begin, int64_t end)
 #undef CONV_DO
             }
         }
+    }
+}
+"""
+
+BIAS = """
+/* arrays: sums of dy as doubles [slots][filters], the derivative by the bias, then slots, filters, add. */
+void %(name)s(void *const *arrays, int64_t begin, int64_t end)
+{
+    const int64_t *s = arrays[2];
+    const double *sums = arrays[0];
+    float *out = arrays[1];
+    (void)begin; (void)end;
+    for (int64_t f = 0; f < s[1]; f++) {
+        double total = 0;
+        for (int64_t k = 0; k < s[0]; k++) total += sums[k * s[1] + f];
+        out[f] = s[2] ? out[f] + (float)total : (float)total;
     }
 }
 """

@@ -7,6 +7,7 @@ pass that follows, another array may be added and a rectifier applied; the deriv
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from typing import Any, Protocol
 
@@ -15,7 +16,7 @@ import numpy as np
 from ....integers import cdiv
 from ...cpu.c_moving import ReboundKernel
 from ...cpu.c_team import Phases, int64s
-from ...cpu.c_template import Call, Template, doubles
+from ...cpu.c_template import Call, Template, doubles, pays
 from ...kernel import BoundKernel, Kernel
 from ...op import Req, Reqs
 from .c_norm_text import NAMES, norm_text
@@ -37,8 +38,12 @@ class Parameters(Protocol):
 
 def in_c(rows: Rows, dtype: np.dtype, reqs: Reqs, *, backward: bool = False) -> bool:
     """Return whether C computes: that depends on sizes, dtype and the machine alone. reqs: of BatchNorm's outputs."""
-    outer, channels, inner = rows
-    return dtype == np.float32 and (backward or Req.ADD not in reqs[1:3]) and TEMPLATE.serves(outer * channels * inner, LEAST)
+    return dtype == np.float32 and (backward or Req.ADD not in reqs[1:3]) and TEMPLATE.serves(math.prod(rows), LEAST)
+
+
+def c_files(rows: Rows, dtype: np.dtype) -> list[Template]:
+    """Return the C files of BatchNorm; none where it is not computed in C."""
+    return [TEMPLATE] if dtype == np.float32 and pays(math.prod(rows), LEAST) else []
 
 
 class _Pieces:

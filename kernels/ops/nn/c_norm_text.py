@@ -166,9 +166,21 @@ static inline __attribute__((always_inline)) void norm_line(
     }
 }
 
-#define VARIANTS(DO, a, b, c) do { \\
-    if (a) { if (b) { if (c) DO(1, 1, 1); else DO(1, 1, 0); } else { if (c) DO(1, 0, 1); else DO(1, 0, 0); } } \\
-    else { if (b) { if (c) DO(0, 1, 1); else DO(0, 1, 0); } else { if (c) DO(0, 0, 1); else DO(0, 0, 0); } } } while (0)
+/* A function for each choice of columns, plus, relu and add, found by number: a loop over lines stays one loop. */
+#define EIGHT(DO, columns) \\
+    DO(columns, 0, 0, 0) DO(columns, 0, 0, 1) DO(columns, 0, 1, 0) DO(columns, 0, 1, 1) \\
+    DO(columns, 1, 0, 0) DO(columns, 1, 0, 1) DO(columns, 1, 1, 0) DO(columns, 1, 1, 1)
+#define CHOICE(g) ((g)->inner > 1 ? 0 : 8) + ((g)->plus ? 4 : 0) + ((g)->relu ? 2 : 0) + ((g)->add ? 1 : 0)
+
+typedef void norm_line_of(int64_t n, const float *x, const float *other, float *y, const float *scale, const float *shift);
+#define LINE(columns, plus, relu, add) static void norm_line_##columns##plus##relu##add( \\
+    int64_t n, const float *x, const float *other, float *y, const float *scale, const float *shift) \\
+    { norm_line(n, x, other, y, scale, shift, columns, plus, relu, add); }
+EIGHT(LINE, 0)
+EIGHT(LINE, 1)
+#undef LINE
+#define LINE(columns, plus, relu, add) norm_line_##columns##plus##relu##add,
+static norm_line_of *const norm_lines[16] = { EIGHT(LINE, 0) EIGHT(LINE, 1) };
 
 /* Repeat some numbers of each channel for several positions side by side. Returns the positions; *to is to be freed. */
 static int64_t norm_repeated(const float *from, int64_t C, int64_t numbers, float **to)
@@ -187,23 +199,18 @@ void norm_apply(void *const *arrays, int64_t begin, int64_t end)
     const int64_t C = g->channels, inner = g->inner, rows = inner > 1 ? g->outer * C : g->outer;
     const float *x = arrays[0], *other = arrays[1] ? arrays[1] : arrays[0], *scale = arrays[3];
     float *y = arrays[2], *wide = 0;
+    norm_line_of *line = norm_lines[CHOICE(g)];
     const int64_t reps = inner > 1 ? 1 : norm_repeated(scale, C, 2, &wide), L = reps * C;
     for (int64_t piece = begin; piece < end; piece++) {
         const int64_t first = piece * g->rows, last = LEAST(first + g->rows, rows);
         if (inner > 1)
             for (int64_t r = first; r < last; r++) {
                 const int64_t at = r * inner, c = r % C;
-#define DO(plus, relu, add) norm_line(inner, x + at, other + at, y + at, scale + c, scale + C + c, 0, plus, relu, add)
-                VARIANTS(DO, g->plus, g->relu, g->add);
-#undef DO
+                line(inner, x + at, other + at, y + at, scale + c, scale + C + c);
             }
         else
-            for (int64_t at = first * C; at < last * C; at += L) {
-                const int64_t n = LEAST(L, last * C - at);
-#define DO(plus, relu, add) norm_line(n, x + at, other + at, y + at, wide, wide + L, 1, plus, relu, add)
-                VARIANTS(DO, g->plus, g->relu, g->add);
-#undef DO
-            }
+            for (int64_t at = first * C; at < last * C; at += L)
+                line(LEAST(L, last * C - at), x + at, other + at, y + at, wide, wide + L);
     }
     free(wide);
 }
@@ -323,6 +330,18 @@ static inline __attribute__((always_inline)) void norm_gradient_line(
     }
 }
 
+#undef LINE
+#define SLOPE_ARGUMENTS int64_t n, const float *dy, const float *x, const float *y, float *dx, float *other, const float *k, \\
+    int64_t step, int64_t plus_adds
+typedef void norm_slope_of(SLOPE_ARGUMENTS);
+#define LINE(columns, plus, relu, add) static void norm_slope_##columns##plus##relu##add(SLOPE_ARGUMENTS) \\
+    { norm_gradient_line(n, dy, x, y, dx, other, k, step, columns, plus, relu, add, plus_adds); }
+EIGHT(LINE, 0)
+EIGHT(LINE, 1)
+#undef LINE
+#define LINE(columns, plus, relu, add) norm_slope_##columns##plus##relu##add,
+static norm_slope_of *const norm_slopes[16] = { EIGHT(LINE, 0) EIGHT(LINE, 1) };
+
 /* arrays: dy, data, the result or null, derivative by data, derivative by the other array or null, the numbers of
    norm_finish_sums, sizes; plus: 1 write, 2 add to the other derivative. */
 void norm_gradient(void *const *arrays, int64_t begin, int64_t end)
@@ -331,24 +350,18 @@ void norm_gradient(void *const *arrays, int64_t begin, int64_t end)
     const int64_t C = g->channels, inner = g->inner, rows = inner > 1 ? g->outer * C : g->outer, adds = g->plus > 1;
     const float *dy = arrays[0], *x = arrays[1], *y = arrays[2] ? arrays[2] : arrays[1], *numbers = arrays[5];
     float *dx = arrays[3], *other = arrays[4] ? arrays[4] : dx, *wide = 0;
+    norm_slope_of *line = norm_slopes[CHOICE(g)];
     const int64_t reps = inner > 1 ? 1 : norm_repeated(numbers, C, 4, &wide), L = reps * C;
     for (int64_t piece = begin; piece < end; piece++) {
         const int64_t first = piece * g->rows, last = LEAST(first + g->rows, rows);
         if (inner > 1)
             for (int64_t r = first; r < last; r++) {
                 const int64_t at = r * inner;
-#define DO(plus, relu, add) norm_gradient_line(inner, dy + at, x + at, y + at, dx + at, other + at, numbers + r % C, C, 0, \\
-                                               plus, relu, add, adds)
-                VARIANTS(DO, g->plus, g->relu, g->add);
-#undef DO
+                line(inner, dy + at, x + at, y + at, dx + at, other + at, numbers + r % C, C, adds);
             }
         else
-            for (int64_t at = first * C; at < last * C; at += L) {
-                const int64_t n = LEAST(L, last * C - at);
-#define DO(plus, relu, add) norm_gradient_line(n, dy + at, x + at, y + at, dx + at, other + at, wide, L, 1, plus, relu, add, adds)
-                VARIANTS(DO, g->plus, g->relu, g->add);
-#undef DO
-            }
+            for (int64_t at = first * C; at < last * C; at += L)
+                line(LEAST(L, last * C - at), dy + at, x + at, y + at, dx + at, other + at, wide, L, adds);
     }
     free(wide);
 }

@@ -16,7 +16,7 @@ import numpy as np
 from ....integers import cdiv
 from ...cpu.c_moving import ReboundKernel
 from ...cpu.c_team import Phases, int64s
-from ...cpu.c_template import Call, Template
+from ...cpu.c_template import Call, Template, pays
 from ...cpu.c_tile import vectors_text
 from ...kernel import BoundKernel, Kernel
 from ...op import Shape
@@ -487,8 +487,16 @@ TEMPLATE = Template(lambda: vectors_text() + _TEXT, ("pool_forward", "pool_backw
 
 def in_c(g: PoolingGeometry, kind: str, dtype: np.dtype) -> bool:
     """Return whether C computes: that depends on kind, sizes, dtype and the machine alone."""
-    possible = dtype == np.float32 and kind in ("max", "avg", "sum") and len(g.kernel) <= 2
-    return possible and TEMPLATE.serves(_work(g), LEAST)
+    return _possible(g, kind, dtype) and TEMPLATE.serves(_work(g), LEAST)
+
+
+def c_files(g: PoolingGeometry, kind: str, dtype: np.dtype) -> list[Template]:
+    """Return the C files of a pooling; none where it is not computed in C."""
+    return [TEMPLATE] if _possible(g, kind, dtype) and pays(_work(g), LEAST) else []
+
+
+def _possible(g: PoolingGeometry, kind: str, dtype: np.dtype) -> bool:
+    return dtype == np.float32 and kind in ("max", "avg", "sum") and len(g.kernel) <= 2
 
 
 def _work(g: PoolingGeometry) -> int:

@@ -10,11 +10,12 @@ from typing import TYPE_CHECKING, Any, ClassVar, Literal
 from ....errors import ParameterError, ShapeError
 from ...configs.key import Config, Key
 from ...cpu.c_moving import ReboundKernel
+from ...cpu.c_template import Template
 from ...declare.operator_property import OperatorProperty, Shapes, gpu_module, math_dtype
 from ...declare.property_op import PropertyOp, register_operator
 from ...kernel import BoundKernel, KernelFunction
 from ...op import Op, Product, Req, Reqs, Shape, Spec, Specs, merge_shapes
-from .c_conv import Forward, bind_backward, in_c
+from .c_conv import Forward, bind_backward, c_files, in_c
 from .conv_geometry import ConvolutionGeometry
 from .convolution_cpu import DEFAULT, backward, conv_key, forward
 
@@ -124,9 +125,15 @@ class Convolution(ConvolutionLayer):
         """Return the shape of the weight."""
         return self.join(filters, channels, self.kernel)
 
+    def c_files(self, ins: Specs, train: bool) -> Sequence[Template]:
+        return c_files(self._turned(ins), ins[0].dtype) if len(ins[0].shape) == 4 else ()
+
     def prefers_channels_last(self, ins: Specs, target: str) -> bool:
-        return target == "gpu" or (len(ins[0].shape) == 4 and in_c(
-            replace(self.geometry(ins[0].shape), channels_last=True), ins[0].dtype))
+        return target == "gpu" or (len(ins[0].shape) == 4 and in_c(self._turned(ins), ins[0].dtype))
+
+    def _turned(self, ins: Specs) -> ConvolutionGeometry:
+        """Return the geometry with channels last."""
+        return replace(self.geometry(ins[0].shape), channels_last=True)
 
     def with_channels_last(self) -> dict[str, object] | None:
         return {"layout": "NHWC"} if len(self.kernel) == 2 and self.layout in (None, "NCHW") else None

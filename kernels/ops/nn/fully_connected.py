@@ -13,12 +13,13 @@ from ....dtype import is_half
 from ....errors import ParameterError, ShapeError
 from ...cpu.c_moving import ReboundKernel
 from ...cpu.c_team import Phases
+from ...cpu.c_template import Template
 from ...declare.operator_property import Shapes, assign, gpu_module, upcast
 from ...declare.property_op import register_operator
 from ...gpu.sums import sum_into
 from ...kernel import BoundKernel, InTurn, KernelFunction
 from ...op import Product, Req, Reqs, Shape, Spec, Specs, merge_shapes
-from ..linalg import c_product
+from ..linalg import c_narrow, c_product
 from ..linalg.gemm import Products, gemm, in_turn, matrix, product, sum_rows, together, view
 
 if TYPE_CHECKING:
@@ -88,6 +89,13 @@ class FullyConnected(Products):
     def products(self, shapes: Sequence[Shape]) -> tuple[Product, ...]:
         (n, k), h = self._sizes(shapes[0]), self.num_hidden
         return (1, n, h, k), (1, n, k, h), (1, h, k, n)
+
+    def c_files(self, ins: Specs, train: bool) -> Sequence[Template]:
+        if ins[0].dtype != np.float32:
+            return ()
+        forward, *backward = self.products([s.shape for s in ins])
+        bias = c_narrow.c_files(forward[1], forward[2]) if train and not self.no_bias else []
+        return [f for p in (forward, *(backward if train else ())) for f in c_product.c_files(*p)] + bias
 
     def forward_kernel(self, ins: Specs, outs: Specs, reqs: Reqs, target: str, train: bool) -> KernelFunction:
         (n, k), h, bias, req = self._sizes(ins[0].shape), self.num_hidden, not self.no_bias, reqs[0]

@@ -12,6 +12,7 @@ import numpy as np
 from ....dtype import is_float
 from ....errors import ParameterError, ShapeError
 from ....integers import cdiv
+from ...cpu.c_template import Template
 from ...declare.operator_property import Shapes, assign, gpu_module, math_dtype
 from ...declare.property_op import register_operator
 from ...kernel import KernelFunction
@@ -121,6 +122,9 @@ class Pooling(Spatial):
                 begin, end = np.maximum(begin, 0), np.minimum(end, size)
             total = np.multiply.outer(total, np.maximum(end - begin, 1))
         return total
+
+    def c_files(self, ins: Specs, train: bool) -> Sequence[Template]:
+        return c_pool.c_files(self.geometry(ins[0].shape), self.pool_type, ins[0].dtype)
 
     def forward_kernel(self, ins: Specs, outs: Specs, reqs: Reqs, target: str, train: bool) -> KernelFunction:
         g, req = self.geometry(ins[0].shape), reqs[0]

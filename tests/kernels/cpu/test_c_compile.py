@@ -7,6 +7,7 @@ import select
 import shutil
 import subprocess
 import sys
+import threading
 
 import numpy as np
 import pytest
@@ -24,7 +25,7 @@ needs_compiler = pytest.mark.skipif(c_compile.compiler() is None, reason="no C c
 def _fresh(tmp_path, monkeypatch):
     """A cache folder of its own, and nothing known yet."""
     monkeypatch.setenv("TRITIUM_CACHE_DIR", str(tmp_path / "cache"))
-    for name in ("_loaded", "_wanted"):
+    for name in ("_loaded", "_wanted", "_files", "_running"):
         monkeypatch.setattr(c_compile, name, {})
     for name in ("_told", "_hung"):
         monkeypatch.setattr(c_compile, name, set(), raising=False)
@@ -241,3 +242,91 @@ def test_processes_that_compile_at_once():
         said = process.communicate(timeout=120)[1].decode()
         assert process.returncode == 0, said
     assert [p.suffix for p in c_compile.folder().iterdir()] == [".so"] * 3
+
+
+# ---- files that are begun before they are needed ------------------------------------------------------------------------
+def file(number):
+    """A C file with a function that stores a number."""
+    text = "#include <stdint.h>\nvoid stored_%d(void *const *a, int64_t b, int64_t e) { *(int64_t *)a[0] = %d; }\n"
+    return text % (number, number), (f"stored_{number}",)
+
+
+def stored(number):
+    found = c_compile.library(*file(number))
+    if found is None:
+        return None
+    place = ctypes.c_int64()
+    found[f"stored_{number}"].short((ctypes.c_void_p * 1)(ctypes.addressof(place)), 0, 1)
+    return place.value
+
+
+def ended():
+    for thread in threading.enumerate():
+        if thread.name == "tritium C compiler":
+            thread.join()
+
+
+@needs_compiler
+def test_begun_files_are_compiled_without_being_asked_for_and_once(tmp_path, monkeypatch):
+    calls = fake(tmp_path, monkeypatch, 'exec cc "$@"')
+    c_compile.begin([file(n) for n in (1, 2, 3)])
+    c_compile.begin([file(n) for n in (1, 2, 3)])
+    ended()
+    assert calls() == 3 and set(c_compile._loaded) == {"stored_1", "stored_2", "stored_3"} and not c_compile._files
+    assert [stored(n) for n in (1, 2, 3)] == [1, 2, 3] and calls() == 3
+    forget()
+    c_compile.begin([file(n) for n in (1, 2, 3)])
+    ended()
+    assert not c_compile._loaded, "what is in the cache folder is loaded when it is asked for"
+    assert stored(2) == 2 and calls() == 3
+
+
+@needs_compiler
+def test_a_file_is_compiled_by_who_asks_first_and_the_last_one_first_in_the_background(tmp_path, monkeypatch):
+    """The helper waits at the last file until the first one is asked for, which it then has not begun."""
+    os.mkfifo(tmp_path / "go")
+    fake(tmp_path, monkeypatch, f"for a; do case $a in *.c) grep -o 'stored_[0-9]' $a >> {tmp_path}/order;"
+                                f" grep -q stored_3 $a && read x < {tmp_path}/go; esac; done; exec cc \"$@\"")
+    c_compile.begin([file(n) for n in (1, 2, 3)])
+    with open(tmp_path / "go", "w") as go:  # opened once the helper's compiler reads
+        assert stored(1) == 1
+        go.write("on\n")
+    ended()
+    assert (tmp_path / "order").read_text().split() == ["stored_3", "stored_1", "stored_2"]
+    assert [stored(n) for n in (2, 3)] == [2, 3]
+
+
+def test_a_begun_file_that_does_not_compile_is_none(tmp_path, monkeypatch, caplog):
+    calls = fake(tmp_path, monkeypatch, "echo no such thing >&2; exit 1")
+    c_compile.begin([file(4)])
+    ended()
+    assert stored(4) is None and calls() == 1 and caplog.text.count("the C compiler failed") == 1
+
+
+def test_without_a_compiler_nothing_is_begun(monkeypatch):
+    monkeypatch.setenv("TRITIUM_CC", "there-is-no-such-compiler")
+    c_compile.begin([file(5)])
+    assert not c_compile._files and not c_compile._helper and stored(5) is None
+
+
+@needs_compiler
+def test_a_forked_child_does_not_wait_for_its_parents_threads():
+    c_compile._running["stored_6"] = threading.Event()  # a thread of the parent compiles it
+    c_compile._files["stored_7"] = file(7)
+    c_compile._helper.append(threading.current_thread())
+    c_compile._forget_running()
+    assert not c_compile._files and not c_compile._helper and stored(6) == 6
+
+
+@needs_compiler
+def test_a_process_that_ends_leaves_whole_files_and_no_others(tmp_path):
+    text = ("import test_c_compile as t\nfrom tritium.kernels.cpu import c_compile\n"
+            "c_compile.begin([t.file(n) for n in (8, 9)])\n")
+    scratch = tmp_path / "scratch"
+    scratch.mkdir()
+    subprocess.run([sys.executable, "-c", text], timeout=120, check=True, env={
+        **os.environ, "TMPDIR": str(scratch), "PYTHONPATH": os.pathsep.join(
+            [os.path.dirname(__file__), os.environ.get("PYTHONPATH", "")])})
+    files = list(c_compile.folder().glob("*"))
+    assert len(files) <= 2 and all(p.suffix == ".so" and c_compile._intact(p) for p in files)
+    assert not list(scratch.iterdir())
