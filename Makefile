@@ -47,9 +47,10 @@ lint: $(TESTVENV)/done
 	$(TESTVENV)/bin/lint-imports
 	$(TESTVENV)/bin/pyright --pythonpath $(TESTVENV)/bin/python
 
+# --no-compile: Python compiles the modules that are imported when they are, a small part of them
 $(VENV)/done: pyproject.toml
 	$(PYTHON) -m venv $(VENV)
-	$(VENV)/bin/python -m pip install -q -e .
+	$(VENV)/bin/python -m pip install -q --no-compile -e .
 	touch $@
 
 $(TESTVENV)/done: pyproject.toml constraints.txt
