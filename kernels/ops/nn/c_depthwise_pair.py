@@ -28,10 +28,10 @@ void conv_pair(void *const *arrays, int64_t begin, int64_t end)
         for (int64_t n = n0; n < n1; n++)
             for (int64_t first = r0; first < r1; first += most) {
                 const int64_t rows = conv_least(most, r1 - first);
-                for (int64_t r = 0; r < rows; r++) {
+                for (int64_t r = 0; r < rows;) {
                     const each_view v = {(const float *)arrays[0] + n * g->x_image, g->x_row, g->x_column, g->height, g->width,
                                          (first + r) * g->step_y + g->first_y, g->first_x};
-                    conv_each_row(g, &v, taps, v.top, arrays[1], arrays[2], kept + r * line, C, 0);
+                    r += conv_each_rows_of(g, &v, taps, v.top, rows - r, arrays[1], arrays[2], kept + r * line, line, C, 0);
                 }
                 const conv_block b = {n, 1, first, rows, kept, 0, line, C};
                 conv_tiles(h, &b, arrays[5], arrays[6], (float *)arrays[7] + n * h->y_image + first * h->y_row, arrays[9], 0, 0,

@@ -82,6 +82,21 @@ def test_a_filter_for_each_channel(n, channels, axes, last, add, seed):
     compare(g, np.random.default_rng(seed), add)
 
 
+@pytest.mark.parametrize("pad", [0, 1])
+@pytest.mark.parametrize("stride", [1, 2])
+def test_rows_that_are_computed_together_have_the_bits_of_single_ones(stride, pad, rng):
+    g = geometry(1, 1, 1, 37, [(11, 3, stride, 1, pad), (23, 3, stride, 1, 1)], True)
+    x, w, b, _ = arrays(g, rng)
+    whole = np.empty((1, *g.out, g.f), "f")
+    c_conv.forward(Run(), g, x, w, b, whole, add=False)
+    padded = np.pad(x, ((0, 0), (pad, pad), (0, 0), (0, 0)))
+    for row in range(g.out[0]):
+        one = geometry(1, 1, 1, 37, [(3, 3, stride, 1, 0), (23, 3, stride, 1, 1)], True)
+        y = np.empty((1, *one.out, g.f), "f")
+        c_conv.forward(Run(), one, np.ascontiguousarray(padded[:, row * stride:row * stride + 3]), w, b, y, add=False)
+        assert y.tobytes() == whole[:, row].tobytes(), row
+
+
 def test_what_follows_a_filter_for_each_channel_sees_each_row_once(monkeypatch, rng):
     """The rectifier and the sum work on a row of the result while it is in cache, in place or beside it."""
     monkeypatch.setenv("TRITIUM_CPU_CODE", "c")
