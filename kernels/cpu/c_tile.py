@@ -9,6 +9,8 @@ from __future__ import annotations
 
 #: Rows of a tile by the number of vector registers; the remaining rows of a matrix are computed by smaller tiles.
 _ROWS = {16: (6, 4, 2, 1), 32: (12, 8, 7, 4, 2, 1)}
+#: Rows of a tile from which on those that are evenly apart have a kernel of their own, on x86 processors.
+_EVEN = 8
 #: Columns of a tile are at most so many, on every machine: columns are handed to threads in multiples of this.
 MOST_COLUMNS = 32
 
@@ -59,10 +61,28 @@ static inline lanes tile_fma(lanes a, lanes b, lanes c) { return a * b + c; }
 #define COLUMNS (2 * LANES)
 #define NO_FLOOR (-__builtin_inff())
 
-/* The rows of a tile of which so many rows are best cut into. */
+#if defined(__x86_64__) && TILE_ROWS == 12
+#define TILE_EVEN
+/* Whether so many rows are evenly apart. */
+static inline int tile_even(int n, const float *const *x)
+{
+    const int64_t apart = (intptr_t)x[1] - (intptr_t)x[0];
+    int64_t uneven = 0;
+    for (int i = 2; i < n; i++) uneven |= (intptr_t)x[i] - (intptr_t)x[i - 1] - apart;
+    return !uneven;
+}
+#endif
+
+/* The rows of a tile of which so many rows are best cut into: a few single rows at the end would wait for their own sums. */
 static inline int64_t tile_height(int64_t rows)
 {
-    return TILE_ROWS == 6 ? rows % 6 && rows % 4 == 0 ? 4 : 6 : rows % 12 == 0 ? 12 : rows % 8 == 0 ? 8 : rows % 7 == 0 ? 7 : 12;
+    return TILE_ROWS == 6 ? rows % 6 && rows % 4 == 0 ? 4 : 6 : rows % 7 == 0 && rows % 2 && rows % 12 != 7 ? 7 : 12;
+}
+
+/* The rows of the next tile. Two tiles of 7 or 8 rows take less time than one of 12 and a small one. */
+static inline int64_t tile_next(int64_t height, int64_t left)
+{
+    return left <= height ? left : height == 12 && left <= 16 ? (left + 1) / 2 : height;
 }
 """
 
@@ -89,6 +109,8 @@ def tile_text() -> str:
     for registers, rows in _ROWS.items():
         parts.append("#if TILE_ROWS == 12" if registers == 32 else "#if TILE_ROWS == 6")
         parts += [_rows_kernel(p, v) for p in rows for v in (2, 1)]
+        if registers == 32:
+            parts += ["#ifdef TILE_EVEN", *(_rows_kernel(p, 2, even=True) for p in rows if p >= _EVEN), "#endif"]
         parts += [_outer_kernel(p, v) for p in rows for v in (2, 1)]
         parts.append(_dispatch(rows))
         parts.append("#endif")
@@ -102,23 +124,34 @@ def _begin(each: list[tuple[int, int]]) -> list[str]:
 
 def _end(each: list[tuple[int, int]], vectors: int, value: str = "{0}") -> list[str]:
     return [*(f"    const lanes b{v} = tile_load(bias + {v} * LANES);" for v in range(vectors)),
-            *(f"    tile_store(y[{i}] + {v} * LANES, {value.format(f'a{i}_{v} + b{v}')});" for i, v in each), "}"]
+            *(f"    float *const y{i} = y[{i}];" for i in sorted({i for i, _ in each})),
+            *(f"    tile_store(y{i} + {v} * LANES, {value.format(f'a{i}_{v} + b{v}')});" for i, v in each), "}"]
 
 
-def _rows_kernel(p: int, vectors: int) -> str:
+def _rows_kernel(p: int, vectors: int, even: bool = False) -> str:
+    """Return the kernel of p rows. even: the rows of x are `apart` from each other, so that four of them lead to the others.
+
+    Twelve pointers are more than an x86 processor has registers for: they take a twentieth of the time of long sums."""
     each = [(i, v) for i in range(p) for v in range(vectors)]
-    lines = [f"static void tile_rows_{p}_{vectors}(const float *const *x, float *const *y, const int64_t *offset, "
+    name, x = (f"tile_even_{p}_{vectors}", "const float *x, int64_t apart") if even else (f"tile_rows_{p}_{vectors}",
+                                                                                          "const float *const *x")
+    lines = [f"static void {name}({x}, float *const *y, const int64_t *offset, "
              "const int64_t *length, int64_t runs, const float *w, int64_t w_step, const float *bias, float floor, "
              "int load, const char *ahead, int64_t step)",
              "{", *_begin(each)]
     lines += [*(f"    if (!load) __builtin_prefetch(y[{i}] + {v} * LANES, 1);" for i, v in each)]
-    lines += ["    for (int64_t r = 0; r < runs; r++) {", *(f"        const float *x{i} = x[{i}] + offset[r];" for i in range(p))]
+    leads = range(0, p, 3) if even else range(p)
+    origin = "x + {0} * apart" if even else "x[{0}]"
+    lines += ["    for (int64_t r = 0; r < runs; r++) {",
+              *(f"        const float *x{i} = {origin.format(i)} + offset[r];" for i in leads)]
     lines += ["        for (int64_t k = 0, n = length[r]; k < n; k++, w += w_step, ahead += step) {",
               "            __builtin_prefetch(ahead, 0, 2);",
               *(f"            const lanes w{v} = tile_load(w + {v} * LANES);" for v in range(vectors))]
     for i in range(p):
-        lines.append(f"            const lanes s{i} = tile_all(x{i}[k]);")
+        lines.append(f"            const lanes s{i} = tile_all({f'x{i // 3 * 3}[{i % 3} * apart]' if even else f'x{i}[k]'});")
         lines += [f"            a{i}_{v} = tile_fma(s{i}, w{v}, a{i}_{v});" for v in range(vectors)]
+    if even:
+        lines.append(f"            {' '.join(f'x{i}++;' for i in leads)}")
     lines += ["        }", "    }", "    const lanes least = tile_all(floor);"]
     return "\n".join([*lines, *_end(each, vectors, "tile_most(least, {0})")])
 
@@ -143,9 +176,13 @@ def _dispatch(rows: tuple[int, ...]) -> str:
              "const int64_t *length, int64_t runs, const float *w, int64_t w_step, const float *bias, float floor, int load, "
              "int narrow, const char *ahead, int64_t step)", "{", "    while (p > 0) {"]
     for n in rows:
-        lines += [f"        if (p >= {n}) {{",
-                  f"            (narrow ? tile_rows_{n}_1 : tile_rows_{n}_2)(x, y, offset, length, runs, w, w_step, bias, "
-                  "floor, load, ahead, step);",
+        arguments = "y, offset, length, runs, w, w_step, bias, floor, load, ahead, step"
+        lines.append(f"        if (p >= {n}) {{")
+        if n >= _EVEN:
+            lines += ["#ifdef TILE_EVEN",
+                      f"            if (!narrow && tile_even({n}, x)) tile_even_{n}_2(x[0], x[1] - x[0], {arguments});",
+                      "            else", "#endif"]
+        lines += [f"            (narrow ? tile_rows_{n}_1 : tile_rows_{n}_2)(x, {arguments});",
                   f"            p -= {n}; x += {n}; y += {n}; continue;", "        }"]
     lines += ["    }", "}"]
     lines += ["static void tile_outer(int64_t p, const float *x, int64_t rows, int64_t row_step, int64_t columns, "

@@ -104,8 +104,8 @@ void product_rows(void *const *arrays, int64_t begin, int64_t end)
         for (int64_t k = 0; k < K; k += g->chunk) {
             const int64_t n = LEAST(g->chunk, K - k), ends = k + n == K;
             const int load = k || g->add;
-            for (int64_t r = r0; r < r1; r += TILE_ROWS) {
-                const int64_t m = LEAST(TILE_ROWS, r1 - r);
+            for (int64_t r = r0, m; r < r1; r += m) {
+                m = tile_next(TILE_ROWS, r1 - r);
                 const float *x = (const float *)arrays[0] + i * g->x_next + r * g->x_row + k * g->x_depth, *xs[TILE_ROWS];
                 for (int64_t j = 0; j < m; j++) xs[j] = x + j * g->x_row;
                 for (int64_t f = f0; f < f1; f += COLUMNS) {

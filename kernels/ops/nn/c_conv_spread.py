@@ -81,8 +81,8 @@ void conv_spread(void *const *arrays, int64_t begin, int64_t end)
             for (int64_t f = 0; f < g->depth; f += COLUMNS) {
                 const float *w = (const float *)arrays[1] + f * F;
                 const int narrow = g->depth - f <= LANES;
-                for (int64_t p = 0; p < positions; p += height) {
-                    const int64_t m = conv_least(height, positions - p);
+                for (int64_t p = 0, m; p < positions; p += m) {
+                    m = tile_next(height, positions - p);
                     const float *xs[TILE_ROWS];
                     float *ys[TILE_ROWS];
                     for (int64_t j = 0; j < m; j++) xs[j] = from + (p + j) * F, ys[j] = products + (p + j) * deep + f;

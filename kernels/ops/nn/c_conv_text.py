@@ -145,8 +145,8 @@ static void conv_tiles(const conv_sizes *g, const conv_block *b, const float *we
                 const char *ahead = (const char *)(f + COLUMNS < last ? w + g->depth * COLUMNS : w + deep * COLUMNS
                     - (f - first) * g->depth);
                 if (bias && c == g->chunks - 1) memcpy(added, bias + q * g->filters + f, sizeof(float) * columns);
-                for (int64_t p = 0; p < positions; p += height, ahead += step * deep) {
-                    const int64_t m = conv_least(height, positions - p);
+                for (int64_t p = 0, m; p < positions; p += m, ahead += step * deep) {
+                    m = tile_next(height, positions - p);
                     if (!in_place && load)
                         for (int64_t j = 0; j < m; j++)
                             for (int64_t l = 0; l < columns; l++) in_tile[j][l] = ys[p + j][l * g->y_filter];

@@ -111,10 +111,10 @@ void winograd_rows(void *const *arrays, int64_t begin, int64_t end)
             const float *w = (const float *)arrays[1] + f * 16 * C, *bias = arrays[2], zero[COLUMNS] = {0};
             for (int q = 0; q < 16; q++, w += C * COLUMNS) {
                 const char *ahead = (const char *)(w + C * COLUMNS);
-                for (int64_t p = 0; p < tiles; p += height, ahead += step * C) {
+                for (int64_t p = 0, rows; p < tiles; p += rows, ahead += step * C) {
                     const float *xs[TILE_ROWS];
                     float *ys[TILE_ROWS];
-                    const int64_t rows = conv_least(height, tiles - p);
+                    rows = tile_next(height, tiles - p);
                     for (int64_t j = 0; j < rows; j++) {
                         xs[j] = data + q * next + (p + j) * C;
                         ys[j] = products + q * made + (p + j) * COLUMNS;

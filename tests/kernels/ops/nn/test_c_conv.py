@@ -212,6 +212,20 @@ def test_channels_first_of_every_call_are_its_own(monkeypatch, rng):
         np.testing.assert_array_equal(results[1], results[3])
 
 
+@pytest.mark.parametrize("kernel", [1, 3])
+def test_positions_have_the_same_bits_in_tiles_of_any_height(kernel, rng):
+    """Positions of 1 x 1 windows are evenly apart; those of padded ones are not from one row to the next."""
+    whole = geometry(1, 9, 33, 1, [(6, kernel, 1, 1, kernel // 2), (50, kernel, 1, 1, 0)], True)
+    x, w, b, _ = arrays(whole, rng)
+    wanted = np.empty((1, *whole.out, whole.f), "f")
+    c_conv.forward(Run(), whole, x, w, b, wanted, add=False)
+    for width in range(1, 48):
+        g = geometry(1, 9, 33, 1, [(6, kernel, 1, 1, kernel // 2), (width + kernel - 1, kernel, 1, 1, 0)], True)
+        y = np.empty((1, *g.out, g.f), "f")
+        c_conv.forward(Run(), g, np.ascontiguousarray(x[:, :, :width + kernel - 1]), w, b, y, add=False)
+        assert y.tobytes() == np.ascontiguousarray(wanted[:, :, :g.out[1]]).tobytes(), width
+
+
 def test_shapes_have_the_pieces_they_are_there_for():
     windows = [c_conv.forward_windows(c_conv.plane(g)) for g in SHAPES]
     images, rows, filters = zip(*(w.pieces() for w in windows))
