@@ -18,6 +18,7 @@ from ...declare.property_op import register_operator
 from ...declare.row_kernel import row_kernel
 from ...kernel import KernelFunction
 from ...op import Req, Reqs, Specs
+from . import c_ctc
 
 LEAST = -1e300  # a finite logarithm below all others
 PIECE = 1 << 16  # elements of data that one thread takes at a time
@@ -121,22 +122,26 @@ class CTCLoss(NumpyOp):
         return [data[1:2], data]
 
     def compute(self, *arrays: np.ndarray) -> tuple[np.ndarray, ...]:
-        data, label, *lengths = arrays
+        with np.errstate(divide="ignore"):
+            return losses(arrays[0].astype(np.float64), *self._sizes(*arrays))
+
+    def _sizes(self, data: np.ndarray, label: np.ndarray, *lengths: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray, int]:
+        """Return the valid steps, the labels, how many of them are valid, and the blank class."""
         given: dict[str, Any] = dict(zip(self.argument_names[2:], lengths))
         t, n, k = data.shape
         steps = np.asarray(given.get("data_lengths", np.full(n, t)), np.int64).clip(0, t)
         ending = 0 if self.blank_label == "first" else -1
         whole = label.astype(np.int64)
         counts = np.asarray(given.get("label_lengths", np.argmax(np.c_[whole == ending, np.ones(n, bool)], axis=1)), np.int64)
-        with np.errstate(divide="ignore"):
-            return losses(data.astype(np.float64), steps, whole.clip(0, k - 1), counts.clip(0, label.shape[1]),
-                          0 if self.blank_label == "first" else k - 1)
+        return steps, whole.clip(0, k - 1), counts.clip(0, label.shape[1]), 0 if self.blank_label == "first" else k - 1
 
     def forward_kernel(self, ins: Specs, outs: Specs, reqs: Reqs, target: str, train: bool) -> KernelFunction:
         if target == "gpu":
             return self.gpu_forward(ins, outs, reqs)
         t, n, k = ins[0].shape
         piece = max(1, PIECE // (t * max(1, k, 2 * ins[1].shape[1])))
+        if Req.ADD not in reqs and ins[0].dtype == outs[1].dtype and c_ctc.in_c(t, n, k, np.dtype(ins[0].dtype)):
+            return self._in_c(reqs)
 
         def kernel(run: Any, inputs: Sequence[Any], outputs: Sequence[Any]) -> None:
             data, *others = map(upcast, inputs)
@@ -149,6 +154,19 @@ class CTCLoss(NumpyOp):
                         assign(out, req, made)
 
             run.parallel(some, cdiv(n, piece))
+
+        return kernel
+
+    def _in_c(self, reqs: Reqs) -> KernelFunction:
+
+        def kernel(run: Any, inputs: Sequence[Any], outputs: Sequence[Any]) -> None:
+            data, *others = map(upcast, inputs)
+            wanted = [None if req == Req.NULL else out for out, req in zip(outputs, reqs)]
+            left = c_ctc.losses(run, data, *self._sizes(data, *others), *wanted)
+            if len(left):
+                for out, axis, made in zip(wanted, (0, 1), self.compute(data[:, left], *(a[left] for a in others))):
+                    if out is not None:
+                        np.moveaxis(out, axis, 0)[left] = np.moveaxis(made, axis, 0)
 
         return kernel
 

@@ -6,6 +6,9 @@ import numpy as np
 import pytest
 import tritium as mx
 from support.helpers import assert_close, check_gradient
+from tritium.engine.run_context import RunContext, ThreadTeam
+from tritium.kernels.cpu import c_compile
+from tritium.kernels.ops.loss import c_ctc, ctc
 
 KINDS = list(itertools.product([False, True], [False, True], ["first", "last"]))
 
@@ -60,6 +63,56 @@ def test_every_kind_of_length_counts_on_cpu_and_gpu(rng, use_data, use_label, wh
     given = [mx.nd.array(v) for v in fixed]
     whole = [i for i, t in enumerate(steps) if t]  # without a step there is no derivative, as in MXNet
     check_gradient(lambda x: mx.nd.CTCLoss(x, *given, **options)[whole[0]:whole[-1] + 1], [scores], mx.cpu(), rng)
+
+
+def in_logarithms(*arrays):
+    with np.errstate(divide="ignore", over="ignore"):
+        return ctc.losses(*arrays)
+
+
+def alone(scores, steps, labels, counts, threads=None):
+    """Losses, derivative and the samples that are left, in C."""
+    loss, derivative = np.full(len(steps), np.nan, "f"), np.full(scores.shape, np.nan, "f")
+    left = c_ctc.losses(threads, scores, np.array(steps), labels, np.array(counts), 0, loss, derivative)
+    return loss, derivative, left
+
+
+@pytest.mark.skipif(not c_compile.available(), reason="there is no C compiler")
+@pytest.mark.parametrize("time, classes, m, scale",
+                         [(1, 2, 1, 1), (7, 5, 0, 1), (20, 9, 8, 3), (300, 40, 100, 1), (60, 30, 20, 8)])
+def test_c_computes_what_logarithms_do(rng, time, classes, m, scale):
+    n = 11
+    scores = (rng.normal(size=(time, n, classes)) * scale).astype("f")
+    labels = rng.integers(1, classes, (n, m))
+    steps, counts = rng.integers(0, time + 1, n), rng.integers(0, m + 1, n)
+    loss, derivative, left = alone(scores, steps, labels, counts)
+    want, slope = in_logarithms(scores.astype("d"), steps, labels, counts, 0)
+    done = np.setdiff1d(np.arange(n), left)
+    assert set(left) <= set(np.flatnonzero(~(want < 800))) | set(np.flatnonzero(scale > 3))
+    assert_close(loss[done], want[done].astype("f"))
+    assert_close(derivative[:, done], slope[:, done].astype("f"))
+    both_threads = alone(scores, steps, labels, counts, RunContext(mx.cpu(), None, ThreadTeam(1)))
+    for a, b in zip((loss, derivative, left), both_threads):
+        assert a.tobytes() == b.tobytes()
+
+
+@pytest.mark.skipif(not c_compile.available(), reason="there is no C compiler")
+def test_what_double_precision_cannot_hold_is_left_to_logarithms(rng):
+    """The likeliest way, blank last, begins with a step of probability exp(-900), which is 0; another has two of exp(-500). And a
+    label that does not fit has no way at all."""
+    scores = np.zeros((3, 3, 3), "f")
+    scores[:, 1] = [[0, -900, -2000], [-1000, -500, 0], [0, -2000, -500]]
+    labels, counts = np.array([[1, 2], [1, 2], [1, 1]]), [2, 2, 2]
+    for derivative in (np.empty_like(scores), None):
+        left = c_ctc.losses(None, scores, np.array([3, 3, 2]), labels, np.array(counts), 0, np.empty(3, "f"), derivative)
+        assert left.tolist() == [1, 2]
+    x = mx.nd.array(np.concatenate([scores] * 300, axis=1))
+    given = mx.nd.array(np.tile(labels, (300, 1))), mx.nd.array([3, 3, 2] * 300)
+    assert c_ctc.in_c(3, 900, 3, np.dtype("f"))
+    y = mx.nd.CTCLoss(x, *given, use_data_lengths=True).asnumpy()
+    want, _ = in_logarithms(scores.astype("d"), np.array([3, 3, 2]), labels, np.array(counts), 0)
+    assert abs(want[1] - 900) < 1e-6
+    assert_close(y, np.tile(want, 300).astype("f"))
 
 
 @pytest.mark.parametrize("shape, m", [((1, 1, 1), 1), ((1, 2, 3), 2), ((2, 0, 3), 1), ((5, 2, 70), 0), ((30, 2, 3), 40)])
