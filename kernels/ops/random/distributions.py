@@ -63,11 +63,12 @@ def _middle(alpha: Any) -> Any:
 
 
 def _gamma(u: Sequence[Any], alpha: Any, beta: Any) -> Any:
-    """Return gamma samples with scale beta. u: a uniform number, then the attempts; the first accepted one counts."""
+    """Return gamma samples with scale beta. u: a uniform number, or None where no alpha is below 1, then the attempts; the first
+    accepted one counts."""
     drawn = _middle(alpha)
     for attempt in reversed(u[1:]):  # so that the first accepted one is written last
         drawn = where(attempt >= 0, attempt, drawn)
-    return beta * where(alpha < 1, drawn * power(1 - u[0], 1 / alpha), drawn)
+    return beta * (drawn if u[0] is None else where(alpha < 1, drawn * power(1 - u[0], 1 / alpha), drawn))
 
 
 def _poisson_attempt(lam: Any, u: Any, v: Any) -> Any:
@@ -231,9 +232,10 @@ class SampleOp(Op):
         numbers = () if self.form == "sample" else tuple(float(p[name]) for name in self.numbers)
         given = list(ins) if self.form == "sample" else [Spec((1,), wide)] * n
         mean, tries = [Spec(full, wide)], _GAMMA_TRIES if d.gamma else 0
+        plain = d.gamma is not None and not d.counts and bool(numbers) and d.gamma(*numbers) >= 1
 
         def body(*a: Any) -> Any:
-            u = [lang.uniform() for _ in range(d.draws if d.gamma is None else 1)]
+            u = [None] if plain else [lang.uniform() for _ in range(d.draws if d.gamma is None else 1)]
             return d.body([*u, *a[n:]], *a[:n])
 
         inner = row_kernel(body, [(s.size, 1) for s in given] + [full] * tries, [full], full, [*given, *mean * tries],
@@ -250,7 +252,7 @@ class SampleOp(Op):
                 constant.run(run, [], [parameters[-1]], scalars=(value,))
             found = [] if attempts is None else attempts(run, parameters, random)
             results = outputs if finish is None else [run.workspace(full, wide)]
-            inner(run, [*parameters, *found], results, random=random)
+            inner(run, [*parameters, *found], results, **({} if plain else {"random": random}))
             if finish is not None:
                 finish(run, results[0], (random[0], random[1] + d.draws * size), outputs)
 

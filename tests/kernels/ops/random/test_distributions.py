@@ -46,6 +46,16 @@ def test_poisson_is_distributed_as_it_should(lam):
     assert (x == np.floor(x)).all() and x.min() >= 0 and x.max() < len(p)
 
 
+@pytest.mark.parametrize("alpha", [0.5, 1.0, 2.5])
+@pytest.mark.parametrize("size", [7, 3000])
+def test_numbers_and_arrays_as_parameters_give_the_same_gamma_samples(alpha, size):
+    mx.random.seed(5)
+    numbers = mx.nd.random_gamma(alpha=alpha, beta=1.5, shape=(size,)).asnumpy()
+    mx.random.seed(5)
+    arrays = mx.nd.sample_gamma(mx.nd.array([alpha]), mx.nd.array([1.5]), shape=(size,)).asnumpy()[0]
+    np.testing.assert_array_equal(numbers, arrays)
+
+
 @pytest.mark.parametrize("alpha", [0.3, 1.0, 5.0])
 def test_gamma_is_distributed_as_it_should(alpha):
     x = np.sort(drawn("gamma", alpha=alpha)).astype("float64")
