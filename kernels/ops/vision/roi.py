@@ -22,6 +22,7 @@ from ...ir.loops import sum as add_up
 from ...ir.strided import layout
 from ...kernel import KernelFunction
 from ...op import Req, Reqs, Shape, Specs
+from . import c_roi
 
 
 class Regions(OperatorProperty):
@@ -88,6 +89,14 @@ class ROIPooling(Regions):
         if target == "gpu":
             module = gpu_module("vision.triton_roi")
             return lambda run, inputs, outputs: module.pool(run, *inputs, *outputs, float(scale), [r == Req.ADD for r in reqs])
+        if n and h and w and Req.ADD not in reqs and c_roi.in_c(np.dtype(ins[0].dtype), outs[0].size):
+
+            def in_c(run: Any, inputs: Sequence[Any], outputs: Sequence[Any]) -> None:
+                data, rois = inputs
+                best, place = (None if req == Req.NULL else out for out, req in zip(outputs, reqs))
+                c_roi.pool(run, data, rois, float(scale), (ph, pw), best, place)
+
+            return in_c
 
         def kernel(run: Any, inputs: Sequence[Any], outputs: Sequence[Any]) -> None:
             data, rois = inputs[0], inputs[1].astype(np.float32)

@@ -6,7 +6,12 @@ import numpy as np
 import pytest
 import tritium as mx
 from support.helpers import assert_close
+from support.layer_helpers import Run
 from tritium.errors import ParameterError, ShapeError
+from tritium.kernels import op as ops
+from tritium.kernels.cpu import c_compile
+from tritium.kernels.op import Req, Spec
+from tritium.kernels.ops.vision import c_roi
 
 
 def away(x):
@@ -89,3 +94,24 @@ def test_position_sensitive_bins_read_their_own_channels(ctx):
 def test_refusals(call, error, text):
     with pytest.raises(error, match=text):
         call(mx.nd.ones((1, 6, 4, 4)), mx.nd.ones((3, 5)))
+
+
+@pytest.mark.skipif(not c_compile.available(), reason="there is no C compiler")
+@pytest.mark.parametrize("wanted", [(0, 1), (0,), (1,)])
+def test_c_pools_with_the_bits_of_numpy(rng, monkeypatch, wanted):
+    """Of equal elements the first counts, and NaN is the largest; regions may lie outside, be reversed, or have no image."""
+    data = rng.integers(-3, 3, (2, 70, 9, 11)).astype("f")
+    data[1, 3, 4:6, 2:7] = np.nan
+    rois = np.concatenate([rng.integers(-1, 4, (20, 1)) - 0.5, rng.uniform(-6, 16, (20, 4))], axis=1).astype("f")
+    rois[0], rois[1] = [1, 0, 0, 10, 8], [1, np.nan, np.inf, -np.inf, 2.5]
+    specs = [Spec((20, 70, 3, 4), np.dtype("f")), Spec((20, 70, 3, 4), np.dtype("i4"))]
+    reqs, op = [Req.WRITE if i in wanted else Req.NULL for i in (0, 1)], ops.get("ROIPooling")
+    found = []
+    for in_c in (True, False):
+        monkeypatch.setattr(c_roi, "in_c", lambda *_, in_c=in_c: in_c)
+        outs = [np.full(s.shape, 7, s.dtype) for s in specs]
+        given = op.parse({"pooled_size": (3, 4), "spatial_scale": 0.7})
+        kernel = op.kernel(given, [Spec(a.shape, a.dtype) for a in (data, rois)], specs, reqs, "cpu")
+        kernel(Run(), [data, rois], outs)
+        found.append([a.tobytes() for a in outs])
+    assert found[0] == found[1]
