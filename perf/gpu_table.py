@@ -148,7 +148,7 @@ def rows() -> list[dict[str, Any]]:
                 "instructions": loop.instructions if loop else None,
                 "tensor_cycles": round(loop.cycles * warps) if loop and loop.cycles else None,
                 "issue_share": round(loop.instructions / 4 / loop.cycles, 2) if loop and loop.cycles else None,
-                "calls": loop.calls if loop else None, **moved})
+                "calls": loop.calls if loop else None, "serial": bool(loop and loop.serial), **moved})
     return found
 
 

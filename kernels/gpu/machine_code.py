@@ -14,6 +14,7 @@ _INSTRUCTION = re.compile(r"^\s*/\*([0-9a-f]{4,})\*/\s+(.*?);")
 _LABEL = re.compile(r"^(\.L_x_\d+):")
 _BRANCH = re.compile(r"\bBRA(?:\.\w+)* (?:.*)?`\((\.L_x_\d+)\)")
 _CALL = re.compile(r"\bCALL\b")
+_PRODUCT, _WAIT = re.compile(r"\bHGMMA\b"), re.compile(r"\bWARPGROUP\.DEPBAR\b")
 _TENSOR = re.compile(r"\bH(?:G)?MMA\.(?:SP\.)?(\d+x\d+x\d+|\d{4,5})\.([\w.]+)")
 _SHAPES = {"16816": (16, 8, 16), "1688": (16, 8, 8), "1684": (16, 8, 4)}
 _PER_CYCLE = {"half": 2048, "TF32": 1024}
@@ -27,11 +28,23 @@ class Loop:
                    many rounds, such as going on to the next tile, is behind a branch.
     cycles:        those that the tensor cores need in it.
     calls:         of functions, such as a division of 64-bit integers; their instructions are not counted.
+    products:      of four warps together (HGMMA); waits: for such products.
     """
 
     instructions: int
     cycles: float
     calls: int = 0
+    products: int = 0
+    waits: int = 0
+
+    @property
+    def serial(self) -> bool:
+        """Whether every product is waited for before the next begins, so that none overlap.
+
+        The compiler does so to a whole kernel where other instructions write a sum between its products, as where a sum goes from
+        one loop on to another.
+        """
+        return 1 < self.products <= self.waits
 
 
 def loops(text: str) -> list[Loop]:
@@ -57,8 +70,9 @@ def _loop(places: list[str], labels: dict[str, int], begin: int, end: int) -> Lo
     cycles = {at: tensor_cycles(places[at]) for at in range(begin, end + 1)}
     points = [begin, *(at for at, c in cycles.items() if c and begin < at < end), end]
     steps = sum(_shortest(places, labels, a, b) for a, b in pairwise(points))
-    calls = sum(_CALL.search(places[at]) is not None for at in range(begin, end + 1))
-    return Loop(steps + 1, sum(cycles.values()), calls)
+    calls, products, waits = (sum(kind.search(places[at]) is not None for at in range(begin, end + 1))
+                              for kind in (_CALL, _PRODUCT, _WAIT))
+    return Loop(steps + 1, sum(cycles.values()), calls, products, waits)
 
 
 def _shortest(places: list[str], labels: dict[str, int], begin: int, end: int) -> int:

@@ -2,7 +2,9 @@
 
 Scores are in units of log 2, for exp2. Forward keeps a running maximum and sum of each row, and leaves the log-sum-exp; backward
 computes the weights again from it: one kernel gives the derivative by the queries, one those by keys and values, so that nothing
-is added atomically and the same inputs give the same bits. Source: Dao 2023, arXiv:2307.08691.
+is added atomically and the same inputs give the same bits. Each has one loop: where a sum goes from one loop on to another, the
+compiler lets no product begin before the last has ended, so blocks at an edge are masked behind a branch.
+Source: Dao 2023, arXiv:2307.08691.
 """
 
 from __future__ import annotations
@@ -50,56 +52,45 @@ def _places(base, local, step, BLOCK: tl.constexpr):
 
 
 @triton.jit
-def _seen(s, mask, m, n, M, N, m_m, m_n, MASK: tl.constexpr, CAUSAL: tl.constexpr, EDGE: tl.constexpr, WIDE: tl.constexpr):
-    # the scores s with the mask, -inf where a key takes no part. m, n: the queries and keys, along their axes of s
+def _unit(scale, WIDE: tl.constexpr):
+    # the unit of the scores in log 2, above zero: with TURNED the scores have the scale's sign
+    return tl.maximum(tl.abs(scale * 1.4426950408889634), 1e-30).to(WIDE)
+
+
+@triton.jit
+def _seen(s, by, mask, m, n, M, N, m_m, m_n, TURNED: tl.constexpr, MASK: tl.constexpr,
+          WIDE: tl.constexpr):
+    # the scores s with the mask, -inf where a key takes no part. m, n: the queries and keys, along their axes of s.
+    # s are in units of `by`; with numbers that are added, the result is in units of 1
+    if TURNED:
+        s = -s
     if MASK != 0:
         at = mask + m.to(tl.int64) * m_m + n.to(tl.int64) * m_n
         w = tl.load(at, mask=(m < M) & (n < N), other=0).to(WIDE)
         if MASK == 2:
-            s += w * 1.4426950408889634
+            s = s * by + w * 1.4426950408889634
         else:
             s = tl.where(w != 0, s, float("-inf"))
-    if EDGE:
-        keep = n < N
-        if CAUSAL:
-            keep = keep & (n <= m)
-        s = tl.where(keep, s, float("-inf"))
     return s
 
 
 @triton.jit
-def _attend(total, high, weight, x, k, v, mask, m, first, last, M, N, k_n, v_n, m_m, m_n, scale, SIZE: tl.constexpr,
-            BD: tl.constexpr, VALUE: tl.constexpr, BV: tl.constexpr, BN: tl.constexpr, CAUSAL: tl.constexpr, MASK: tl.constexpr,
-            EDGE: tl.constexpr, CAST: tl.constexpr, PRECISION: tl.constexpr, WIDE: tl.constexpr):
-    # the sums over the keys from first to last added to those so far
-    local = tl.arange(0, BN)
-    at_k = _places(k, local, k_n, BD)
-    at_v = _places(v, local, v_n, BV)
-    for start in range(first, last, BN):
-        y = _rows(at_k + start * k_n, start, local, N, SIZE, BD, CAST, WIDE)
-        s = tl.dot(x, tl.trans(y), input_precision=PRECISION, out_dtype=WIDE) * scale
-        s = _seen(s, mask, m[:, None], (start + local)[None, :], M, N, m_m, m_n, MASK, CAUSAL, EDGE, WIDE)
-        above = tl.maximum(high, tl.max(s, 1))
-        finite = above
-        if MASK != 0:
-            finite = tl.where(above == float("-inf"), 0.0, above)
-        p = tl.exp2(s - finite[:, None])
-        before = tl.exp2(high - finite)
-        weight = weight * before + tl.sum(p, 1)
-        total = total * before[:, None]
-        z = _rows(at_v + start * v_n, start, local, N, VALUE, BV, CAST, WIDE)
-        total = tl.dot(p.to(z.dtype), z, total, input_precision=PRECISION, out_dtype=WIDE)
-        high = above
-    return total, high, weight
+def _cut(s, m, n, N, CAUSAL: tl.constexpr):
+    # the scores s, -inf behind the last key, and where CAUSAL for keys behind the query
+    keep = n < N
+    if CAUSAL:
+        keep = keep & (n <= m)
+    return tl.where(keep, s, float("-inf"))
 
 
 @triton.jit
 def attention_forward(q, k, v, mask, out, lse, q_at: tl.int64, q_b: tl.int64, q_h: tl.int64, q_m: tl.int64, k_at: tl.int64,
                       k_b: tl.int64, k_h: tl.int64, k_n: tl.int64, v_at: tl.int64, v_b: tl.int64, v_h: tl.int64, v_n: tl.int64,
-                      o_b: tl.int64, o_h: tl.int64, o_m: tl.int64, m_b: tl.int64, m_h: tl.int64, m_m: tl.int64, m_n: tl.int64,
-                      H, M, N, scale: tl.float64, UNIT: tl.constexpr, SIZE: tl.constexpr, BD: tl.constexpr, VALUE: tl.constexpr,
-                      BV: tl.constexpr, CAUSAL: tl.constexpr, MASK: tl.constexpr, ADD: tl.constexpr, SUMS: tl.constexpr,
-                      CAST: tl.constexpr, PRECISION: tl.constexpr, WIDE: tl.constexpr, BM: tl.constexpr, BN: tl.constexpr):
+                      o_b: tl.int64, o_h: tl.int64, o_m: tl.int64, m_b: tl.int64, m_h: tl.int64, m_m: tl.int64, m_n: tl.int64, H,
+                      M, N, scale: tl.float64, UNIT: tl.constexpr, TURNED: tl.constexpr, SIZE: tl.constexpr, BD: tl.constexpr,
+                      VALUE: tl.constexpr, BV: tl.constexpr, CAUSAL: tl.constexpr, EDGE: tl.constexpr, MASK: tl.constexpr,
+                      ADD: tl.constexpr, SUMS: tl.constexpr, CAST: tl.constexpr, PRECISION: tl.constexpr, WIDE: tl.constexpr,
+                      BM: tl.constexpr, BN: tl.constexpr):
     # offsets and steps of q, k, v and out are in units of UNIT
     tiles = tl.cdiv(M, BM)
     tile = tl.program_id(0) % tiles
@@ -117,7 +108,13 @@ def attention_forward(q, k, v, mask, out, lse, q_at: tl.int64, q_b: tl.int64, q_
     v += (v_at + b * v_b + h * v_h) * UNIT
     mask += b * m_b + h * m_h
     x = _rows(_places(q, local, q_m, BD), first, local, M, SIZE, BD, CAST, WIDE)
-    by = (scale * 1.4426950408889634).to(WIDE)
+    k_n = k_n * UNIT
+    v_n = v_n * UNIT
+    other = tl.arange(0, BN)
+    at_k = _places(k, other, k_n, BD)
+    at_v = _places(v, other, v_n, BV)
+    by = _unit(scale, WIDE)
+    unit = 1.0 if MASK == 2 else by
     total = tl.zeros((BM, BV), WIDE)
     high = tl.zeros((BM,), WIDE) - float("inf")
     weight = tl.zeros((BM,), WIDE)
@@ -127,10 +124,24 @@ def attention_forward(q, k, v, mask, out, lse, q_at: tl.int64, q_b: tl.int64, q_
         full = tl.minimum(N, first) // BN * BN
     else:
         full = N // BN * BN
-    total, high, weight = _attend(total, high, weight, x, k, v, mask, m, 0, full, M, N, k_n * UNIT, v_n * UNIT, m_m, m_n, by,
-                                  SIZE, BD, VALUE, BV, BN, False, MASK, False, CAST, PRECISION, WIDE)
-    total, high, weight = _attend(total, high, weight, x, k, v, mask, m, full, end, M, N, k_n * UNIT, v_n * UNIT, m_m, m_n, by,
-                                  SIZE, BD, VALUE, BV, BN, CAUSAL, MASK, True, CAST, PRECISION, WIDE)
+    for start in range(0, end, BN):
+        y = _rows(at_k + start * k_n, start, other, N, SIZE, BD, CAST, WIDE)
+        s = tl.dot(x, tl.trans(y), input_precision=PRECISION, out_dtype=WIDE)
+        s = _seen(s, by, mask, m[:, None], (start + other)[None, :], M, N, m_m, m_n, TURNED, MASK, WIDE)
+        if EDGE:
+            if start >= full:
+                s = _cut(s, m[:, None], (start + other)[None, :], N, CAUSAL)
+        above = tl.maximum(high, tl.max(s, 1))
+        finite = above
+        if MASK != 0:
+            finite = tl.where(above == float("-inf"), 0.0, above)
+        p = tl.exp2(s * unit - (finite * unit)[:, None])
+        lowered = tl.exp2((high - finite) * unit)
+        weight = weight * lowered + tl.sum(p, 1)
+        total = total * lowered[:, None]
+        z = _rows(at_v + start * v_n, start, other, N, VALUE, BV, CAST, WIDE)
+        total = tl.dot(p.to(z.dtype), z, total, input_precision=PRECISION, out_dtype=WIDE)
+        high = above
     empty = weight == 0
     some = tl.where(empty, 1.0, weight)
     total = total / some[:, None]
@@ -141,27 +152,8 @@ def attention_forward(q, k, v, mask, out, lse, q_at: tl.int64, q_b: tl.int64, q_
         total += tl.load(at, mask=inside, other=0).to(WIDE)
     tl.store(at, total.to(out.dtype.element_ty), mask=inside)
     if SUMS:
-        sums = tl.where(empty, float("inf"), (high + tl.log2(some)) * 0.6931471805599453)
+        sums = tl.where(empty, float("inf"), (high * unit + tl.log2(some)) * 0.6931471805599453)
         tl.store(lse + (b * H + h) * M + m, sums, mask=m < M)
-
-
-@triton.jit
-def _query_sums(total, x, d, sums, along, k, v, mask, m, first, last, M, N, k_n, v_n, m_m, m_n, scale, SIZE: tl.constexpr,
-                BD: tl.constexpr, VALUE: tl.constexpr, BV: tl.constexpr, BN: tl.constexpr, CAUSAL: tl.constexpr,
-                MASK: tl.constexpr, EDGE: tl.constexpr, CAST: tl.constexpr, PRECISION: tl.constexpr, WIDE: tl.constexpr):
-    # the derivative by the queries' scores times the keys, over the keys from first to last
-    local = tl.arange(0, BN)
-    at_k = _places(k, local, k_n, BD)
-    at_v = _places(v, local, v_n, BV)
-    for start in range(first, last, BN):
-        y = _rows(at_k + start * k_n, start, local, N, SIZE, BD, CAST, WIDE)
-        s = tl.dot(x, tl.trans(y), input_precision=PRECISION, out_dtype=WIDE) * scale
-        s = _seen(s, mask, m[:, None], (start + local)[None, :], M, N, m_m, m_n, MASK, CAUSAL, EDGE, WIDE)
-        p = tl.exp2(s - sums[:, None])
-        z = _rows(at_v + start * v_n, start, local, N, VALUE, BV, CAST, WIDE)
-        p = p * (tl.dot(d, tl.trans(z), input_precision=PRECISION, out_dtype=WIDE) - along[:, None])
-        total = tl.dot(p.to(y.dtype), y, total, input_precision=PRECISION, out_dtype=WIDE)
-    return total
 
 
 @triton.jit
@@ -169,9 +161,10 @@ def attention_query_gradient(q, k, v, mask, dy, out, lse, along, dq, q_at: tl.in
                              k_at: tl.int64, k_b: tl.int64, k_h: tl.int64, k_n: tl.int64, v_at: tl.int64, v_b: tl.int64,
                              v_h: tl.int64, v_n: tl.int64, o_b: tl.int64, o_h: tl.int64, o_m: tl.int64, m_b: tl.int64,
                              m_h: tl.int64, m_m: tl.int64, m_n: tl.int64, H, M, N, scale: tl.float64, UNIT: tl.constexpr,
-                             SIZE: tl.constexpr, BD: tl.constexpr, VALUE: tl.constexpr, BV: tl.constexpr, CAUSAL: tl.constexpr,
-                             MASK: tl.constexpr, WANTED: tl.constexpr, ADD: tl.constexpr, CAST: tl.constexpr,
-                             PRECISION: tl.constexpr, WIDE: tl.constexpr, BM: tl.constexpr, BN: tl.constexpr):
+                             TURNED: tl.constexpr, SIZE: tl.constexpr, BD: tl.constexpr, VALUE: tl.constexpr, BV: tl.constexpr,
+                             CAUSAL: tl.constexpr, EDGE: tl.constexpr, MASK: tl.constexpr, WANTED: tl.constexpr,
+                             ADD: tl.constexpr, CAST: tl.constexpr, PRECISION: tl.constexpr, WIDE: tl.constexpr, BM: tl.constexpr,
+                             BN: tl.constexpr):
     # along: the sum of dy · out of each query, which the other kernel reads too
     tiles = tl.cdiv(M, BM)
     tile = tl.program_id(0) % tiles
@@ -197,7 +190,13 @@ def attention_query_gradient(q, k, v, mask, dy, out, lse, along, dq, q_at: tl.in
         mask += b * m_b + h * m_h
         x = _rows(_places(q + at, local, q_m, BD), first, local, M, SIZE, BD, CAST, WIDE)
         sums = tl.load(lse + rows, mask=m < M, other=float("inf")) * 1.4426950408889634
-        by = (scale * 1.4426950408889634).to(WIDE)
+        k_n = k_n * UNIT
+        v_n = v_n * UNIT
+        other = tl.arange(0, BN)
+        at_k = _places(k, other, k_n, BD)
+        at_v = _places(v, other, v_n, BV)
+        by = _unit(scale, WIDE)
+        unit = 1.0 if MASK == 2 else by
         total = tl.zeros((BM, BD), WIDE)
         end = N
         if CAUSAL:
@@ -205,10 +204,17 @@ def attention_query_gradient(q, k, v, mask, dy, out, lse, along, dq, q_at: tl.in
             full = tl.minimum(N, first) // BN * BN
         else:
             full = N // BN * BN
-        total = _query_sums(total, x, d, sums, both, k, v, mask, m, 0, full, M, N, k_n * UNIT, v_n * UNIT, m_m, m_n, by, SIZE,
-                            BD, VALUE, BV, BN, False, MASK, False, CAST, PRECISION, WIDE)
-        total = _query_sums(total, x, d, sums, both, k, v, mask, m, full, end, M, N, k_n * UNIT, v_n * UNIT, m_m, m_n, by, SIZE,
-                            BD, VALUE, BV, BN, CAUSAL, MASK, True, CAST, PRECISION, WIDE)
+        for start in range(0, end, BN):
+            near = _rows(at_k + start * k_n, start, other, N, SIZE, BD, CAST, WIDE)
+            s = tl.dot(x, tl.trans(near), input_precision=PRECISION, out_dtype=WIDE)
+            s = _seen(s, by, mask, m[:, None], (start + other)[None, :], M, N, m_m, m_n, TURNED, MASK, WIDE)
+            if EDGE:
+                if start >= full:
+                    s = _cut(s, m[:, None], (start + other)[None, :], N, CAUSAL)
+            p = tl.exp2(s * unit - sums[:, None])
+            z = _rows(at_v + start * v_n, start, other, N, VALUE, BV, CAST, WIDE)
+            p = p * (tl.dot(d, tl.trans(z), input_precision=PRECISION, out_dtype=WIDE) - both[:, None])
+            total = tl.dot(p.to(near.dtype), near, total, input_precision=PRECISION, out_dtype=WIDE)
         total = total * scale.to(WIDE)
         column = tl.arange(0, BD)
         inside = (m < M)[:, None] & (column < SIZE)[None, :]
@@ -219,67 +225,60 @@ def attention_query_gradient(q, k, v, mask, dy, out, lse, along, dq, q_at: tl.in
 
 
 @triton.jit
-def _key_sums(by_key, by_value, x, z, q, dy, lse, along, mask, n, first, last, M, N, q_m, o_m, m_m, m_n, scale,
-              SIZE: tl.constexpr, BD: tl.constexpr, VALUE: tl.constexpr, BV: tl.constexpr, BM: tl.constexpr,
-              CAUSAL: tl.constexpr, MASK: tl.constexpr, EDGE: tl.constexpr, CAST: tl.constexpr, PRECISION: tl.constexpr,
-              WIDE: tl.constexpr):
-    # the derivatives by keys x and values z over the queries from first to last; tiles are [keys, queries]
-    local = tl.arange(0, BM)
-    at_q = _places(q, local, q_m, BD)
-    at_d = _places(dy, local, o_m, BV)
-    for start in range(first, last, BM):
-        m = start + local
-        y = _rows(at_q + start * q_m, start, local, M, SIZE, BD, CAST, WIDE)
-        sums = tl.load(lse + m, mask=m < M, other=float("inf")) * 1.4426950408889634
-        s = tl.dot(x, tl.trans(y), input_precision=PRECISION, out_dtype=WIDE) * scale
-        s = _seen(s, mask, m[None, :], n[:, None], M, N, m_m, m_n, MASK, CAUSAL, EDGE, WIDE)
-        p = tl.exp2(s - sums[None, :])
-        d = _rows(at_d + start * o_m, start, local, M, VALUE, BV, CAST, WIDE)
-        by_value = tl.dot(p.to(d.dtype), d, by_value, input_precision=PRECISION, out_dtype=WIDE)
-        both = tl.load(along + m, mask=m < M, other=0)
-        p = p * (tl.dot(z, tl.trans(d), input_precision=PRECISION, out_dtype=WIDE) - both[None, :])
-        by_key = tl.dot(p.to(y.dtype), y, by_key, input_precision=PRECISION, out_dtype=WIDE)
-    return by_key, by_value
-
-
-@triton.jit
 def attention_key_gradient(q, k, v, mask, dy, lse, along, dk, dv, q_at: tl.int64, q_b: tl.int64, q_h: tl.int64, q_m: tl.int64,
                            k_at: tl.int64, k_b: tl.int64, k_h: tl.int64, k_n: tl.int64, v_at: tl.int64, v_b: tl.int64,
                            v_h: tl.int64, v_n: tl.int64, o_b: tl.int64, o_h: tl.int64, o_m: tl.int64, m_b: tl.int64,
                            m_h: tl.int64, m_m: tl.int64, m_n: tl.int64, H, M, N, scale: tl.float64, UNIT: tl.constexpr,
-                           SIZE: tl.constexpr, BD: tl.constexpr, VALUE: tl.constexpr, BV: tl.constexpr, CAUSAL: tl.constexpr,
-                           MASK: tl.constexpr, WANT_KEY: tl.constexpr, WANT_VALUE: tl.constexpr, ADD_KEY: tl.constexpr,
-                           ADD_VALUE: tl.constexpr, CAST: tl.constexpr, PRECISION: tl.constexpr, WIDE: tl.constexpr,
-                           BM: tl.constexpr, BN: tl.constexpr):
+                           TURNED: tl.constexpr, SIZE: tl.constexpr, BD: tl.constexpr, VALUE: tl.constexpr, BV: tl.constexpr,
+                           CAUSAL: tl.constexpr, EVEN: tl.constexpr, MASK: tl.constexpr, WANT_KEY: tl.constexpr,
+                           WANT_VALUE: tl.constexpr, ADD_KEY: tl.constexpr, ADD_VALUE: tl.constexpr, CAST: tl.constexpr,
+                           PRECISION: tl.constexpr, WIDE: tl.constexpr, BM: tl.constexpr, BN: tl.constexpr):
     tiles = tl.cdiv(N, BN)
     tile = tl.program_id(0) % tiles
     b = (tl.program_id(0) // tiles // H).to(tl.int64)
     h = (tl.program_id(0) // tiles % H).to(tl.int64)
-    start = tile * BN
+    first = tile * BN
     local = tl.arange(0, BN)
-    n = start + local
+    n = first + local
     k_n = k_n * UNIT
     v_n = v_n * UNIT
-    to_k = (k_at + b * k_b + h * k_h) * UNIT + start.to(tl.int64) * k_n
-    to_v = (v_at + b * v_b + h * v_h) * UNIT + start.to(tl.int64) * v_n
+    to_k = (k_at + b * k_b + h * k_h) * UNIT + first.to(tl.int64) * k_n
+    to_v = (v_at + b * v_b + h * v_h) * UNIT + first.to(tl.int64) * v_n
     q += (q_at + b * q_b + h * q_h) * UNIT
     dy += (b * o_b + h * o_h) * UNIT
-    lse += (b * H + h) * M
-    along += (b * H + h) * M
+    row = (b * H + h) * (M // BM * BM if EVEN else M)  # EVEN: M is a multiple of BM
+    lse += row
+    along += row
     mask += b * m_b + h * m_h
-    x = _rows(_places(k + to_k, local, k_n, BD), start, local, N, SIZE, BD, CAST, WIDE)
-    z = _rows(_places(v + to_v, local, v_n, BV), start, local, N, VALUE, BV, CAST, WIDE)
-    by = (scale * 1.4426950408889634).to(WIDE)
+    x = _rows(_places(k + to_k, local, k_n, BD), first, local, N, SIZE, BD, CAST, WIDE)
+    z = _rows(_places(v + to_v, local, v_n, BV), first, local, N, VALUE, BV, CAST, WIDE)
+    by = _unit(scale, WIDE)
+    unit = 1.0 if MASK == 2 else by
     by_key = tl.zeros((BN, BD), WIDE)
     by_value = tl.zeros((BN, BV), WIDE)
+    q_m = q_m * UNIT
+    o_m = o_m * UNIT
+    other = tl.arange(0, BM)
+    at_q = _places(q, other, q_m, BD)
+    at_d = _places(dy, other, o_m, BV)
     begin = 0
-    if CAUSAL:  # the queries that see a part of these keys, then those that see all
-        begin = tl.minimum(tl.cdiv(start + BN, BM) * BM, tl.cdiv(M, BM) * BM)
-        by_key, by_value = _key_sums(by_key, by_value, x, z, q, dy, lse, along, mask, n, start // BM * BM, begin, M, N,
-                                     q_m * UNIT, o_m * UNIT, m_m, m_n, by, SIZE, BD, VALUE, BV, BM, True, MASK, True, CAST,
-                                     PRECISION, WIDE)
-    by_key, by_value = _key_sums(by_key, by_value, x, z, q, dy, lse, along, mask, n, begin, M, M, N, q_m * UNIT, o_m * UNIT,
-                                 m_m, m_n, by, SIZE, BD, VALUE, BV, BM, False, MASK, False, CAST, PRECISION, WIDE)
+    if CAUSAL:  # the first queries that see a key of these
+        begin = first // BM * BM
+    for start in range(begin, M, BM):
+        m = start + other
+        y = _rows(at_q + start * q_m, start, other, M, SIZE, BD, CAST, WIDE)
+        sums = (tl.load(lse + m) if EVEN else tl.load(lse + m, mask=m < M, other=float("inf"))) * 1.4426950408889634
+        s = tl.dot(x, tl.trans(y), input_precision=PRECISION, out_dtype=WIDE)
+        s = _seen(s, by, mask, m[None, :], n[:, None], M, N, m_m, m_n, TURNED, MASK, WIDE)
+        if CAUSAL:
+            if start < first + BN:
+                s = _cut(s, m[None, :], n[:, None], N, True)
+        p = tl.exp2(s * unit - sums[None, :])
+        d = _rows(at_d + start * o_m, start, other, M, VALUE, BV, CAST, WIDE)
+        by_value = tl.dot(p.to(d.dtype), d, by_value, input_precision=PRECISION, out_dtype=WIDE)
+        both = tl.load(along + m) if EVEN else tl.load(along + m, mask=m < M, other=0)
+        p = p * (tl.dot(z, tl.trans(d), input_precision=PRECISION, out_dtype=WIDE) - both[None, :])
+        by_key = tl.dot(p.to(y.dtype), y, by_key, input_precision=PRECISION, out_dtype=WIDE)
     inside = (n < N)[:, None]
     if WANT_KEY:
         by_key = by_key * scale.to(WIDE)
@@ -353,7 +352,7 @@ class _Launches:
         self.numbers = (*lies, *((0,) * 4 if mask is None else use.mask_steps()), heads, queries, keys, use.scale)
         kind = NONE if mask is None else ADDED if dtype_of(mask).name in _FLOATS else CHOSEN
         self.shared: dict[str, Any] = {
-            "UNIT": self.unit, "SIZE": size, "BD": max(16, next_power_of_2(size)), "VALUE": value,
+            "UNIT": self.unit, "TURNED": use.scale < 0, "SIZE": size, "BD": max(16, next_power_of_2(size)), "VALUE": value,
             "BV": max(16, next_power_of_2(value)), "CAUSAL": use.causal, "MASK": kind,
             "CAST": self.itemsize == 8 or interpreting(), "PRECISION": self.how, "WIDE": wide_float(out)}
 
@@ -377,6 +376,10 @@ class _Launches:
         """Launch a kernel for its tiles of all heads."""
         b, (_, _, queries, keys) = self.blocks(template), self.use.sizes
         tiles = cdiv(keys, b.BN) if template == KEY else cdiv(queries, b.BM)
+        if template == KEY:  # of the keys behind the last nothing is stored, so no mask is needed
+            options["EVEN"] = queries % b.BM == 0
+        else:
+            options["EDGE"] = self.use.causal or keys % b.BN != 0
         launch(kernel, (tiles * self.heads,), *arrays, *self.numbers, **self.shared, **options, BM=b.BM, BN=b.BN,
                num_warps=b.num_warps, num_stages=b.num_stages, stream=self.run.stream)
 

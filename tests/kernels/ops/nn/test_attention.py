@@ -70,6 +70,18 @@ def test_masks_broadcast_and_add_or_choose(ctx, rng, shape, dtype, causal):
     assert_close(got, oracle(*arrays, mask, causal))
 
 
+@pytest.mark.parametrize("scale", [-0.7, 0.0, 1e-20])
+@pytest.mark.parametrize("mask", [None, "float64", "bool"])
+@pytest.mark.parametrize("causal", [False, True])
+def test_any_scale(ctx, rng, scale, mask, causal):
+    arrays = operands(rng, 6, 9)
+    given = [] if mask is None else [(rng.normal(size=(6, 9)) if mask == "float64" else rng.integers(0, 2, (6, 9))).astype(mask)]
+    masks = [mx.nd.array(m, ctx=ctx, dtype=mask) for m in given]
+    want = oracle(*arrays, *given or [None], causal, scale)
+    assert_close(C.attention(*wrap(ctx, arrays), *masks, causal=causal, scale=scale), want)
+    check_gradient(lambda *a: C.attention(*a, *masks, causal=causal, scale=scale), arrays, ctx, rng)
+
+
 def test_a_query_that_sees_no_key_gives_0_and_has_no_derivative(ctx, rng):
     arrays = wrap(ctx, operands(rng, 4, 5, lead=(2,)))
     chosen = np.ones((4, 5), "int32")
@@ -107,13 +119,14 @@ def test_lengths_of_several_tiles(ctx, rng, queries, keys, causal):
 
 
 @pytest.mark.parametrize("causal", [False, True])
+@pytest.mark.parametrize("whole", [False, True])
 @pytest.mark.parametrize("queries, keys", [(16, 32), (32, 16), (64, 16)])
-def test_tiles_of_every_shape_on_a_gpu(rng, queries, keys, causal):
+def test_tiles_of_every_shape_on_a_gpu(rng, queries, keys, whole, causal):
     """Tiles of more queries than keys, and of fewer: the diagonal of a causal product crosses them in other ways."""
     if mx.context.GPU_MODE != "interpret":
         pytest.skip("a GPU's tiles are larger")
     tile = {"BM": queries, "BN": keys}
-    arrays = operands(rng, 70 + queries, 90 + keys, 4, 4, (2,))
+    arrays = operands(rng, *((128, 96) if whole else (70 + queries, 90 + keys)), 4, 4, (2,))
     mask = rng.integers(0, 4, arrays[0].shape[:2] + arrays[1].shape[1:2])
     given = mx.nd.array(mask, ctx=mx.gpu(), dtype="int32")
     with contextlib.ExitStack() as stack:
