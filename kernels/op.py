@@ -461,6 +461,11 @@ def get(name: str) -> Op:
         raise OperatorError(f"{name}: no such operator.{nearest(name, _registry)}") from None
 
 
+def find(name: str) -> Op | None:
+    """Return the operator called name, or None: at once, where `get` looks for the nearest names."""
+    return _registry.get(name)
+
+
 def registered() -> dict[str, Op]:
     """Return all operators by name, aliases included."""
     return dict(_registry)

@@ -179,6 +179,8 @@ hypot = _either("_hypot", "_hypot_scalar", "_hypot_scalar", math.hypot)
 
 
 def __getattr__(name: str) -> Any:
+    if name.startswith("__"):
+        raise AttributeError(name)
     return attribute("mx.sym", name, make=_whole_name)
 
 

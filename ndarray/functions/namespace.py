@@ -8,7 +8,7 @@ from functools import cache
 from types import ModuleType
 from typing import Any, ClassVar
 
-from ...errors import OperatorError, nearest
+from ...errors import nearest
 from ...kernels import op as registry
 from ...kernels.op import Op
 from ...kernels.params import REQUIRED, describe
@@ -171,9 +171,8 @@ def attribute(where: str, name: str, prefixes: tuple[str, ...] = ("",),
               make: Callable[[str, str], Callable[..., Any]] | None = None) -> Callable[..., Any]:
     """Return the function of an operator. Raises AttributeError with the nearest names."""
     for prefix in prefixes:
-        try:
-            op = registry.get(prefix + name)
-        except OperatorError:
+        op = registry.find(prefix + name)
+        if op is None:
             continue
         return function_of(prefix + name, op) if make is None else make(prefix + name, name)
     known = [n.removeprefix(p) for p in prefixes for n in registry.registered() if n.startswith(p)]

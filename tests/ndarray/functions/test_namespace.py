@@ -1,10 +1,12 @@
 """mx.nd.X: functions from the registry, their signatures, names that appear later."""
 
+import difflib
 import inspect
 
 import numpy as np
 import pytest
 from tritium import ndarray as nd
+from tritium import symbol
 from tritium.errors import DTypeError, OperatorError, ParameterError
 from tritium.kernels.op import Op, register, registered
 from tritium.kernels.params import Param
@@ -92,6 +94,18 @@ def test_unknown_names_propose_near_ones():
     with pytest.raises(AttributeError, match=r"nd\._test_scal: no such operator or function.*'_test_scale'"):
         nd._test_scal
     assert not hasattr(nd, "no_such_thing_at_all")
+
+
+@pytest.mark.parametrize(("name", "searches"), [("__wrapped__", 0), ("tahn", 1)])
+def test_near_names_are_looked_for_once_and_never_for_pythons_own(monkeypatch, name, searches):
+    """`import tritium` asks for such names: the search took a tenth of it."""
+    asked, search = [], difflib.get_close_matches
+    monkeypatch.setattr(difflib, "get_close_matches", lambda word, *a, **k: asked.append(word) or search(word, *a, **k))
+    for where in (nd, symbol):
+        asked.clear()
+        with pytest.raises(AttributeError, match=name):
+            getattr(where, name)
+        assert len(asked) == searches
 
 
 def test_an_operator_declared_later_is_available_at_once():
