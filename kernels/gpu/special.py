@@ -1,8 +1,9 @@
 """Mathematical functions that Triton lacks, as the text of device functions, compiled and interpreted by the same formula.
 
 Each works on float32 and float64 blocks (`_mod`, `_floor`, `_ceil`, `_trunc` on integers, too) and gives NumPy's values for
-infinities, NaN and zero; the sign of a zero may differ. The polynomials are Chebyshev interpolants on the interval that remains
-after the argument is reduced, computed with 60 digits. The identities are those of Abramowitz and Stegun, chapter 4.
+infinities, NaN and zero; odd functions and `_expm1` keep the sign of zero. The polynomials are Chebyshev interpolants on the
+interval that remains after the argument is reduced, computed with 60 digits. The identities are those of Abramowitz and Stegun,
+chapter 4.
 """
 
 from __future__ import annotations
@@ -157,7 +158,7 @@ def _arctan(x):
     far = a > 1.0
     r = _arctan01(tl.where(far, 1.0 / a, a))
     r = tl.where(far, 1.5707963267948966192 - r, r)
-    return tl.where(x < 0, -r, r)
+    return tl.where(x == 0, x, tl.where(x < 0, -r, r))
 
 
 def _arctan2(y, x):
@@ -196,7 +197,7 @@ def _expm1(x):
     near = tl.abs(x) < 0.5
     u = tl.where(near, x, 0.0)
 {_horner("u", *_EXPM1)}
-    return tl.where(near, u + u * u * p, tl.exp(x) - 1.0)
+    return tl.where(x == 0, x, tl.where(near, u + u * u * p, tl.exp(x) - 1.0))
 
 
 def _log10(x):
@@ -225,7 +226,7 @@ def _arcsin(x):
     far = a > 0.5
     u = _arcsin_near(tl.where(far, _sqrt((1.0 - a) * 0.5), a))
     r = tl.where(far, 1.5707963267948966192 - 2.0 * u, u)
-    return tl.where(x < 0, -r, r)
+    return tl.where(x == 0, x, tl.where(x < 0, -r, r))
 
 
 def _arccos(x):
@@ -241,7 +242,7 @@ def _sinh(x):
     e = _expm1(tl.where(a > 20.0, 0.0, a))
     h = tl.exp(a * 0.5)
     r = tl.where(a > 20.0, (0.5 * h) * h, 0.5 * (e + e / (e + 1.0)))
-    return tl.where(x < 0, -r, r)
+    return tl.where(x == 0, x, tl.where(x < 0, -r, r))
 
 
 def _cosh(x):
@@ -262,7 +263,7 @@ def _arcsinh(x):
     b = tl.where(far, 1.0, a)
     r = _log1p(b + b * b / (1.0 + _sqrt(b * b + 1.0)))
     r = tl.where(far, tl.log(a) + 0.69314718055994530942, r)
-    return tl.where(x < 0, -r, r)
+    return tl.where(x == 0, x, tl.where(x < 0, -r, r))
 
 
 def _arccosh(x):
@@ -277,7 +278,7 @@ def _arctanh(x):
     a = tl.abs(x)
     r = 0.5 * _log1p(2.0 * a / (1.0 - a))
     r = tl.where(a > 1.0, float("nan"), r)
-    return tl.where(x < 0, -r, r)
+    return tl.where(x == 0, x, tl.where(x < 0, -r, r))
 
 
 def _reflected(y):

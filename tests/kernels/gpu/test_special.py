@@ -57,6 +57,15 @@ def test_primitives_of_integers_agree_with_python(name):
     assert [(p, g, w) for p, g, w in zip(pairs, got, want) if g != w] == []
 
 
+@pytest.mark.parametrize("dtype", ["float32", "float64"])
+@pytest.mark.parametrize("name", ["sin", "tan", "arcsin", "arctan", "sinh", "tanh", "arcsinh", "arctanh", "expm1", "log1p",
+                                  "cbrt"])
+def test_the_sign_of_zero_is_kept(name, dtype):
+    zeros = np.array([-0.0, 0.0], dtype)
+    got = interpreted(prim(name, load(0, np.dtype(dtype))), [zeros], dtype)
+    assert np.signbit(got).tolist() == np.signbit(getattr(np, name)(zeros)).tolist() == [True, False]
+
+
 @pytest.mark.parametrize("dtype", [np.dtype("float16"), bfloat16], ids=str)
 def test_tanh_of_every_half_is_rounded_once(dtype):
     x = np.arange(1 << 16, dtype="uint16").view(dtype)
