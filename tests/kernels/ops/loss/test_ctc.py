@@ -97,9 +97,10 @@ def test_c_computes_what_logarithms_do(rng, time, classes, m, scale):
 
 
 @pytest.mark.skipif(not c_compile.available(), reason="there is no C compiler")
-def test_what_double_precision_cannot_hold_is_left_to_logarithms(rng):
+def test_what_double_precision_cannot_hold_is_left_to_logarithms(rng, monkeypatch):
     """The likeliest way, blank last, begins with a step of probability exp(-900), which is 0; another has two of exp(-500). And a
     label that does not fit has no way at all."""
+    monkeypatch.setenv("TRITIUM_CPU_CODE", "auto")
     scores = np.zeros((3, 3, 3), "f")
     scores[:, 1] = [[0, -900, -2000], [-1000, -500, 0], [0, -2000, -500]]
     labels, counts = np.array([[1, 2], [1, 2], [1, 1]]), [2, 2, 2]
