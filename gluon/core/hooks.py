@@ -13,11 +13,11 @@ class HookHandle:
         self._hooks: dict[int, Callable[..., Any]] | None = None
         self._id: int | None = None
 
-    def attach(self, hooks: dict[int, Callable[..., Any]], hook: Callable[..., Any]) -> None:
-        """Add hook to hooks, which are called in the order of attachment."""
+    def attach(self, hooks_dict: dict[int, Callable[..., Any]], hook: Callable[..., Any]) -> None:
+        """Add hook to hooks_dict, whose hooks are called in the order of attachment."""
         self._id = id(self)
-        hooks[self._id] = hook
-        self._hooks = hooks
+        hooks_dict[self._id] = hook
+        self._hooks = hooks_dict
 
     def detach(self) -> None:
         """Remove the hook; nothing happens if it is removed already."""

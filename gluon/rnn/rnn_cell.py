@@ -105,9 +105,10 @@ class RNNCell(_GateCell):
     def __repr__(self) -> str:
         return f"{type(self).__name__}({self._mapping()}, {self._activation})"
 
-    def hybrid_forward(self, F: Any, inputs: Any, states: Any, **weights: Any) -> tuple[Any, States]:
+    def hybrid_forward(self, F: Any, inputs: Any, states: Any, i2h_weight: Any, h2h_weight: Any, i2h_bias: Any,
+                       h2h_bias: Any) -> tuple[Any, States]:
         prefix = f"t{self._counter}_"
-        i2h, h2h = self._products(F, inputs, states[0], **weights, prefix=prefix)
+        i2h, h2h = self._products(F, inputs, states[0], i2h_weight, h2h_weight, i2h_bias, h2h_bias, prefix)
         output = self._get_activation(F, F.elemwise_add(i2h, h2h, name=prefix + "plus0"), self._activation, name=prefix + "out")
         return output, [output]
 
@@ -132,9 +133,10 @@ class LSTMCell(_GateCell):
     def _alias(self) -> str:
         return "lstm"
 
-    def hybrid_forward(self, F: Any, inputs: Any, states: Any, **weights: Any) -> tuple[Any, States]:
+    def hybrid_forward(self, F: Any, inputs: Any, states: Any, i2h_weight: Any, h2h_weight: Any, i2h_bias: Any,
+                       h2h_bias: Any) -> tuple[Any, States]:
         prefix = f"t{self._counter}_"
-        i2h, h2h = self._products(F, inputs, states[0], **weights, prefix=prefix)
+        i2h, h2h = self._products(F, inputs, states[0], i2h_weight, h2h_weight, i2h_bias, h2h_bias, prefix)
         gates = F.SliceChannel(F.elemwise_add(i2h, h2h, name=prefix + "plus0"), num_outputs=4, name=prefix + "slice")
         return self._lstm(F, gates, states[1], prefix)
 
@@ -156,9 +158,10 @@ class GRUCell(_GateCell):
     def _alias(self) -> str:
         return "gru"
 
-    def hybrid_forward(self, F: Any, inputs: Any, states: Any, **weights: Any) -> tuple[Any, States]:
+    def hybrid_forward(self, F: Any, inputs: Any, states: Any, i2h_weight: Any, h2h_weight: Any, i2h_bias: Any,
+                       h2h_bias: Any) -> tuple[Any, States]:
         prefix, h = f"t{self._counter}_", states[0]
-        i2h, h2h = self._products(F, inputs, h, **weights, prefix=prefix)
+        i2h, h2h = self._products(F, inputs, h, i2h_weight, h2h_weight, i2h_bias, h2h_bias, prefix)
         i2h_r, i2h_z, i2h_n = F.SliceChannel(i2h, num_outputs=3, name=prefix + "i2h_slice")
         h2h_r, h2h_z, h2h_n = F.SliceChannel(h2h, num_outputs=3, name=prefix + "h2h_slice")
         r = F.Activation(F.elemwise_add(i2h_r, h2h_r, name=prefix + "plus0"), act_type="sigmoid", name=prefix + "r_act")

@@ -20,8 +20,8 @@ from . import random
 from .creation import array
 
 
-def boolean_mask(data: NDArray, index: NDArray, axis: int = 0, out: NDArray | None = None) -> NDArray:
-    """Return the slices of data along axis where index is not 0; waits for index. Differentiable by data."""
+def boolean_mask(data: NDArray, index: NDArray, axis: int = 0, out: NDArray | None = None, name: str | None = None) -> NDArray:
+    """Return the slices of data along axis where index is not 0; waits for index. Differentiable by data. name is ignored."""
     if len(index.shape) != 1 or not -len(data.shape) <= axis < len(data.shape) or index.shape[0] != data.shape[axis]:
         raise ShapeError(f"boolean_mask: index {index.shape} must be one axis, as long as axis {axis} of data {data.shape}.")
     kept = marked(index != 0) if index.layout.target == "gpu" else None
@@ -89,8 +89,11 @@ def rand_zipfian(true_classes: NDArray, num_sampled: int, range_max: int, ctx: C
     return array(sampled, ctx=draws.ctx, dtype="int64"), expected(true_classes.asnumpy()), expected(sampled)
 
 
-def getnnz(data: CSRNDArray, axis: int | None = None) -> NDArray:
-    """Return the number of elements a CSRNDArray stores, zeros among them: int64[1], of each column (axis=0), of each row (1)."""
+def getnnz(data: CSRNDArray, axis: int | None = None, name: str | None = None) -> NDArray:
+    """Return the number of elements a CSRNDArray stores, zeros among them: int64[1], of each column (axis=0), of each row (1).
+
+    name is ignored.
+    """
     _check_csr("getnnz", data)
     check_choice("getnnz", "axis", axis, (None, 0, 1))
     counted = {None: lambda: np.array([len(data.columns)]), 0: lambda: np.bincount(data.columns, minlength=data.shape[1]),
@@ -98,20 +101,21 @@ def getnnz(data: CSRNDArray, axis: int | None = None) -> NDArray:
     return array(counted, ctx=data.context, dtype="int64")
 
 
-def edge_id(data: CSRNDArray, u: NDArray, v: NDArray) -> NDArray:
+def edge_id(data: CSRNDArray, u: NDArray, v: NDArray, name: str | None = None) -> NDArray:
     """Return data[u[i], v[i]] for each i, and -1 where a graph stored as a CSRNDArray has no edge from u[i] to v[i].
 
     u, v:    [n], nodes below the number of rows and columns.
     Returns: [n], of data's dtype.
     Raises:  ShapeError for u and v of different lengths or out of range; ParameterError for an array that is not csr.
+    name is ignored.
     """
     _check_csr("edge_id", data)
     begins, ends = (a.asnumpy().astype(np.int64) for a in (u, v))
     if begins.ndim != 1 or begins.shape != ends.shape:
         raise ShapeError(f"edge_id: u {begins.shape} and v {ends.shape} must be one axis of the same length.")
-    for name, nodes, size in (("u", begins, data.shape[0]), ("v", ends, data.shape[1])):
+    for which, nodes, size in (("u", begins, data.shape[0]), ("v", ends, data.shape[1])):
         if len(nodes) and not (nodes.min() >= 0 and nodes.max() < size):
-            raise ShapeError(f"edge_id: {name} has nodes from {nodes.min()} to {nodes.max()}, the matrix is {data.shape}.")
+            raise ShapeError(f"edge_id: {which} has nodes from {nodes.min()} to {nodes.max()}, the matrix is {data.shape}.")
     places, asked = data.rows * data.shape[1] + data.columns, begins * data.shape[1] + ends  # places ascend
     at = np.searchsorted(places, asked)
     found = at < len(places)

@@ -92,6 +92,17 @@ class BaseModule(Shown):
         """Return the derivatives by the data, in the form of `get_outputs`. Needs bind(inputs_need_grad=True)."""
         raise NotImplementedError(f"{type(self).__name__}.get_input_grads")
 
+    def get_states(self, merge_multi_context: bool = True) -> list[Any]:
+        """Return the arrays of its states; a module without states has none."""
+        self._require("get_states", params=True)
+        return []
+
+    def set_states(self, states: Any = None, value: Any = None) -> None:
+        """Fill the arrays of its states. Raises MXNetError if states are given to a module without states."""
+        self._require("set_states", params=True)
+        if states or value:
+            raise MXNetError(f"{type(self).__name__}.set_states: it has no states.")
+
     def get_params(self) -> tuple[dict[str, NDArray], dict[str, NDArray]]:
         """Return ({name: argument}, {name: auxiliary state}), arrays on the CPU with the current values."""
         raise NotImplementedError(f"{type(self).__name__}.get_params")

@@ -208,7 +208,7 @@ class BucketingModule(BaseModule):
             m.install_monitor(mon)
 
     # ---- checkpoints ----------------------------------------------------------------------------------------------
-    def save_checkpoint(self, prefix: str, epoch: int, remove_amp_cast: bool = True) -> None:
+    def save_checkpoint(self, prefix: str, epoch: int, remove_amp_cast: bool = False) -> None:
         """Write every bucket's network to PREFIX-KEY-symbol.json, and the shared parameters to PREFIX-0000.params."""
         self._require("save_checkpoint", params=True)
         for key, m in self._buckets.items():

@@ -196,6 +196,10 @@ class Optimizer(Shown):
                                      f"{type(self.lr_scheduler).__name__}. Change its base_lr instead.")
         self.lr = lr
 
+    def set_lr_scale(self, args_lrscale: Mapping[Index, float]) -> None:
+        """Raise DeprecationWarning, as MXNet does."""
+        raise DeprecationWarning("set_lr_scale is deprecated. Use set_lr_mult instead.")
+
     def set_lr_mult(self, args_lr_mult: Mapping[Index, float]) -> None:
         """Set factors of the learning rate by name or index; they override `__lr_mult__` of the symbol."""
         self.lr_mult = {**self._symbol_attributes("__lr_mult__"), **args_lr_mult}

@@ -99,9 +99,10 @@ class _ConvRNNCell(_BaseConvRNNCell):
     def _alias(self) -> str:
         return "conv_rnn"
 
-    def hybrid_forward(self, F: Any, inputs: Any, states: Any, **weights: Any) -> tuple[Any, States]:
+    def hybrid_forward(self, F: Any, inputs: Any, states: Any, i2h_weight: Any, h2h_weight: Any, i2h_bias: Any,
+                       h2h_bias: Any) -> tuple[Any, States]:
         prefix = f"t{self._counter}_"
-        i2h, h2h = self._conv_forward(F, inputs, states, **weights, prefix=prefix)
+        i2h, h2h = self._conv_forward(F, inputs, states, i2h_weight, h2h_weight, i2h_bias, h2h_bias, prefix)
         output = self._get_activation(F, i2h + h2h, self._activation, name=prefix + "out")
         return output, [output]
 
@@ -115,9 +116,10 @@ class _ConvLSTMCell(_BaseConvRNNCell):
     def _alias(self) -> str:
         return "conv_lstm"
 
-    def hybrid_forward(self, F: Any, inputs: Any, states: Any, **weights: Any) -> tuple[Any, States]:
+    def hybrid_forward(self, F: Any, inputs: Any, states: Any, i2h_weight: Any, h2h_weight: Any, i2h_bias: Any,
+                       h2h_bias: Any) -> tuple[Any, States]:
         prefix = f"t{self._counter}_"
-        i2h, h2h = self._conv_forward(F, inputs, states, **weights, prefix=prefix)
+        i2h, h2h = self._conv_forward(F, inputs, states, i2h_weight, h2h_weight, i2h_bias, h2h_bias, prefix)
         gates = F.SliceChannel(i2h + h2h, num_outputs=4, name=prefix + "slice", axis=self._channel_axis)
         i = F.Activation(gates[0], act_type="sigmoid", name=prefix + "i")
         f = F.Activation(gates[1], act_type="sigmoid", name=prefix + "f")
@@ -136,9 +138,10 @@ class _ConvGRUCell(_BaseConvRNNCell):
     def _alias(self) -> str:
         return "conv_gru"
 
-    def hybrid_forward(self, F: Any, inputs: Any, states: Any, **weights: Any) -> tuple[Any, States]:
+    def hybrid_forward(self, F: Any, inputs: Any, states: Any, i2h_weight: Any, h2h_weight: Any, i2h_bias: Any,
+                       h2h_bias: Any) -> tuple[Any, States]:
         prefix = f"t{self._counter}_"
-        i2h, h2h = self._conv_forward(F, inputs, states, **weights, prefix=prefix)
+        i2h, h2h = self._conv_forward(F, inputs, states, i2h_weight, h2h_weight, i2h_bias, h2h_bias, prefix)
         i2h_r, i2h_z, i2h_n = F.SliceChannel(i2h, num_outputs=3, name=prefix + "i2h_slice", axis=self._channel_axis)
         h2h_r, h2h_z, h2h_n = F.SliceChannel(h2h, num_outputs=3, name=prefix + "h2h_slice", axis=self._channel_axis)
         r = F.Activation(i2h_r + h2h_r, act_type="sigmoid", name=prefix + "r_act")

@@ -107,9 +107,10 @@ class LSTMPCell(_GateCell):
     def __repr__(self) -> str:
         return f"{type(self).__name__}({self._mapping()} -> {self._projection_size})"
 
-    def hybrid_forward(self, F: Any, inputs: Any, states: Any, h2r_weight: Any, **weights: Any) -> tuple[Any, States]:
+    def hybrid_forward(self, F: Any, inputs: Any, states: Any, i2h_weight: Any, h2h_weight: Any, h2r_weight: Any,
+                       i2h_bias: Any, h2h_bias: Any) -> tuple[Any, States]:
         prefix = f"t{self._counter}_"
-        i2h, h2h = self._products(F, inputs, states[0], **weights, prefix=prefix)
+        i2h, h2h = self._products(F, inputs, states[0], i2h_weight, h2h_weight, i2h_bias, h2h_bias, prefix)
         gates = F.SliceChannel(i2h + h2h, num_outputs=4, name=prefix + "slice")
         hidden, (_, next_c) = self._lstm(F, gates, states[1], prefix)
         next_r = F.FullyConnected(data=hidden, weight=h2r_weight, num_hidden=self._projection_size, no_bias=True,

@@ -107,3 +107,19 @@ def test_a_stack_cannot_step_a_bidirectional_cell():
     with pytest.raises(BlockError, match="a BidirectionalCell cannot make single steps"):
         stack(np.zeros(1), stack.begin_state(batch_size=1))
     assert len(stack) == 1 and isinstance(stack[0], rnn.BidirectionalCell)
+
+
+@pytest.mark.parametrize("make", [lambda: rnn.RNNCell(4, input_size=3), lambda: rnn.LSTMCell(4, input_size=3),
+                                  lambda: rnn.GRUCell(4, input_size=3), lambda: more.LSTMPCell(4, 2, input_size=3),
+                                  lambda: more.Conv1DLSTMCell((3, 8), 4, 3, 3, 1)])
+def test_a_subclass_may_pass_the_weights_by_position(make):
+    """As code written for MXNet does that wraps hybrid_forward."""
+    cell = make()
+    cell.initialize()
+    fill(cell)
+    names = ["i2h_weight", "h2h_weight", *(["h2r_weight"] if hasattr(cell, "h2r_weight") else []), "i2h_bias", "h2h_bias"]
+    shape = (2, 3, 8) if isinstance(cell, more.Conv1DLSTMCell) else (2, 3)
+    x, states = mx.nd.array(formula(shape, 0.3)), cell.begin_state(2)
+    want, _ = cell(x, states)
+    got, _ = cell.hybrid_forward(mx.nd, x, states, *[getattr(cell, n).data() for n in names])
+    assert np.array_equal(got.asnumpy(), want.asnumpy())

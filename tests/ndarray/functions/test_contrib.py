@@ -67,3 +67,11 @@ def test_edges_outside_of_a_graph_are_an_error(ctx):
         mx.nd.contrib.edge_id(graph, mx.nd.array([0, 0], ctx=ctx), mx.nd.array([0], ctx=ctx))
     empty = mx.nd.sparse.zeros("csr", (2, 2), ctx=ctx)
     assert mx.nd.contrib.edge_id(empty, mx.nd.array([1], ctx=ctx), mx.nd.array([0], ctx=ctx)).asnumpy().tolist() == [-1]
+
+
+def test_a_name_is_taken_as_by_every_operator():
+    matrix = mx.nd.sparse.csr_matrix(np.eye(3, dtype="float32"))
+    node = mx.nd.array([1])
+    assert mx.nd.contrib.getnnz(matrix, name="a").asscalar() == 3
+    assert mx.nd.contrib.edge_id(matrix, node, node, name="b").asscalar() == 1
+    assert mx.nd.contrib.boolean_mask(matrix.tostype("default"), mx.nd.array([0, 1, 0]), name="c").shape == (1, 3)

@@ -490,3 +490,12 @@ def test_some_outputs_of_a_group():
     net.forward(mx.io.DataBatch([mx.nd.ones((4, 1))]))
     assert [o.asnumpy().ravel().tolist() for o in net._exec_group.get_outputs(begin=1, end=2)] == [[2, 2, 2, 2]]
     assert [len(parts) for parts in net._exec_group.get_outputs(merge_multi_context=False, begin=1)] == [2, 2]
+
+
+def test_a_module_without_states_has_none():
+    module = mx.mod.BaseModule()
+    module.binded = module.params_initialized = True
+    assert module.get_states(merge_multi_context=False) == []
+    module.set_states(value=0)
+    with pytest.raises(MXNetError, match="set_states: it has no states"):
+        module.set_states(states=[[mx.nd.ones(1)]])

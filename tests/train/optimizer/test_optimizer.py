@@ -281,3 +281,8 @@ def test_rates_and_counts_of_several_parameters():
     sgd._update_count([0, 1])
     sgd._update_count(1)
     assert sgd._index_update_count == {0: 1, 1: 2} and sgd.num_update == 2
+
+
+def test_set_lr_scale_says_what_to_use():
+    with pytest.raises(DeprecationWarning, match="Use set_lr_mult instead"):
+        mx.optimizer.SGD().set_lr_scale({})
