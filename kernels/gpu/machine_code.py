@@ -39,7 +39,7 @@ class Loop:
 
     @property
     def serial(self) -> bool:
-        """Whether every product is waited for before the next begins, so that none overlap.
+        """True if each product is waited for before the next begins, so that none overlap.
 
         The compiler does so to a whole kernel where other instructions write a sum between its products, as where a sum goes from
         one loop on to another.
