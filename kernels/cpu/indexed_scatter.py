@@ -36,9 +36,10 @@ def scatter_kernel(programs: Sequence[IndexedProgram], ins: Specs, out: Spec, re
     distinct:  no two elements are put at the same place, of all programs.
     """
     wide = out.dtype if combine == "put" else accumulated_in(out.dtype)
-    in_c = [c_scatter(p, ins, Spec(out.shape, wide), combine) for p in programs if math.prod(p.shape)]
     direct = wide == out.dtype and (combine == "add" or req != Req.ADD)
     names = programs[0].scalars if programs else ()
+    programs = [p for p in programs if math.prod(p.shape)]
+    in_c = [c_scatter(p, ins, Spec(out.shape, wide), combine) for p in programs]
     ready = [k for k in in_c if k is not None]
     if direct and ready and len(ready) == len(in_c) and not names and fills(wide, out.nbytes):
         first = np.full(1, start.value if is_float(wide) else to_integer(start.value, wide), wide)
@@ -49,8 +50,7 @@ def scatter_kernel(programs: Sequence[IndexedProgram], ins: Specs, out: Spec, re
             return InTurn([*clear, *[k.bind(inputs, [target]) for k in ready]])
 
         return ReboundKernel(bind)
-    parts = [k or _Part(p, ins, wide, name, combine, distinct).put
-             for k, p in zip(in_c, [p for p in programs if math.prod(p.shape)])]
+    parts = [k or _Part(p, ins, wide, name, combine, distinct).put for k, p in zip(in_c, programs)]
 
     def kernel(run: Any, inputs: Sequence[np.ndarray], outputs: Sequence[np.ndarray], scalars: tuple = ()) -> None:
         y = outputs[0].reshape(out.shape)

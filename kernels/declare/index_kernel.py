@@ -198,15 +198,14 @@ def scatter_kernel(body: Callable[..., Any], space: Shape, ins: Specs, outs: Spe
         programs = [IndexedProgram((root,), space, tuple(given) if target == "gpu" else ()) for root in roots]
         parts.append((i, out.shape, scatter_printer(target)(programs, ins, out, reqs[i], combine=combine, start=first,
                                                              distinct=distinct, name=name)))
-    if target == "cpu" and len(outs) == len(parts) == 1:  # it views the output itself
-        return parts[0][-1] if limits is None else limits.checked(parts[0][-1], name)
     values = {"scalars": tuple(given.values())} if given and target == "gpu" else {}
 
     def kernel(run: Any, inputs: Sequence[Any], outputs: Sequence[Any]) -> None:
         for i, shape, part in parts:
             part.run(run, inputs, [outputs[i].reshape(shape)], **values)
 
-    made = Kernel(kernel) if parts else NOTHING
+    views_itself = target == "cpu" and len(outs) == len(parts) == 1
+    made = parts[0][-1] if views_itself else Kernel(kernel) if parts else NOTHING
     return made if limits is None or target == "gpu" else limits.checked(made, name)
 
 
