@@ -547,8 +547,7 @@ class Code:
             for r in s.outputs:
                 if r < 0 or r in place:
                     continue
-                over = next((d for i in s.inplace for d in s.inputs[i:i + 1] if d in dead and d not in given
-                             and s.inputs.count(d) == 1 and registers[d].layout.same(registers[r].layout)), None)
+                over = _taken_over(s, r, [d for d in dead if d not in given], registers)
                 if over is None:
                     place[r], n_places = n_places, n_places + 1
                     made.append((place[r], registers[r].layout))
@@ -562,3 +561,12 @@ class Code:
                                tuple([place.get(r, -1) for r in s.outputs]), tuple(made),
                                tuple([place[r] for r in dead]), s.name))
         self.locals = n_places - len(used)
+
+
+def _taken_over(step: Step, output: int, free: Collection[int], registers: Sequence[Register]) -> int | None:
+    """Return the register of `free`, read for the last time by step, whose memory its output takes; None if there is none."""
+    for i in step.inplace:
+        r = step.inputs[i] if i < len(step.inputs) else -1
+        if r in free and step.inputs.count(r) == 1 and registers[r].layout.same(registers[output].layout):
+            return r
+    return None
