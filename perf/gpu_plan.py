@@ -11,7 +11,7 @@ CALLS = 3
 LONGEST = 540  # seconds of a call
 START = 60  # seconds of the device that a call costs beside its own: the start of the machine, and the copies to it
 #: Seconds of each section, the most valuable first. Those of results/, on an H100 with most kernels compiled beforehand; the
-#: last three and attention were never measured there.
+#: last one was never measured whole.
 SECONDS = {"ceilings": 1, "training": 40, "convolutions": 10, "products": 10, "layers": 10, "attention": 20, "host": 25,
            "operators": 25, "elementwise": 15, "epilogues": 5, "configurations": 60, "sanitizer": 120, "tests": 900}
 

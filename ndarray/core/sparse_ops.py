@@ -272,7 +272,7 @@ def retain(data: RowSparseNDArray, indices: Any, out: Any = None) -> RowSparseND
     return out
 
 
-def cast_storage(data: Any, stype: str, out: Any = None, name: str | None = None) -> Any:
+def cast_storage(data: Any, stype: str = "default", out: Any = None, name: str | None = None) -> Any:
     """Return data as an array of storage type "default", "row_sparse" or "csr". Waits for the values of a dense array."""
     result = data.tostype(stype)
     if out is None:

@@ -101,9 +101,9 @@ BOUNDS = {("product 4096³, bfloat16", "gemm_tma"): Bound(100, 1024, 195, 1),
           ("convolution 3 × 3, 64 channels, 56², batch 128", "conv_weight"): Bound(305, 512, 170, 1),
           ("convolution 3 × 3, 512 channels, 7², batch 128", "conv_weight"): Bound(315, 1024, 232, 1),
           ("convolution 1 × 1, 256 to 64 channels, 56², batch 128", "gemm_pointer"): Bound(150, 128, 104, 2),
-          ("attention, 8 × 16 heads of 2048 × 64", "attention_forward"): Bound(540, 512, 240, 2),
+          ("attention, 8 × 16 heads of 2048 × 64", "attention_forward"): Bound(325, 256, 128, 4),
           ("attention, derivative", "attention_query_gradient"): Bound(265, 768, 128, 2),
-          ("attention, derivative", "attention_key_gradient"): Bound(360, 1024, 213, 1)}
+          ("attention, derivative", "attention_key_gradient"): Bound(375, 512, 220, 2)}
 #: The most bytes an element that the kernels of a case read and write together, and what no implementation can do without.
 BYTES = {"BatchNorm, 64 channels, 56², batch 128": (24.1, 16.0), "LayerNorm 8192 × 1024": (4.1, 4.0),
          "LayerNorm 8192 × 1024, derivative": (6.8, 6.0), "softmax 8192 × 1024": (4.1, 4.0), "tanh, 8 M elements": (4.1, 4.0),
