@@ -113,7 +113,7 @@ def _ask_coordinator(job: dict[str, Any], message: dict[str, Any], end: float) -
         return False
     s.put(b"", pack(message))
     while not answers and time.monotonic() < end:
-        poller.handle(poller.wait(max(end - time.monotonic(), 0)))
+        poller.handle(poller.select(max(end - time.monotonic(), 0)))
     s.close()
     poller.close()
     return bool(answers and answers[0])

@@ -90,7 +90,6 @@ class _Push:
     name: tuple[int, int]
     round: int
     nbytes: int
-    initial: bool = False
     seq: int = 1
     process: int = 0
     state: State = State.QUEUED

@@ -56,7 +56,7 @@ class CoordinatorServer:
 
     def poll(self, timeout: float) -> None:
         """Wait for up to timeout seconds, then handle everything that has arrived."""
-        ready = self.poller.wait(timeout)
+        ready = self.poller.select(timeout)
         self.poller.handle(ready)
         if self._grace_ends and time.monotonic() > self._grace_ends and not ready:  # messages of returning peers come first
             self._grace_ends = 0.0

@@ -23,6 +23,7 @@ from ...errors import KVStoreError
 from ..server import main as server_main
 from ..wire.credentials import read_secret, write_secret
 from ..wire.shared_memory import remove_segments
+from ..wire.stream import READABLE
 from .coordinator_process import CoordinatorServer
 
 _MOST_RESTARTS, _RESTART_PERIOD = 10, 10.0  # restarts of one process within so many seconds before the job fails
@@ -122,7 +123,7 @@ def _coordinate(folder: Path, job: dict[str, Any], ready: Callable[[], None]) ->
         write_secret(folder / f"{role}.json", server.credentials(role))
     ready()
     ended: list[int] = []
-    server.poller.register(0, ended.append)
+    server.poller.register(0, READABLE, ended.append)
     while not ended:
         server.poll(1.0)
 

@@ -45,7 +45,6 @@ class State(enum.Enum):
 class Contribution(Protocol):
     """A contribution to `round` of the slice `name`, as a session needs it.
 
-    initial:  it is the initial value of a key, which has no round.
     seq:      number of the frames in which it was last sent.
     process:  the server process to which it was first sent; -1: none yet.
     """
@@ -53,7 +52,6 @@ class Contribution(Protocol):
     name: Name
     round: int
     nbytes: int
-    initial: bool
     seq: int
     process: int
     state: State
@@ -135,9 +133,7 @@ class Session(Generic[C]):
         actions: list[Action[C]] = []
         for c in contributions:
             held = self._sent.pop((c.name, c.round), None) is c and not c.seq
-            if c.initial:
-                c.state = State.FAILED
-            elif held:
+            if held:
                 actions += self._release(c, State.FAILED)
             else:
                 self._unknown.append(c)
@@ -235,9 +231,9 @@ class Session(Generic[C]):
 
     def _retain(self, c: C) -> list[Action[C]]:
         retained = self._retained.setdefault(c.name, deque())
-        if retained and retained[-1].round >= c.round and not c.initial:  # of two, the earlier was applied
+        if retained and retained[-1].round >= c.round:  # of two, the earlier was applied
             return self._release(c, State.FAILED)
-        if c.initial or not self.durable:
+        if not self.durable:
             return self._release(c, State.DURABLE)
         retained.append(c)
         c.state = State.ACKNOWLEDGED

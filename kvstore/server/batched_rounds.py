@@ -16,13 +16,13 @@ import numpy as np
 from ...errors import FrameError
 from ..array_ops import sum_into
 from ..protocol.rounds import Acknowledge, Action, Reject, Rounds
-from ..wire.frame import DTYPES, INLINE, NOTHING, TWO_BITS, WANT_VALUE, FrameType, WireFrame, encode
+from ..wire.frame import DTYPES, INLINE, NOTHING, WANT_VALUE, FrameType, WireFrame, encode
 from ..wire.shared_memory import SegmentViews
 from .values import Name, StoredValue, StoredValues
 
 _FEWEST = 4  # records of a frame: a smaller frame is faster key by key
 _MOST_LAYOUTS = 64  # that are kept, of up to 0.6 MB each
-_NAME, _DTYPE, _ROUND, _SEGMENT, _AT, _REPLY_SEGMENT, _REPLY_AT = slice(0, 2), 2, 4, 6, 7, 8, 9  # columns of a frame's table
+_NAME, _DTYPE, _ROUND, _SEGMENT, _AT, _REPLY_SEGMENT, _REPLY_AT = slice(0, 2), 2, 4, 5, 6, 7, 8  # columns of a frame's table
 _REPLY = [_REPLY_SEGMENT, _REPLY_AT]
 _VARIES = [_ROUND, _SEGMENT, _AT, *_REPLY]  # differs between frames with the same keys
 
@@ -125,11 +125,11 @@ class BatchedRounds:
         """Return the layout of frames with these records, or None unless each is a whole slice of a distinct key of one dtype."""
         names = [(key, index) for key, index in common[:, _NAME].tolist()]
         code = int(common[0, _DTYPE])
-        if code == TWO_BITS or len(set(names)) < len(names) or not all(n in self._values for n in names):
+        if code >= len(DTYPES) or len(set(names)) < len(names) or not all(n in self._values for n in names):
             return None
         values = [self._values[n] for n in names]
         sizes = [len(v.flat) for v in values]
-        table = np.array([(*n, code, size, 0, 0, 0, 0, 0, 0) for n, size in zip(names, sizes)])
+        table = np.array([(*n, code, size, 0, 0, 0, 0, 0) for n, size in zip(names, sizes)])
         if not np.array_equal(common, table) or any(v.code != code or not v.filled for v in values) or not all(sizes):
             return None
         ends = np.cumsum(sizes) * DTYPES[code].itemsize

@@ -6,12 +6,14 @@ import time
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+
 from ... import engine, environment
 from ...errors import FrameError, KVStoreError
 from ..wire import sockets
 from ..wire.credentials import Credentials, read_secret
 from ..wire.frame import LARGEST_MESSAGE, FrameType, WireFrame, decode, pack, unpack
-from ..wire.stream import Poller, Stream
+from ..wire.stream import READABLE, Poller, Stream
 from .server import Out, Server
 
 _JOIN_TIMEOUT = 30.0  # seconds
@@ -35,7 +37,8 @@ class ServerProcess:
         self.poller, self.users, self.peers = Poller(), dict[str, tuple[int, int]](), dict[int, tuple[Stream, int]]()
         credentials = Credentials.new(job["authority"])
         listener = sockets.Listener(self.poller, sockets.address_of(job, f"server-{index}.{credentials.public[:8]}"), credentials,
-                                    sockets.authority_of(job), self.users, LARGEST_MESSAGE, on_message=self._receive)
+                                    sockets.authority_of(job), self.users, LARGEST_MESSAGE, on_message=self._receive,
+                                    on_large=self._on_large)
         self.address, self.public = listener.address, credentials.public
         self.control: Stream | None = None
         self._retry_at = 0.0
@@ -89,7 +92,7 @@ class ServerProcess:
 
     # ---- workers --------------------------------------------------------------------------------------------------------
     def _receive(self, stream: Stream, head: bytes, payload: memoryview) -> None:
-        """Handle a message of a worker. The payload is valid during this call only."""
+        """Handle a message of a worker."""
         rank, incarnation = stream.user
         if self.server is None or self.server.members.get(rank) != incarnation:
             return  # an earlier process of this rank
@@ -99,9 +102,17 @@ class ServerProcess:
             return  # not from a worker of ours: an answer would give information away
         if not self._is_current(rank, frame, stream):
             return
-        if self.server.may_retain_payload(frame):
-            frame.payload = memoryview(bytes(payload))
         self._send(self.server.receive(rank, frame))
+
+    def _on_large(self, stream: Stream, head: bytes, size: int) -> memoryview | None:
+        """Return memory for a payload that may only be so large because of the key that it is about."""
+        if size <= LARGEST_MESSAGE:
+            return None
+        try:
+            return np.empty(size, np.uint8).data if self.server is not None and self.server.may_send(
+                decode(head, size=size), size) else None
+        except FrameError:
+            return None
 
     def _is_current(self, rank: int, frame: WireFrame, stream: Stream) -> bool:
         """Return whether a frame came over the connection of the rank's last handshake.
@@ -128,13 +139,13 @@ class ServerProcess:
         """Connect to the coordinator if necessary, wait for something to arrive, and handle it."""
         if self.control is None and time.monotonic() >= self._retry_at:
             self._connect()
-        self.poller.handle(self.poller.wait(None if self.control is not None and self.server is not None else _RETRY))
+        self.poller.handle(self.poller.select(None if self.control is not None and self.server is not None else _RETRY))
 
     def run(self, stop_fd: int | None = None) -> None:
         """Serve until stop_fd ends, which happens when its writer ends, or until a signal."""
         ended: list[int] = []
         if stop_fd is not None:
-            self.poller.register(stop_fd, ended.append)
+            self.poller.register(stop_fd, READABLE, ended.append)
         while not ended:
             self.turn()
 

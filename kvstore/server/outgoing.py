@@ -8,7 +8,7 @@ from typing import Any, cast
 
 from ...errors import MXNetError
 from ..protocol.rounds import Acknowledge, Rounds
-from ..wire.frame import CHUNK, INLINE, MOST_RECORDS, NOTHING, RUN, FrameType, Record, encode, pack
+from ..wire.frame import CHUNK, INLINE, MOST_RECORDS, NOTHING, FrameType, Record, encode, pack
 from .incoming import Incoming
 from .values import Name, StoredValues
 
@@ -58,43 +58,40 @@ class Outgoing:
         return frames
 
     def send_values(self, rank: int, records: Iterable[Record], seq: int) -> None:
-        """Answer records with values, in frames of up to CHUNK."""
+        """Answer records with values. Small values share frames of up to CHUNK."""
         batch: list[Record] = []
         pieces: list[Any] = []
-        room = CHUNK
+        nbytes = 0
 
         def send_batch() -> None:
-            nonlocal batch, pieces, room
+            nonlocal batch, pieces, nbytes
             if batch:
-                self._frames.append((rank, encode(FrameType.ANSWER, batch, CHUNK - room, seq=seq), pieces))
-            batch, pieces, room = [], [], CHUNK
+                self._frames.append((rank, encode(FrameType.ANSWER, batch, nbytes, seq=seq), pieces))
+            batch, pieces, nbytes = [], [], 0
 
         for r in records:
             try:
-                runs = self._value_for(rank, r)
+                answer, data = self._value_for(rank, r)
             except Exception as e:
                 self.reject(rank, [r], f"the value cannot be sent: {describe(e)}", seq=seq, applied=not seq)
                 continue
-            for answer, run in runs:
-                if len(runs) > 1 or len(run) > room or len(batch) >= MOST_RECORDS:
-                    send_batch()
-                batch.append(answer)
-                if answer.segment == INLINE:
-                    pieces.append(run)
-                    room -= len(run)
+            if nbytes + len(data) > CHUNK or len(batch) >= MOST_RECORDS:
+                send_batch()
+            batch.append(answer)
+            if answer.segment == INLINE:
+                pieces.append(data)
+                nbytes += len(data)
         send_batch()
 
-    def _value_for(self, rank: int, r: Record) -> Sequence[tuple[Record, Any]]:
-        """Return a value as records with their bytes: in shared memory if the worker named a place, otherwise in runs."""
+    def _value_for(self, rank: int, r: Record) -> tuple[Record, Any]:
+        """Return a value as a record with its bytes: in shared memory if the worker named a place."""
         value = self._values[r.name]
-        answer = r._replace(dtype=value.code, n=len(value.flat), at=self.last_durable(value.name, rank), offset=0,
-                            round=r.round or self._rounds.last_applied(value.name, rank), segment=NOTHING)
         if r.reply_segment >= 0:
             self._incoming.place(rank, r.reply_segment, r.reply_at, len(value.raw))[:] = value.raw
-        if r.reply_segment != INLINE:
-            return [(answer, b"")]
-        size, runs = value.flat.itemsize, [value.raw[at:at + RUN].data for at in range(0, max(len(value.raw), 1), RUN)]
-        return [(answer._replace(segment=INLINE, offset=i * RUN // size, n=len(run) // size), run) for i, run in enumerate(runs)]
+        return r._replace(dtype=value.code, n=len(value.flat), at=self.last_durable(value.name, rank),
+                          round=r.round or self._rounds.last_applied(value.name, rank),
+                          segment=INLINE if r.reply_segment == INLINE else NOTHING), (
+            value.raw.data if r.reply_segment == INLINE else b"")
 
     def last_durable(self, name: Name, rank: int) -> int:
         """Return the last round of a key that is on disk. Async: the last contribution of rank."""

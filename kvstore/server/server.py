@@ -18,26 +18,15 @@ import numpy as np
 
 from ...errors import FrameError, KVStoreError
 from ..protocol.rounds import Acknowledge, Apply, Reject, Rounds
-from ..protocol.row_sparse import Rows, row_size, slice_shape
-from ..wire.frame import (
-    CHUNK,
-    CODES,
-    INLINE,
-    MOST_RECORDS,
-    NOTHING,
-    WANT_VALUE,
-    FrameType,
-    Record,
-    WireFrame,
-    pack,
-    unpack,
-)
+from ..protocol.row_sparse import Rows, slice_shape
+from ..wire.frame import CODES, INLINE, NOTHING, WANT_VALUE, FrameType, Record, WireFrame, pack, unpack
 from ..wire.shared_memory import SegmentViews
 from .batched_rounds import BatchedRounds
-from .incoming import Incoming, check_ascending
+from .incoming import Incoming, row_indices
 from .outgoing import Out, Outgoing, describe
 from .values import Name, StoredValue, StoredValues
 
+_MOST_STATES = 8  # arrays of the size of a value that an optimizer may keep
 _log = logging.getLogger(__name__)
 
 
@@ -61,7 +50,7 @@ class Server:
         self.error = ""
         self._views: dict[int, SegmentViews] = {}
         self._batched = BatchedRounds(self.values, self.rounds, self._views)
-        self._incoming = Incoming(self.values, self.rounds, self._views)
+        self._incoming = Incoming(self.values, self._views)
         self._outgoing = Outgoing(self.values, self.rounds, self._incoming)
         self._waiting_pulls: list[tuple[int, WireFrame]] = []  # for a round, or for slower workers
         self._changed: dict[Name, None] = {}
@@ -93,9 +82,8 @@ class Server:
 
     def _set_members(self, members: dict[int, int], gone: dict[int, str]) -> None:
         for rank in [r for r, i in self.members.items() if members.get(r) != i]:
-            self._reset(rank)
-        for rank in gone:
-            self._drop_incomplete(rank)
+            self._views.pop(rank, None)
+        self._waiting_pulls = [p for p in self._waiting_pulls if members.get(p[0]) == self.members[p[0]] and p[0] not in gone]
         save = bool(gone.keys() - self._outgoing.gone.keys()) and len(gone) < len(members)
         grown = bool(self.members and members.keys() - self.members.keys())
         self.members, self._outgoing.gone = members, gone
@@ -105,15 +93,6 @@ class Server:
                 value.durable = -1
         if save or grown:
             self.save()  # a rank that is gone sends nothing again: a restart of this server must not lose its contributions
-
-    def _reset(self, rank: int) -> None:
-        """Discard everything known of a rank's connection or process: it starts again."""
-        self._drop_incomplete(rank)
-        self._views.pop(rank, None)
-
-    def _drop_incomplete(self, rank: int) -> None:
-        self._incoming.drop(rank)
-        self._waiting_pulls = [p for p in self._waiting_pulls if p[0] != rank]
 
     def _create(self, entry: Mapping[str, Any], own_index: Any) -> None:
         for i, (server, _, _) in enumerate(entry["slices"]):
@@ -161,12 +140,11 @@ class Server:
         self._changed.clear()
         return outgoing
 
-    def may_retain_payload(self, frame: WireFrame) -> bool:
-        """Return whether `receive` may keep a reference to the frame's payload. Runs of a value are copied."""
-        if frame.type is not FrameType.PUSH or len(frame.table) != 1:
-            return True
-        (r,) = frame.records
-        return r.name not in self.values or r.n == len(self.values[r.name].flat)
+    def may_send(self, frame: WireFrame, size: int) -> bool:
+        """Return whether a payload of that size fits the only key of a frame: its value, states of an optimizer, or rows."""
+        value = self.values.get(frame.records[0].name) if len(frame.table) == 1 else None
+        return value is not None and size <= (_MOST_STATES if frame.type is FrameType.STATES else 1) * value.flat.nbytes + (
+            8 * value.array.shape[0] if value.array.shape else 0)
 
     def _is_due(self, value: StoredValue, version: int) -> bool:
         """Return whether a snapshot is due. Keys take turns, so that no round waits for all of them."""
@@ -190,57 +168,47 @@ class Server:
 
     def _on_handshake(self, rank: int, frame: WireFrame) -> None:
         m = unpack(frame.payload)
-        self._reset(rank)
+        self._waiting_pulls = [p for p in self._waiting_pulls if p[0] != rank]
+        self._views.pop(rank, None)
         self.rounds.forget(rank)
         views = SegmentViews(self.job, rank, self.members[rank])
         with contextlib.suppress(FrameError):
             if bytes(views.bytes(0, 0, 16)).hex() == m.get("probe"):
                 self._views[rank] = views
-        self._answer_handshake(rank, frame.seq, {"shared": rank in self._views, "durable": bool(self.snapshot_rounds)})
+        self._answer_handshake(rank, frame.seq, shared=rank in self._views, durable=bool(self.snapshot_rounds))
 
-    def _answer_handshake(self, rank: int, seq: int, text: dict[str, Any]) -> None:
-        records = [Record(*name, v.code, len(v.flat), self.rounds.last_applied(name, rank),
-                          at=self._outgoing.last_durable(name, rank)) for name, v in self.values.items()]
-        for i in range(0, max(len(records), 1), MOST_RECORDS):
-            body = pack({**text, "more": i + MOST_RECORDS < len(records)})
-            self._outgoing.send(rank, FrameType.HANDSHAKE_REPLY, records[i:i + MOST_RECORDS], body, seq)
+    def _answer_handshake(self, rank: int, seq: int, **fields: Any) -> None:
+        rounds = [(*name, self.rounds.last_applied(name, rank), self._outgoing.last_durable(name, rank)) for name in self.values]
+        self._outgoing.send(rank, FrameType.HANDSHAKE_REPLY, [], pack({**fields, "rounds": rounds}), seq)
 
     def _on_save(self, rank: int, frame: WireFrame) -> None:
         self.save()
-        self._answer_handshake(rank, frame.seq, {})
+        self._answer_handshake(rank, frame.seq)
 
     def _on_initialize(self, rank: int, frame: WireFrame) -> None:
         first = min((r for r in self.members if self._outgoing.gone.get(r) != "left"), default=rank)
         if rank != first:
             raise FrameError(f"frame: initial values come from worker {first}, not from worker {rank}")
-        complete = []
-        for r, data in self._incoming.data(rank, frame):
+        for r, data in self._incoming.contributions(rank, frame):
             value = self.values[r.name]
             if self.rounds[r.name].version:
                 raise FrameError(f"frame: key {value.key[2:]!r} has a value already")
-            value.flat[r.offset:r.offset + r.n] = data
-            if r.offset + r.n == len(value.flat):
-                value.filled = True
-                self._changed[r.name] = None
-                complete.append(r.name)
-        self.save(complete)
-        records = [r._replace(segment=NOTHING, at=0) for r in frame.records]
-        self._outgoing.send(rank, FrameType.ANSWER, records, b"", frame.seq)
+            value.flat[:] = data
+            value.filled = True
+        self.save([r.name for r in frame.records])
+        self._outgoing.send(rank, FrameType.ANSWER, [r._replace(segment=NOTHING, at=0) for r in frame.records], b"", frame.seq)
 
     def _on_push(self, rank: int, frame: WireFrame) -> None:
         self._require_optimizer()
-        contributions = list(self._incoming.data(rank, frame))  # if one of them is invalid, none is used
+        contributions = self._incoming.contributions(rank, frame)
         resent = not frame.flags & WANT_VALUE
         if not resent:
             self._check_reply_places(rank, frame)
         for r, data in contributions:
             try:
-                size, complete = len(self.values[r.name].flat), [data]
-                if r.n != size:
-                    complete = self._incoming.add(rank, frame.seq, r, size, [data], r.offset + r.n == size)
-                if complete is not None:
-                    reply = None if resent else (r.reply_segment, r.reply_at)
-                    self._execute(self.rounds.push(r.name, rank, r.round, complete[0], resent, reply))
+                self.values[r.name].sparse |= type(data) is Rows
+                reply = None if resent else (r.reply_segment, r.reply_at)
+                self._execute(self.rounds.push(r.name, rank, r.round, data, resent, reply))
             except Exception as e:  # earlier contributions of the frame may have been applied
                 self._outgoing.reject(rank, [r], describe(e), seq=frame.seq)
 
@@ -249,31 +217,16 @@ class Server:
             if r.reply_segment >= 0:
                 self._incoming.place(rank, r.reply_segment, r.reply_at, self.values[r.name].flat.nbytes)
 
-    def _on_push_rows(self, rank: int, frame: WireFrame) -> None:
-        """Add a run of rows. A contribution without rows counts, too."""
-        self._require_optimizer()
-        r, indices, run = self._incoming.rows(frame)
-        complete = self._incoming.add(rank, frame.seq, r, r.at, [indices, run], r.offset + len(indices) == r.at)
-        if complete is not None:
-            value = self.values[r.name]
-            check_ascending(complete[0], value.array.shape[0])
-            value.sparse = True
-            self._execute(self.rounds.push(r.name, rank, r.round, Rows(*complete), not frame.flags & WANT_VALUE))
-
     def _on_pull_rows(self, rank: int, frame: WireFrame) -> None:
-        """Answer with some rows of a value, in frames of up to CHUNK."""
         (r,) = frame.records
         if self._must_wait(rank, frame):
             return
         value = self._filled(r)
-        indices = self._incoming.row_indices(frame.payload, 0, len(frame.payload) // 8, value.array.shape[0])
-        width, size = row_size(value.array.shape), value.flat.itemsize
-        step = max(CHUNK // (width * size), 1)
-        for start in range(0, len(indices), step):
-            some = value.raw.reshape(-1, width * size)[indices[start:start + step]].reshape(-1).data
-            record = Record(r.key, r.slice, value.code, len(some) // size, self.rounds.last_applied(r.name, rank),
-                            start * width, INLINE, self._outgoing.last_durable(r.name, rank))
-            self._outgoing.send(rank, FrameType.ANSWER, [record], some, frame.seq)
+        indices = row_indices(np.frombuffer(frame.payload, np.uint8), value.array.shape[0])
+        rows = value.raw.reshape(value.array.shape[0], -1)[indices].reshape(-1)
+        record = Record(r.key, r.slice, value.code, len(rows) // value.flat.itemsize, self.rounds.last_applied(r.name, rank),
+                        INLINE, self._outgoing.last_durable(r.name, rank))
+        self._outgoing.send(rank, FrameType.ANSWER, [record], rows.data, frame.seq)
 
     def _require_optimizer(self) -> None:
         if not self.rounds.sync and not self.values.has_optimizer:
@@ -332,10 +285,8 @@ class Server:
             return
         states = [(name, v.updater.get_states(True)) for name, v in self.values.items() if v.updater is not None]
         for name, blob in states:
-            for at in range(0, max(len(blob), 1), CHUNK):
-                run = memoryview(blob)[at:at + CHUNK]
-                record = Record(*name, CODES[np.dtype("uint8")], len(run), len(blob), at, segment=INLINE)
-                self._outgoing.send(rank, FrameType.STATES, [record], run, frame.seq)
+            record = Record(*name, CODES[np.dtype("uint8")], len(blob), 0, INLINE)
+            self._outgoing.send(rank, FrameType.STATES, [record], blob, frame.seq)
         self._outgoing.send(rank, FrameType.TEXT, [], json.dumps(len(states)).encode(), frame.seq)
 
     # ---- updating and encoding ------------------------------------------------------------------------------------------

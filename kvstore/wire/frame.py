@@ -1,8 +1,9 @@
 """The frames that workers and servers exchange: a fixed header, fixed records, and one block of raw bytes.
 
-A frame is two messages. The head is 8 + 10·n little-endian int64: the header, then n records. The payload holds the bytes of the
-records whose `segment` is INLINE, in their order. `decode` checks every number before it allocates memory. The checksum covers
-the head; the transport authenticates both messages. Messages to and from the coordinator are JSON objects (`pack`, `unpack`).
+A frame is a message of stream.py. Its head is 8 + 9·n little-endian int64: the header, then n records. The payload holds the
+bytes of the records whose `segment` is INLINE, in their order. `decode` checks every number before it allocates memory. The
+checksum covers the head; the transport authenticates both. Messages to and from the coordinator are JSON objects (`pack`,
+`unpack`).
 """
 
 from __future__ import annotations
@@ -22,47 +23,47 @@ from ...errors import FrameError
 from ...integers import cdiv
 
 MAGIC = 0x4B565354  # "KVST"
-CHUNK = 4 << 20  # bytes: the longest payload of one record, and of many small records together
-RUN = 512 << 10  # bytes: longer arrays are sent in runs, so that one run is encrypted in the cache while others are in flight
-LARGEST_MESSAGE = CHUNK + (1 << 20)  # bytes: the longest message that a socket accepts
+CHUNK = 4 << 20  # bytes: the longest payload of many records together
+LARGEST_MESSAGE = CHUNK + (1 << 20)  # bytes: a longer payload is accepted only if it fits the one key that it is about
 MOST_RECORDS = 8192
 INLINE, NOTHING = -1, -2  # values of `segment`: bytes in the payload; no bytes at all
 WANT_VALUE = 1  # flag: the answer shall contain the new value
 
 _HEADER = struct.Struct("<8q")  # magic, type, flags, rank, seq, count, nbytes, crc
-_FIELDS = ("key", "slice", "dtype", "n", "round", "offset", "segment", "at", "reply_segment", "reply_at")
+_FIELDS = ("key", "slice", "dtype", "n", "round", "segment", "at", "reply_segment", "reply_at")
 _HEAD = _HEADER.size
 _RECORD = 8 * len(_FIELDS)
+LARGEST_HEAD = _HEAD + _RECORD * MOST_RECORDS  # bytes
 _NO_CRC = bytes(8)  # replaces the checksum field while the checksum is computed
 
 DTYPES: tuple[np.dtype, ...] = tuple(np.dtype(d) for d in (
     "float32", "float64", "float16", "uint8", "int32", "int8", "int64", "bool", bfloat16, "int16", "uint16", "uint32", "uint64"))
-TWO_BITS = 64  # value of `dtype`: float32 values in 2-bit form (compression.py)
+TWO_BITS = 64  # value of `dtype`: n float32 values in 2-bit form (compression.py)
+ROWS = 65  # value of `dtype`: n bytes, which are the indices of some rows, int64, and then the rows
 CODES = {d: i for i, d in enumerate(DTYPES)}
 
 
 class FrameType(enum.IntEnum):
     HANDSHAKE = 1  # from a worker that has connected
-    HANDSHAKE_REPLY = 2  # records: round = last round applied for this worker, at = last round on disk
-    INITIALIZE = 3  # from the first worker: initial values
+    HANDSHAKE_REPLY = 2  # JSON: shared, durable, rounds [[key, slice, last round applied for this worker, last one on disk]]
+    INITIALIZE = 3  # from the first worker: the initial value of a key
     PUSH = 4  # contributions to rounds
     PULL = 5  # records: the keys whose values are wanted
     ANSWER = 6  # to PUSH, PULL and INITIALIZE. Records: round, at = last round on disk; with the value if it was wanted
     REJECTED = 7  # records that were not applied; the payload is JSON: text, gone {rank: why}, generation, made
-    STATES = 8  # optimizer states: a request for them, a part of them, or new ones in the payload
+    STATES = 8  # optimizer states: a request for them, those of one key, or new ones in the payload
     SAVE = 9  # write changed values to disk now. Answered by HANDSHAKE_REPLY
     MISSING = 10  # request: the ranks that a round waits for. Answered by TEXT
     TEXT = 11  # an answer in JSON
-    PUSH_ROWS = 12  # one record: n elements of rows from row `offset`, of `at` rows; the row indices follow as int64
-    PULL_ROWS = 13  # one record; the payload holds row indices. Answered by ANSWER with n elements for each row
+    PULL_ROWS = 12  # one record; the payload holds row indices. Answered by ANSWER with n elements for each row
 
 
 class Record(NamedTuple):
-    """One run of elements of one slice of a key.
+    """The elements of one slice of a key.
 
     key:      the key's number in the job's key table.  slice:  index of the slice, for a key that is split over servers.
-    dtype:    index into DTYPES, or TWO_BITS.           n:      elements in this run.
-    round:    update of the key, from 1.                offset: first element of the run within the slice.
+    dtype:    index into DTYPES, TWO_BITS or ROWS.      n:      elements.
+    round:    update of the key, from 1.
     segment:  the sender's shared memory segment that holds the bytes, from byte `at`; INLINE; or NOTHING.
     reply_segment, reply_at:  the place where the sender wants the value; INLINE for the answer's payload.
     """
@@ -72,7 +73,6 @@ class Record(NamedTuple):
     dtype: int
     n: int
     round: int
-    offset: int = 0
     segment: int = NOTHING
     at: int = 0
     reply_segment: int = INLINE
@@ -87,11 +87,11 @@ class Record(NamedTuple):
         """Size of the elements in the payload or in shared memory, in bytes."""
         if self.dtype == TWO_BITS:
             return cdiv(self.n, 16) * 4
-        return self.n * DTYPES[self.dtype].itemsize
+        return self.n if self.dtype == ROWS else self.n * DTYPES[self.dtype].itemsize
 
 
 class WireFrame:
-    """A decoded frame. table: the records as integers [n, 10]; payload: bytes."""
+    """A decoded frame. table: the records as integers [n, 9]; payload: bytes."""
 
     __slots__ = ("_records", "flags", "payload", "rank", "seq", "table", "type")
 
@@ -119,19 +119,23 @@ def encode(type: FrameType, records: Sequence[Record] | np.ndarray = (), nbytes:
     return _HEADER.pack(*numbers, crc) + body
 
 
-def decode(head: Any, payload: Any = b"") -> WireFrame:
-    """Return the frame in two messages (buffers). Raises FrameError for an invalid one, before any memory is allocated."""
+def decode(head: Any, payload: Any = b"", size: int | None = None) -> WireFrame:
+    """Return the frame of a message. Raises FrameError for an invalid one, before any memory is allocated.
+
+    size:  bytes of a payload that has not arrived yet.
+    """
     head, payload = memoryview(head), memoryview(payload)
+    size = len(payload) if size is None else size
     if len(head) < _HEAD or (len(head) - _HEAD) % _RECORD or (len(head) - _HEAD) // _RECORD > MOST_RECORDS:
-        raise FrameError(f"frame: a head of {len(head)} bytes. A head has 64 + 80·n bytes, with n <= {MOST_RECORDS}.")
+        raise FrameError(f"frame: a head of {len(head)} bytes. A head has 64 + 72·n bytes, with n <= {MOST_RECORDS}.")
     magic, type, flags, rank, seq, count, nbytes, crc = _HEADER.unpack_from(head)
     if magic != MAGIC:
         raise FrameError(f"frame: it begins with {magic:#x}, not with {MAGIC:#x}.")
     if crc != zlib.crc32(head[_HEAD:], zlib.crc32(_NO_CRC, zlib.crc32(head[:_HEAD - 8]))):
         raise FrameError("frame: the head's checksum is wrong.")
-    if count != (len(head) - _HEAD) // _RECORD or nbytes != len(payload):
+    if count != (len(head) - _HEAD) // _RECORD or nbytes != size:
         raise FrameError(f"frame: the header announces {count} records and {nbytes} bytes; received "
-                         f"{(len(head) - _HEAD) // _RECORD} and {len(payload)}.")
+                         f"{(len(head) - _HEAD) // _RECORD} and {size}.")
     if type not in FrameType._value2member_map_:
         raise FrameError(f"frame: unknown type {type}.")
     table = np.frombuffer(head, "<i8", offset=_HEAD).reshape(-1, len(_FIELDS))
@@ -143,9 +147,9 @@ def decode(head: Any, payload: Any = b"") -> WireFrame:
 
 
 _FEW = 8  # records: up to this number, checking them one by one is faster than NumPy
-_LEAST = (0, 0, 0, 0, 0, 0, NOTHING, 0, NOTHING, 0)
-_MOST = ((1 << 31) - 1, (1 << 16) - 1, TWO_BITS, (1 << 40) - 1, (1 << 60) - 1, (1 << 40) - 1, (1 << 20) - 1, (1 << 60) - 1,
-         (1 << 20) - 1, (1 << 60) - 1)
+_LEAST = (0, 0, 0, 0, 0, NOTHING, 0, NOTHING, 0)
+_MOST = ((1 << 31) - 1, (1 << 16) - 1, ROWS, (1 << 40) - 1, (1 << 60) - 1, (1 << 20) - 1, (1 << 60) - 1, (1 << 20) - 1,
+         (1 << 60) - 1)
 _SIZES = np.array([d.itemsize for d in DTYPES])
 
 
@@ -154,7 +158,7 @@ def _nbytes_of(r: Record) -> int:
     for least, number, most in zip(_LEAST, r, _MOST):
         if not least <= number <= most:
             raise FrameError(f"frame: a record is out of bounds: {tuple(r)}.")
-    if not (r.dtype < len(DTYPES) or r.dtype == TWO_BITS):
+    if not (r.dtype < len(DTYPES) or r.dtype in (TWO_BITS, ROWS)):
         raise FrameError(f"frame: a record is out of bounds: {tuple(r)}.")
     return r.nbytes if r.segment == INLINE else 0
 
@@ -164,7 +168,7 @@ def _nbytes_of_table(table: np.ndarray) -> int:
     dtypes, n = table[:, 2], table[:, 3]
     plain = ((table >= _LEAST) & (table <= _MOST)).all(axis=1) & (dtypes < len(DTYPES))
     if plain.all():
-        return int((n * _SIZES[dtypes])[table[:, 6] == INLINE].sum())
+        return int((n * _SIZES[dtypes])[table[:, 5] == INLINE].sum())
     return sum([_nbytes_of(Record._make(row)) for row in table.tolist()])
 
 

@@ -23,7 +23,7 @@ from typing import Any
 from ... import environment
 from ...errors import KVStoreError
 from .credentials import SECRET_BYTES, Credentials, public_of
-from .stream import READABLE, WRITABLE, Opening, Poller, Stream
+from .stream import READABLE, WRITABLE, Opening, Place, Poller, Stream
 from .tls import shake_hands
 
 LARGEST_CONTROL = 64 << 20  # bytes of a message to or from the coordinator: its table of keys
@@ -114,7 +114,8 @@ def _read_secret(s: socket.socket) -> Opening:
 
 # ---- connecting ---------------------------------------------------------------------------------------------------------
 def connect(poller: Poller, address: str, credentials: Credentials, server: str, authority: str, largest: int, *,
-            on_message: Callable[[bytes, memoryview], object], on_end: Callable[[OSError], object]) -> Stream:
+            on_message: Callable[[bytes, memoryview], object], on_end: Callable[[OSError], object],
+            on_large: Callable[[bytes, int], Place] = lambda head, size: None) -> Stream:
     """Return a stream to the listener at address. Messages that are put into it are sent when the connection is made.
 
     server:     public name that the listener must prove between machines.
@@ -136,7 +137,7 @@ def connect(poller: Poller, address: str, credentials: Credentials, server: str,
                 s.connect(name)
             _require_own_user(s)
             opening = _show_secret(s, bytes.fromhex(credentials.secret), server)
-        return Stream(poller, opening, s, largest, on_message=on_message, on_end=on_end)
+        return Stream(poller, opening, s, largest, on_message=on_message, on_end=on_end, on_large=on_large)
     except BaseException:
         s.close()
         raise
@@ -171,16 +172,17 @@ class Listener:
     authority:   certificate of the job's authority, or "" on one host.
     users:       public name -> user. The owner may change it. A connection of any other name ends.
     largest:     bytes of a payload.
-    on_message:  called with (stream, head, payload) of each message; `stream.user` is its sender. The payload is valid during the
-                 call only.
+    on_message:  called with (stream, head, payload) of each message; `stream.user` is its sender.
+    on_large:    called with (stream, head, size), as in `Stream`.
     on_end:      called with the stream of a known process when it has ended, but not after its `close`.
     """
 
     def __init__(self, poller: Poller, address: str, credentials: Credentials, authority: str, users: Mapping[str, Any],
                  largest: int, *, on_message: Callable[[Stream, bytes, memoryview], object],
+                 on_large: Callable[[Stream, bytes, int], Place] = lambda stream, head, size: None,
                  on_end: Callable[[Stream], object] = lambda stream: None):
         self._poller, self._users, self._largest = poller, users, largest
-        self._on_message, self._on_end = on_message, on_end
+        self._on_message, self._on_large, self._on_end = on_message, on_large, on_end
         self._context = credentials.tls(authority, server=True) if authority else None
         self._opening: dict[Stream, float] = {}  # connections that have not proven who they are -> since when
         try:
@@ -189,7 +191,7 @@ class Listener:
             raise KVStoreError(f"KVStore: cannot listen at {address.partition(':')[2]}: {e}. Give the address of an interface of "
                                f"this machine (TRITIUM_KV_INTERFACE).") from e
         self._socket.setblocking(False)
-        poller.register(self._socket.fileno(), self._accept)
+        poller.register(self._socket.fileno(), READABLE, self._accept)
 
     def _accept(self, _events: int) -> None:
         now = time.monotonic()
@@ -227,6 +229,7 @@ class Listener:
             raise ConnectionError("the other end is not known here")
         del self._opening[stream]
         stream.on_message = lambda head, payload: self._on_message(stream, head, payload)
+        stream.on_large = lambda head, size: self._on_large(stream, head, size)
         stream.on_end = lambda _: self._on_end(stream)
 
     def _forget(self, stream: Stream) -> None:

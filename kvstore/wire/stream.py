@@ -1,16 +1,16 @@
 """Stream: one connection, over which messages go in both directions, and Poller, which waits for many of them.
 
-A message is the lengths of head and payload (two little-endian uint32), the head, the payload, and zeros up to a multiple of 8
-bytes. The connection is a Unix domain socket or TLS over TCP; the messages are the same. A length beyond the limits ends the
-connection before anything is allocated for it.
+A message is a head and a payload. It is sent in parts, between which messages with a higher priority may be sent; these are
+complete before it goes on. Each part begins with the length of the head (in a later part of a message: CONTINUED), the bytes of
+payload in this part, and those of the whole payload; the head follows in the first part. The connection is a Unix domain socket
+or TLS over TCP; the messages are the same. A length beyond the limits ends the connection before anything is allocated for it.
 """
 
 from __future__ import annotations
 
-import contextlib
 import heapq
 import itertools
-import select
+import selectors
 import socket
 import struct
 from collections import deque
@@ -19,83 +19,64 @@ from typing import Any, Protocol
 
 import numpy as np
 
-from .frame import MOST_RECORDS
+from .frame import LARGEST_HEAD
 
-READABLE, WRITABLE = select.EPOLLIN, select.EPOLLOUT
-_LENGTHS = struct.Struct("<II")
-_LARGEST_HEAD = 64 + 80 * MOST_RECORDS  # bytes
-_ALIGN = 8  # bytes: payloads start at a multiple, so that arrays in them are aligned
-_READ = 512 << 10  # bytes read at a time
-_MUCH = 16 << 10  # bytes: after a read of fewer, no more have arrived
-_TURN = 2 << 20  # bytes read before other connections get a turn
+READABLE, WRITABLE = selectors.EVENT_READ, selectors.EVENT_WRITE
+LARGE = 32 << 10  # bytes: the receiver of a larger payload may say where it goes
+_PART = struct.Struct("<IIQ")
+_CONTINUED = 0xFFFFFFFF
+_MOST = 512 << 10  # bytes of payload in a part: one part is encrypted in the cache while others are in flight
 _JOINED = 16 << 10  # bytes: a smaller payload is copied, to be sent with its head
 
 Opening = Generator[int, None, tuple["Channel", str]]  # yields events to wait for; returns the channel and its peer's name
+Place = memoryview | None
 
 
 class Channel(Protocol):
-    """The way the bytes take: a socket, or TLS over one."""
+    """The way the bytes take: a socket, or TLS over one. `recv_into` fills the buffer, or receives all that has arrived."""
 
     def send(self, data: memoryview, /) -> int: ...
     def recv_into(self, buffer: memoryview, /) -> int: ...
 
 
-class Poller:
-    def __init__(self) -> None:
-        self._epoll = select.epoll()
-        self._handlers: dict[int, Callable[[int], object]] = {}
+class Poller(selectors.DefaultSelector):
+    """The connections of a thread. The data of each is its handler, which is called with the events."""
 
-    def register(self, fd: int, handler: Callable[[int], object], events: int = READABLE) -> None:
-        self._handlers[fd] = handler
-        self._epoll.register(fd, events)
-
-    def modify(self, fd: int, events: int) -> None:
-        self._epoll.modify(fd, events)
-
-    def unregister(self, fd: int) -> None:
-        del self._handlers[fd]
-        with contextlib.suppress(OSError):  # it may be closed already
-            self._epoll.unregister(fd)
-
-    def wait(self, timeout: float | None = None) -> Sequence[tuple[int, int]]:
-        """Return the (descriptor, events) that are ready within timeout seconds; None: without a limit."""
-        return self._epoll.poll(timeout)
-
-    def handle(self, ready: Sequence[tuple[int, int]]) -> None:
-        """Call the handlers of what is ready. A descriptor that an earlier one has closed is skipped."""
-        for fd, events in ready:
-            handler = self._handlers.get(fd)
-            if handler is not None:
-                handler(events)
-
-    def close(self) -> None:
-        self._epoll.close()
+    def handle(self, ready: Sequence[tuple[selectors.SelectorKey, int]]) -> None:
+        """Call the handlers of what `select` has returned. A connection that an earlier one has closed or changed is skipped."""
+        for key, events in ready:
+            if self.get_map().get(key.fd) is key:
+                key.data(events)
 
 
 class Stream:
     """One end of a connection. Its methods do not block. They are called, and it calls, where the poller is used.
 
     opening:     the steps until messages can be sent: connecting and proving who both ends are.
-    largest:     bytes of a payload that it accepts.
+    largest:     bytes of a payload that it accepts anywhere.
     on_open:     called when `opening` has ended. It may raise ConnectionError.
-    on_message:  called with (head, payload). The payload is valid during the call only.
+    on_message:  called with (head, payload). The payload belongs to the receiver.
+    on_large:    called with (head, size) before a payload of more than LARGE bytes. It returns the memory for it, or None: then
+                 it may have up to `largest` bytes.
     on_end:      called with the error when the connection has ended, but not after `close`.
     peer, user:  the proven public name of the other end, and what the listener knows it as.
     """
 
     def __init__(self, poller: Poller, opening: Opening, s: socket.socket, largest: int, *,
                  on_message: Callable[[bytes, memoryview], object], on_end: Callable[[OSError], object],
-                 on_open: Callable[[], object] = lambda: None):
+                 on_large: Callable[[bytes, int], Place] = lambda head, size: None, on_open: Callable[[], object] = lambda: None):
         self.peer = ""
         self.user: Any = None
-        self.on_open, self.on_message, self.on_end = on_open, on_message, on_end
+        self.on_open, self.on_message, self.on_large, self.on_end = on_open, on_message, on_large, on_end
         self._poller, self._socket, self._fd, self._largest = poller, s, s.fileno(), largest
         self._opening: Opening | None = opening
         self._channel: Channel = s
-        self._waiting: list[tuple[float, int, bytes, Any]] = []  # heap of messages: (-priority, order, head, payload)
+        # heap of messages: (-priority, order, head or None if the message is continued, rest of the payload, its size)
+        self._waiting: list[tuple[float, int, bytes | None, memoryview, int]] = []
         self._order = itertools.count()
-        self._sending: deque[memoryview] = deque()  # the rest of the message that is being sent
-        self._received, self._end = memoryview(b""), 0  # received bytes of incomplete messages, and their end
+        self._sending: deque[memoryview] = deque()  # the rest of the part that is being sent
+        self._places = self._receive()
+        self._place = next(self._places)
         self._events = 0
         self.closed = False
         try:
@@ -115,15 +96,13 @@ class Stream:
         except StopIteration as opened:
             self._opening = None
             self._channel, self.peer = opened.value
-            # pages that are never used take no memory
-            self._received = np.empty(_LENGTHS.size + _LARGEST_HEAD + self._largest + _ALIGN + _READ, np.uint8).data
             self._poll(READABLE)
 
     def _poll(self, events: int) -> None:
         if not self._events:
-            self._poller.register(self._fd, self._on_event, events)
+            self._poller.register(self._fd, events, self._on_event)
         elif events != self._events:
-            self._poller.modify(self._fd, events)
+            self._poller.modify(self._fd, events, self._on_event)
         self._events = events
 
     def _on_event(self, events: int) -> None:
@@ -136,7 +115,7 @@ class Stream:
                 self.on_open()
             if not self.closed:
                 self._send()
-            if opened or events & ~WRITABLE:  # messages may have arrived with the end of the handshake
+            if opened or events & READABLE:  # messages may have arrived with the end of the handshake
                 self._read()
         except OSError as e:
             if not self.closed:
@@ -156,8 +135,8 @@ class Stream:
         """
         if self.closed:
             return
-        waits = self.full
-        heapq.heappush(self._waiting, (-priority, next(self._order), head, payload))
+        waits, payload = self.full, memoryview(payload).cast("B")
+        heapq.heappush(self._waiting, (-priority, next(self._order), head, payload, len(payload)))
         if self._opening is None and not waits:
             try:
                 self._send()
@@ -170,14 +149,13 @@ class Stream:
         self._sending.clear()
 
     def _take_next(self) -> None:
-        _, _, head, payload = heapq.heappop(self._waiting)
-        payload = memoryview(payload).cast("B")
-        first = _LENGTHS.pack(len(head), len(payload)) + head
-        rest = bytes(-(len(first) + len(payload)) % _ALIGN)
-        if len(payload) < _JOINED:
-            self._sending.append(memoryview(b"".join((first, payload, rest))))
-        else:
-            self._sending += memoryview(first), payload, *([memoryview(rest)] if rest else [])
+        """Take the next part of the message with the highest priority."""
+        priority, order, head, payload, size = heapq.heappop(self._waiting)
+        part, rest = payload[:_MOST], payload[_MOST:]
+        first = _PART.pack(_CONTINUED, len(part), size) if head is None else _PART.pack(len(head), len(part), size) + head
+        if rest:
+            heapq.heappush(self._waiting, (priority, order, None, rest, size))
+        self._sending += (memoryview(first + part),) if len(part) < _JOINED else (memoryview(first), part)
 
     def _shut_down(self) -> None:
         """Have the poller report the end of the connection, now that its end is known."""
@@ -204,38 +182,49 @@ class Stream:
     # ---- receiving --------------------------------------------------------------------------------------------------------
     def _read(self) -> None:
         """Read what has arrived, and pass on the messages that are complete."""
-        left = _TURN
-        while left > 0 and not self.closed:
+        while not self.closed:
             try:
-                count = self._channel.recv_into(self._received[self._end:self._end + _READ])
+                count = self._channel.recv_into(self._place)
             except BlockingIOError:
                 return
             if not count:
                 raise ConnectionError("the other end has closed the connection")
-            self._end += count
-            left -= count
-            self._deliver()
-            if count < _MUCH:
-                return
+            complete = count == len(self._place)
+            self._place = next(self._places) if complete else self._place[count:]
+            if not complete:
+                return  # no more has arrived
 
-    def _deliver(self) -> None:
-        at = 0
-        while self._end - at >= _LENGTHS.size:
-            n, size = _LENGTHS.unpack_from(self._received, at)
-            if n > _LARGEST_HEAD or size > self._largest:
-                raise ConnectionError(f"a message of {n} and {size} bytes exceeds the limits {_LARGEST_HEAD} and {self._largest}")
-            start = at + _LENGTHS.size
-            middle, end = start + n, start + n + size
-            after = end + -(end - at) % _ALIGN
-            if after > self._end:
-                break
-            self.on_message(bytes(self._received[start:middle]), self._received[middle:end])
-            if self.closed:
-                return
-            at = after
-        if at:
-            self._received[:self._end - at] = self._received[at:self._end]
-            self._end -= at
+    def _receive(self) -> Generator[memoryview, None, None]:
+        """Yield the places of the next bytes, none of which is empty. Each is filled before the next one is asked for."""
+        begun: list[tuple[bytes, memoryview, int]] = []  # head, payload, and its bytes that have arrived
+        numbers = memoryview(bytearray(_PART.size))
+        while True:
+            yield numbers
+            n, part, size = _PART.unpack(numbers)
+            if n != _CONTINUED:
+                if n > LARGEST_HEAD:
+                    raise ConnectionError(f"a head of {n} bytes exceeds the limit {LARGEST_HEAD}")
+                head = memoryview(bytearray(n))
+                if n:
+                    yield head
+                begun.append((bytes(head), self._place_of(bytes(head), size), 0))
+            elif not begun:
+                raise ConnectionError("a message that has not begun is continued")
+            first, payload, at = begun.pop()
+            if part > len(payload) - at or (not part and size):
+                raise ConnectionError(f"a part of {part} bytes does not fit a message of {len(payload)}")
+            if part:
+                yield payload[at:at + part]
+            if at + part < len(payload):
+                begun.append((first, payload, at + part))
+            else:
+                self.on_message(first, payload)
+
+    def _place_of(self, head: bytes, size: int) -> memoryview:
+        place = self.on_large(head, size) if size > LARGE else None
+        if place is None and size > self._largest:
+            raise ConnectionError(f"a message of {size} bytes exceeds the limit {self._largest}")
+        return np.empty(size, np.uint8).data if place is None else place
 
     def close(self) -> None:
         """End the connection. Nothing is called any more."""

@@ -15,7 +15,7 @@ import numpy as np
 from .credentials import fingerprint
 from .stream import READABLE, WRITABLE, Opening
 
-_RECORD = 16 << 10  # bytes of plaintext that OpenSSL decrypts at a time
+_RECORD = 16 << 10  # bytes
 _MOVED = 128 << 10  # bytes that are encrypted, or read from the socket, at a time: they stay in the cache
 
 
@@ -26,7 +26,6 @@ class TlsChannel:
         self._socket, self._tls, self._incoming, self._outgoing = s, tls, incoming, outgoing
         self._encrypted, self._count = memoryview(b""), 0  # not sent yet, and the bytes of plaintext in it
         self._received = np.empty(_MOVED, np.uint8).data
-        self._left = True  # received bytes may not be decrypted: they came with the end of the handshake, or did not fit
 
     def send(self, data: memoryview) -> int:
         """Send the first bytes of data, and return their number.
@@ -41,28 +40,29 @@ class TlsChannel:
         return self._count
 
     def recv_into(self, buffer: memoryview) -> int:
-        """Fill buffer, which is longer than `_MOVED`, with everything that has arrived. Returns its size; 0 at the end.
+        """Fill buffer, as far as bytes have arrived. Returns their number; 0 at the end.
 
         Raises BlockingIOError if nothing complete has arrived.
         """
-        count = self._decrypt(buffer) if self._left else 0
-        if not count:
-            received = self._socket.recv_into(self._received)
+        count = self._decrypt(buffer)
+        while count < len(buffer):
+            try:
+                received = self._socket.recv_into(self._received)
+            except BlockingIOError:
+                break
             if not received:
-                return 0
+                return count
             self._incoming.write(self._received[:received])
-            count = self._decrypt(buffer)
+            count += self._decrypt(buffer[count:])
         if not count:
             raise BlockingIOError
         return count
 
     def _decrypt(self, buffer: memoryview) -> int:
-        end, self._left = 0, True
-        try:
-            while len(buffer) - end >= _RECORD and (count := int(self._tls.read(_RECORD, buffer[end:]))):  # type: ignore[arg-type]
+        end = 0
+        with contextlib.suppress(ssl.SSLWantReadError):
+            while end < len(buffer) and (count := int(self._tls.read(len(buffer) - end, buffer[end:]))):  # type: ignore[arg-type]
                 end += count
-        except ssl.SSLWantReadError:
-            self._left = False
         return end
 
 

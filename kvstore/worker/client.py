@@ -118,7 +118,7 @@ class Client:
     def rounds(self, servers: Sequence[int]) -> dict[tuple[int, int], int]:
         """Return the last round of each slice on these servers that contains a contribution of this worker."""
         answers = self.wait_all([self.ask(i, FrameType.SAVE) for i in servers], "the servers' answer")
-        return {r.name: r.round for records in answers for r in records}
+        return dict(entry for rounds in answers for entry in rounds)
 
     def wait_all(self, futures: Sequence[Future[Any]], subject: str) -> list[Any]:
         """Return the results of futures. Raises their first error, or KVStoreError at the deadline."""

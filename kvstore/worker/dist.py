@@ -333,14 +333,10 @@ class DistKVStore(LocalKVStore):
     def save_optimizer_states(self, fname: str | os.PathLike, dump_optimizer: bool = False) -> None:
         """Write the states of all servers to one file, in the format of a local store."""
         self._require_optimizer("save_optimizer_states")
-        super().barrier()
-        blobs: dict[tuple[int, int], bytes] = {}
         self._wait_for_rounds()
         servers = range(len(self._client.servers))
-        for frames in self._client.wait_all([self._client.ask(i, FrameType.STATES) for i in servers], "the servers' states"):
-            for frame, payload in frames:
-                for r in frame.records:
-                    blobs[r.name] = blobs.get(r.name, b"") + payload
+        answers = self._client.wait_all([self._client.ask(i, FrameType.STATES) for i in servers], "the servers' states")
+        blobs = {r.name: bytes(payload) for frames in answers for frame, payload in frames for r in frame.records}
         states = [(k, tuple(self._values[k].shape), [(s[1], s[2], blobs[state.id, i]) for i, s in enumerate(state.slices)])
                   for k, state in self._keys.items() if (state.id, 0) in blobs]
         write_atomic(fname, optimizer_codec.hook("join_states")(states))
@@ -359,6 +355,7 @@ class DistKVStore(LocalKVStore):
 
     def _wait_for_rounds(self) -> None:
         """Wait until the servers have this worker's rounds: a restarted server may have to apply its last rounds again."""
+        super().barrier()
         self._wait_for([Pull(p.server, p.key, p.index, p.round, None) for key in self._keys.values() for p in key.pulls()])
 
     def _require_optimizer(self, caller: str) -> None:

@@ -13,11 +13,12 @@ import threading
 import time
 from collections import deque
 from collections.abc import Callable, Sequence
+from selectors import SelectorKey
 from typing import TYPE_CHECKING
 
 from ...engine.interrupts import ki_protected
 from ...errors import KVStoreError
-from ..wire.stream import Poller
+from ..wire.stream import READABLE, Poller
 
 if TYPE_CHECKING:
     from .coordinator_connection import CoordinatorConnection
@@ -42,7 +43,7 @@ class EventLoop:
         self._ended = False  # the streams are closed, and calls end with an error
         self._lock = threading.Lock()
         self._check_at = 0.0
-        self.poller.register(self._wake_fd, lambda _: os.eventfd_read(self._wake_fd))
+        self.poller.register(self._wake_fd, READABLE, lambda _: os.eventfd_read(self._wake_fd))
         self._thread = threading.Thread(target=self._run, name="kvstore", daemon=True)
 
     def start(self) -> None:
@@ -112,7 +113,7 @@ class EventLoop:
         reason = "the store is closed"
         try:
             while not self._stopping:
-                ready = self.poller.wait(0 if self._inbox else CHECK_EVERY)
+                ready = self.poller.select(0 if self._inbox else CHECK_EVERY)
                 with self._lock:
                     self.run_once(ready)
         except Exception as e:  # a bug: everything in flight must end with an error
@@ -132,7 +133,7 @@ class EventLoop:
                 os.close(self._wake_fd)
             self._drain_inbox()
 
-    def run_once(self, ready: Sequence[tuple[int, int]]) -> None:
+    def run_once(self, ready: Sequence[tuple[SelectorKey, int]]) -> None:
         """Run the inbox, handle what is ready, send, and check deadlines."""
         self._wakes = False
         self._run_inbox()

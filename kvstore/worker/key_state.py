@@ -19,9 +19,9 @@ from ...ndarray.core.chunk import Chunk, layout_of
 from ..array_ops import queue
 from ..protocol.row_sparse import row_size
 from ..wire.compression import TwoBit, packed_bytes
-from ..wire.frame import CHUNK
+from ..wire.frame import ROWS, TWO_BITS
 from ..wire.shared_memory import SMALLEST
-from .requests import Place, Pull, Push, PushRows
+from .requests import InitialValue, Place, Pull, Push
 
 if TYPE_CHECKING:
     from .client import Client
@@ -60,8 +60,8 @@ class KeyState:
         return flat[start:stop], _advance(self.place, start, flat)
 
     # ---- requests ---------------------------------------------------------------------------------------------------------
-    def initial_values(self) -> list[Push]:
-        return [Push(server, self.id, i, 0, None, data, place=place, initial=True)
+    def initial_values(self) -> list[InitialValue]:
+        return [InitialValue(server, self.id, i, data, place)
                 for i, (server, _, _) in enumerate(self.slices) for data, place in [self.memory(i)]]
 
     def pulls(self) -> list[Pull]:
@@ -72,10 +72,8 @@ class KeyState:
         flat, width, pulls = out.device_array().reshape(-1), row_size(self.value.shape), []
         for i, (server, start, stop) in enumerate(self.slices):
             a, b = np.searchsorted(indices, (start // width, stop // width))
-            for at in range(a, b, CHUNK // 8):
-                end = min(at + CHUNK // 8, b)
-                pulls.append(Pull(server, self.id, i, self.round, flat[at * width:end * width],
-                                  rows=indices[at:end] - start // width))
+            if a < b:
+                pulls.append(Pull(server, self.id, i, self.round, flat[a * width:b * width], rows=indices[a:b] - start // width))
         return pulls
 
     def pushes(self, total: NDArray, codes: NDArray | None, place: Place | None, two_bit: TwoBit | None,
@@ -88,7 +86,7 @@ class KeyState:
             if codes is not None and two_bit is not None:
                 data, data_place = codes.device_array()[at:at + packed_bytes(stop - start)], None
                 at += len(data)
-                form = {"n": stop - start, "threshold": two_bit.threshold}
+                form = {"form": (TWO_BITS, stop - start), "threshold": two_bit.threshold}
             out, out_place = self.memory(i)
             pushes.append(Push(server, self.id, i, self.round, out, data, done, place=data_place, out_place=out_place,
                                release=release, **form))
@@ -99,8 +97,8 @@ class KeyState:
         done, flat, width, pushes = self._begin_round(), total.data.device_array().reshape(-1), row_size(self.value.shape), []
         for i, (server, start, stop) in enumerate(self.slices):
             a, b = np.searchsorted(total.rows, (start // width, stop // width))
-            pushes.append(PushRows(server, self.id, i, self.round, total.rows[a:b] - start // width, flat[a * width:b * width],
-                                   width, done))
+            data = np.concatenate([part.view(np.uint8) for part in (total.rows[a:b] - start // width, flat[a * width:b * width])])
+            pushes.append(Push(server, self.id, i, self.round, None, data, done, form=(ROWS, len(data))))
         return pushes
 
     def _begin_round(self) -> Callable[[BaseException | None], None]:

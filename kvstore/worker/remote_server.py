@@ -6,13 +6,14 @@ together, the highest priority first. Everything is used where the event loop's 
 
 from __future__ import annotations
 
-import json
 import logging
 import time
 from collections import deque
 from collections.abc import Mapping, Sequence
 from concurrent.futures import Future
 from typing import TYPE_CHECKING, Any
+
+import numpy as np
 
 from ... import environment
 from ...errors import DeadWorkerError, FrameError, KVStoreError, RoundMadeError
@@ -50,7 +51,6 @@ class RemoteServer:
         self.waiting: deque[Request] = deque()
         self.asked: dict[int, dict[Name, Request]] = {}
         self._client, self._seq, self._warned = client, 0, 0.0
-        self._handshake_records: list[Record] = []  # of an incomplete answer to a handshake
         client.loop.connections.append(self)
 
     # ---- connecting -------------------------------------------------------------------------------------------------------
@@ -92,14 +92,15 @@ class RemoteServer:
         self.incarnation = location["incarnation"]
         try:
             self.stream = sockets.connect(client.loop.poller, location["address"], client.credentials, location["public"],
-                                          client.authority, LARGEST_MESSAGE, on_message=self._on_message, on_end=self._on_lost)
+                                          client.authority, LARGEST_MESSAGE, on_message=self._on_message, on_end=self._on_lost,
+                                          on_large=self._on_large)
         except OSError:
             return  # `check` tries again
         self._put(URGENT, FrameType.HANDSHAKE, [], pack({"probe": client.probe}), self._number())
 
     def close(self) -> None:
         """Close the connection. Everything waits until there is a new one."""
-        self.ready, self._handshake_records = False, []
+        self.ready = False
         if self.stream is not None:
             self.stream.close()
             self.stream = None
@@ -107,26 +108,23 @@ class RemoteServer:
     def _on_handshake_reply(self, frame: WireFrame) -> None:
         """Send again what the server does not have, in order. The answer to SAVE has the same form."""
         text = unpack(frame.payload)
-        self._handshake_records += frame.records
-        if text.get("more"):
-            return
-        records, self._handshake_records = self._handshake_records, []
+        rounds = {(key, index): (round, on_disk) for key, index, round, on_disk in text["rounds"]}
         try:
-            self._execute(self.session.on_disk({r.name: r.at for r in records}, complete=True))
+            self._execute(self.session.on_disk({name: on_disk for name, (_, on_disk) in rounds.items()}, complete=True))
         except ValuesLostError:
             self.end(KVStoreError(f"KVStore: server {self.index} restarted without its snapshots. If servers may move to another "
                                   f"machine, TRITIUM_KV_SNAPSHOT_DIR must be a folder that all machines see."))
             return
+        applied = {name: round for name, (round, _) in rounds.items()}
         if "shared" not in text:
             question = self._question(frame.seq)
             if question is not None:
-                question.answers[:] = records
                 self._remove(frame.seq, question)
-                question.end()
+                question.future.set_result(list(applied.items()))
             return
         self.shared, self.ready = bool(text["shared"]), True
         try:
-            actions = self.session.handshake(self.incarnation, bool(text["durable"]), {r.name: r.round for r in records})
+            actions = self.session.handshake(self.incarnation, bool(text["durable"]), applied)
         except ValuesLostError:
             self.end(KVStoreError(f"KVStore: server {self.index} died, and its values are lost: the job keeps no snapshots. "
                                   f"Start it with TRITIUM_KV_SNAPSHOT_ROUNDS=10."))
@@ -169,7 +167,6 @@ class RemoteServer:
         self._enqueue(request)
 
     def _enqueue(self, request: Request) -> None:
-        request.reset()
         if isinstance(request, Push):
             actions = self.session.submit(request)
             if actions is not None:
@@ -195,16 +192,10 @@ class RemoteServer:
             self._send_pushes(pushes, pushes[0].priority)
 
     def _send_pushes(self, pushes: Sequence[Push], priority: float, want_value: bool = True) -> None:
-        """Send pushes in one frame if they have one run each, otherwise in a frame for each run."""
-        type, flags, seq = pushes[0].type, WANT_VALUE if want_value and not pushes[0].initial else 0, self._number()
-        runs = [run for p in pushes for run in p.runs()]
+        seq, pieces = self._number(), [p.data.view(np.uint8).data for p in pushes if p.place is None]
         self.session.number(pushes, seq)
-        if len(pushes) == 1 and len(runs) > 1:
-            for r, data in runs:
-                self._put(priority, type, [r], data, seq, flags)
-            return
-        pieces = [data for _, data in runs if data is not None]
-        self._put(priority, type, [r for r, _ in runs], pieces[0] if len(pieces) == 1 else b"".join(pieces), seq, flags)
+        self._put(priority, FrameType.PUSH, [p.records[0] for p in pushes], pieces[0] if len(pieces) == 1 else b"".join(pieces),
+                  seq, WANT_VALUE if want_value else 0)
 
     def _put(self, priority: float, type: FrameType, records: Sequence[Record], payload: Any, seq: int, flags: int = 0) -> None:
         if self.stream is not None:
@@ -228,12 +219,24 @@ class RemoteServer:
         elif frame.type is FrameType.REJECTED:
             self._on_rejection(frame)
         elif question is not None:
-            question.answers.append((frame, bytes(frame.payload)))
+            question.answers.append((frame, frame.payload))
             if frame.type is not FrameType.STATES:
                 self._remove(frame.seq, question)
                 question.end()
         elif frame.type is FrameType.ANSWER:
             self._on_answer(frame)
+
+    def _on_large(self, head: bytes, size: int) -> memoryview | None:
+        """Return the place of a large payload: where its value is wanted. States of an optimizer may have any size."""
+        try:
+            frame = decode(head, size=size)
+        except FrameError:
+            return None
+        if frame.type in (FrameType.STATES, FrameType.HANDSHAKE_REPLY):
+            return np.empty(size, np.uint8).data
+        request = self._find(frame.seq, frame.records[0]) if frame.type is FrameType.ANSWER and len(frame.table) == 1 else None
+        out = None if request is None else request.out
+        return out.view(np.uint8).data if out is not None and out.nbytes == size else None
 
     def _question(self, seq: int) -> Question | None:
         asked = next(iter(self.asked.get(seq, {}).values()), None)
@@ -249,29 +252,25 @@ class RemoteServer:
             del self.asked[seq]
 
     def _on_answer(self, frame: WireFrame) -> None:
-        """Store values, and end the pulls and pushes whose answers are complete."""
+        """Store values, and end the pulls and pushes that are answered."""
         at, on_disk = 0, {}
         for r in frame.records:
             if self.session.durable:
                 on_disk[r.name] = r.at
             request = self._find(frame.seq, r)
-            push = request if isinstance(request, Push) else None
             if request is None:
                 self._execute(self.session.applied(r.name, r.round))
             if r.segment == INLINE:
-                if request is not None:
-                    request.store(r, frame.payload, at)
+                wanted = request is not None and request.store(r, frame.payload, at)
                 at += r.nbytes
-            elif push is not None and push.initial:
-                push.left -= r.n
-            elif request is not None and (push is None or (r.reply_segment, r.reply_at) == push.reply):  # else it was sent again
-                request.left = 0
-            if request is None or request.left > 0:
+            else:  # otherwise it was sent again
+                wanted = not isinstance(request, Push) or (r.reply_segment, r.reply_at) == request.reply
+            if request is None or not wanted:
                 continue
-            if push is None:
-                self._remove(frame.seq, request)
+            if isinstance(request, Push):
+                self._execute(self.session.acknowledge(request))
             else:
-                self._execute(self.session.acknowledge(push))
+                self._remove(frame.seq, request)
             request.end()
         self._execute(self.session.on_disk(on_disk))
 
@@ -293,7 +292,7 @@ class RemoteServer:
                 error.made = applied
                 request.group.failing = request.group.failing or (time.monotonic(), error)
                 request.end(error)
-            elif request is not None:  # otherwise a run of one that has ended
+            elif request is not None:
                 self._remove(frame.seq, request)
                 request.end(self.explain(text, dead, request))
 
@@ -353,7 +352,7 @@ class RemoteServer:
 
         def log(answer: Future[list[Any]]) -> None:
             if answer.exception() is None:
-                for name, (n, ranks) in json.loads(answer.result()[0][1]).items():
+                for name, (n, ranks) in unpack(answer.result()[0][1]).items():
                     _log.warning("kvstore: key %s round %d waits for workers %s", names.get(name), n, ranks)
 
         question = Question(self.index, FrameType.MISSING, [Record(*r.name, 0, 0, 0) for r in requests])

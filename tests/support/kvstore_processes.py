@@ -18,7 +18,7 @@ from tritium.kvstore.protocol.key_table import tag
 from tritium.kvstore.protocol.session import State
 from tritium.kvstore.server import main as server_main
 from tritium.kvstore.wire.credentials import Credentials
-from tritium.kvstore.wire.frame import FrameType
+from tritium.kvstore.wire.frame import ROWS, FrameType
 from tritium.kvstore.worker import client, coordinator_connection, event_loop, remote_server, requests
 from tritium.kvstore.worker.key_state import note_end
 
@@ -164,9 +164,9 @@ class SimulatedWorker:
         self.keys = {k: SimulatedKey(e) for k, e in zip(SIZES, m["keys"])}
         fill = {e["key"] for e in m["fill"]}
         if fill:
-            yield from self._all(lambda k, i, out: requests.Push(
-                self.keys[k].slices[i][0], self.keys[k].id, i, 0, None, job.first(k)[slice(*self.keys[k].slices[i][1:])],
-                initial=True), [k for k in SIZES if tag(k) in fill])
+            yield from self._all(lambda k, i, out: requests.InitialValue(
+                self.keys[k].slices[i][0], self.keys[k].id, i, job.first(k)[slice(*self.keys[k].slices[i][1:])]),
+                                 [k for k in SIZES if tag(k) in fill])
         if m.get("first"):
             m = yield from self._request("filled", keys=[e["key"] for e in m["keys"]])
         yield from self._rounds()
@@ -219,7 +219,7 @@ class SimulatedWorker:
         """As _join_rounds in dist.py."""
         futures = [self.client.ask(i, FrameType.SAVE) for i in range(len(self.client.servers))]
         yield lambda: all(f.done() for f in futures)
-        rounds = {r.name: r.round for f in futures for r in f.result()}
+        rounds = dict(entry for f in futures for entry in f.result())
         for key in self.keys.values():
             key.round = client.common_round(rounds, key.id, len(key.slices))
 
@@ -308,7 +308,9 @@ class SimulatedWorker:
             data = self.job.data(len(numbers) * WIDTH)
             dense = np.zeros((count, WIDTH), data.dtype)
             dense[numbers] = data.reshape(-1, WIDTH)
-            work.append(requests.PushRows(where, key.id, i, key.round, numbers, data, WIDTH, None))
+            rows = np.concatenate([numbers.view(np.uint8), data.view(np.uint8)])
+            work.append(requests.Push(where, key.id, i, key.round, None, rows, form=(ROWS, len(rows)),
+                                      release=lambda rows=rows: rows.fill(0xFF)))
             work[-1].done = self._done(work[-1], "rows", i, dense.reshape(-1), None)
         self._submit(work, lambda error: self._free(["rows"]))
 

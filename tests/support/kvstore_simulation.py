@@ -4,7 +4,7 @@ The seed decides what happens next: a message arrives, a worker's thread runs, a
 connections and workers pause for a while, as on a busy machine. So a seed gives the same run each time.
 
 Of the messages in flight when a connection ends, some are lost; the others arrive in any order with those of the next connection.
-Borrowed memory (a payload, or the bytes of a contribution until their release) is overwritten as soon as the protocol allows it.
+The bytes of a contribution are overwritten as soon as they are released, and the memory for a value before it arrives.
 
 `SimulatedJob(seed, ...).run()` ends when every worker has completed its rounds, and checks every value that a worker got against
 NumPy. It fails if a value is wrong, a contribution counts twice or not at all, nothing happens any more, or a worker that waited
@@ -26,7 +26,6 @@ from tritium import engine
 from tritium.kvstore.protocol.coordinator import Coordinator
 from tritium.kvstore.server import main as server_main
 from tritium.kvstore.server import optimizer_codec, outgoing
-from tritium.kvstore.server import server as server_module
 from tritium.kvstore.wire.frame import pack, unpack
 from tritium.kvstore.wire.shared_memory import remove_segments
 from tritium.kvstore.worker import coordinator_connection, event_loop, remote_server, requests
@@ -34,7 +33,7 @@ from tritium.kvstore.worker import coordinator_connection, event_loop, remote_se
 from support.kvstore_processes import SIZES, Halves, SimulatedServer, SimulatedWorker, step
 from support.kvstore_wires import FakeSockets
 
-RUN, CHUNK = 64, 512  # bytes: small, so that small values have several runs
+LARGE, CHUNK = 64, 512  # bytes: small, so that small values have frames of their own
 _MOST_STEPS = 60_000
 _LONGEST_PAUSE = 600  # steps
 
@@ -192,14 +191,13 @@ class SimulatedJob:
     @contextlib.contextmanager
     def _replacements(self):
         clock = SimpleNamespace(monotonic=lambda: self.now)
-        time_and_sockets, sizes = {"sockets": self.sockets, "time": clock}, {"RUN": RUN, "CHUNK": CHUNK}
+        time_and_sockets, chunk = {"sockets": self.sockets, "time": clock}, {"CHUNK": CHUNK}
         before = engine.current()
         engine.set_current(engine.NaiveEngine())
         for i in range(self.num_servers):
             (self.folder / f"server-{i}").mkdir(exist_ok=True)
         with contextlib.ExitStack() as stack:
-            for module, names in ((remote_server, time_and_sockets), (requests, sizes), (outgoing, sizes),
-                                  (server_module, {"CHUNK": CHUNK}),
+            for module, names in ((remote_server, time_and_sockets), (requests, {"LARGE": LARGE, **chunk}), (outgoing, chunk),
                                   (coordinator_connection, time_and_sockets), (event_loop, {"time": clock}),
                                   (server_main, time_and_sockets)):
                 stack.enter_context(mock.patch.multiple(module, **names))

@@ -14,8 +14,8 @@ from types import SimpleNamespace
 class End:
     """One end of a wire, as a Stream. What the other end has put arrives when the job delivers it."""
 
-    def __init__(self, wire, on_message, on_end):
-        self.wire, self.on_message, self.on_end = wire, on_message, on_end
+    def __init__(self, wire, on_message, on_end, on_large=lambda head, size: None):
+        self.wire, self.on_message, self.on_end, self.on_large = wire, on_message, on_end, on_large
         self.sent, self.closed, self.user = deque(), False, None
 
     @property
@@ -40,19 +40,23 @@ class Wire:
 
     held:      the step until which nothing moves.
     accepted:  the listening process knows of it.
+    lost:      the first message to the owner that did not arrive completely.
     """
 
     numbers = itertools.count(1)
 
-    def __init__(self, job, owner, address, on_message, on_end):
+    def __init__(self, job, owner, address, on_message, on_end, on_large):
         self.job, self.owner, self.address, self.held = job, owner, address, 0
-        self.near, self.far = End(self, on_message, on_end), End(self, None, None)
+        self.near, self.far = End(self, on_message, on_end, on_large), End(self, None, None)
         self.ended = self.accepted = False
+        self.lost = None
         job.wires.append(self)
 
     def lose(self, end):
         """Keep some of the messages that an end has put, as copies: their memory may be used again."""
         arrives = int(self.job.rng.integers(len(end.sent) + 1))
+        if end is self.far and self.lost is None and arrives < len(end.sent):
+            self.lost = end.sent[arrives][0], bytes(end.sent[arrives][1])
         end.sent = deque((head, bytes(payload), priority) for head, payload, priority in itertools.islice(end.sent, arrives))
 
     def cut(self):
@@ -92,7 +96,7 @@ class Wire:
                 self.far.closed = True
                 self.cut()
                 return
-        lend(payload, lambda borrowed: listener.receive(self.far, head, borrowed))
+        listener.receive(self.far, head, memoryview(bytearray(payload)))
 
     def _end_far(self):
         self.far.closed = True
@@ -103,19 +107,24 @@ class Wire:
 
     def _arrive_near(self):
         head, payload, _ = self.far.sent.popleft()
-        lend(payload, lambda borrowed: self.near.on_message(head, borrowed))
+        place = self._begin(head, payload)
+        place[:] = payload
+        self.near.on_message(head, place)
+
+    def _begin(self, head, payload):
+        """Return the memory for a payload, of which a part has arrived."""
+        place = self.near.on_large(head, len(payload)) if payload else None
+        place = memoryview(bytearray(payload)) if place is None else place
+        n = int(self.job.rng.integers(len(place) + 1))
+        place[:n] = b"\xff" * n
+        return place
 
     def _end_near(self):
         self.near.closed = True
         self.cut()
+        if self.lost is not None:
+            self._begin(*self.lost)
         self.near.on_end(ConnectionError("the connection has ended"))
-
-
-def lend(payload, use):
-    """Call use with a copy of a payload that is valid during the call only."""
-    borrowed = bytearray(payload)
-    use(memoryview(borrowed))
-    borrowed[:] = b"\xff" * len(borrowed)
 
 
 class FakeSockets:
@@ -124,17 +133,17 @@ class FakeSockets:
     def __init__(self, job):
         self.job = job
 
-    def connect(self, poller, address, _credentials, _server, _authority, _largest, *, on_message, on_end):
+    def connect(self, poller, address, _credentials, _server, _authority, _largest, *, on_message, on_end, on_large=None):
         owner = poller.owner
         unreachable = self.job.steps < getattr(owner, "cut_off", 0) and address == "coordinator"
         if unreachable or self.job.listener(address) is None:
             if self.job.rng.random() < 0.5:
                 raise ConnectionRefusedError("nothing listens")
-            wire = Wire(self.job, owner, address, on_message, on_end)
+            wire = Wire(self.job, owner, address, on_message, on_end, on_large or (lambda head, size: None))
             wire.cut()
             wire.far.closed = True
             return wire.near
-        return Wire(self.job, owner, address, on_message, on_end).near
+        return Wire(self.job, owner, address, on_message, on_end, on_large or (lambda head, size: None)).near
 
     def connect_to_coordinator(self, poller, job, *, on_message, on_end):
         return self.connect(poller, job["address"], None, "", "", 0, on_message=on_message, on_end=on_end)

@@ -14,7 +14,7 @@ def test_returning_peers_are_handled_before_the_grace_period_ends(monkeypatch):
     """On a busy machine the grace period may be over before the coordinator has run at all."""
     server, events = CoordinatorServer.__new__(CoordinatorServer), []
     ready = [["accepted"], ["back"], []]
-    server.poller = SimpleNamespace(wait=lambda _: ready.pop(0), handle=events.extend)
+    server.poller = SimpleNamespace(select=lambda _: ready.pop(0), handle=events.extend)
     server.coordinator = SimpleNamespace(changed=False, end_grace_period=lambda: events.append("grace period") or [])
     server._grace_ends, server._sends = 10.0, []
     monkeypatch.setattr(coordinator_process, "time", SimpleNamespace(monotonic=lambda: 100.0))

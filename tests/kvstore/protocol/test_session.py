@@ -16,7 +16,6 @@ class Contribution:
     round: int
     name: tuple[int, int] = NAME
     nbytes: int = 100
-    initial: bool = False
     seq: int = 0
     process: int = -1
     state: State = State.QUEUED

@@ -16,26 +16,38 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from tritium.errors import FrameError
 from tritium.kvstore.protocol.rounds import Rounds
-from tritium.kvstore.server import outgoing, server
+from tritium.kvstore.server import outgoing
 from tritium.kvstore.server.batched_rounds import BatchedRounds
 from tritium.kvstore.server.incoming import Incoming
 from tritium.kvstore.server.outgoing import Outgoing
 from tritium.kvstore.server.server import Server
 from tritium.kvstore.server.values import StoredValue, StoredValues
 from tritium.kvstore.wire.compression import TwoBit
-from tritium.kvstore.wire.frame import CODES, DTYPES, INLINE, TWO_BITS, WANT_VALUE, FrameType, Record, decode, encode, unpack
+from tritium.kvstore.wire.frame import (
+    CODES,
+    DTYPES,
+    INLINE,
+    ROWS,
+    TWO_BITS,
+    WANT_VALUE,
+    FrameType,
+    Record,
+    decode,
+    encode,
+    unpack,
+)
 from tritium.kvstore.wire.shared_memory import SegmentPool, SegmentViews, remove_segments
 
 JOB = uuid.uuid4().hex
-RUN, CHUNK = 64, 512  # bytes: small, so that small values have several runs
+CHUNK = 512  # bytes: small, so that small values have several frames
 SIZES = (0, 1, 7, 33, 300)
 MEMBERS = {"0": 1, "1": 1}
 
 
 @pytest.fixture(autouse=True)
 def _alone(serial):
-    """Run as a server does, with short runs, and remove the shared memory."""
-    with mock.patch.multiple(outgoing, RUN=RUN, CHUNK=CHUNK), mock.patch.object(server, "CHUNK", CHUNK):
+    """Run as a server does, with short frames, and remove the shared memory."""
+    with mock.patch.object(outgoing, "CHUNK", CHUNK):
         yield
     remove_segments(JOB)
 
@@ -54,7 +66,7 @@ def make_server(dtype, sizes=SIZES, kind="sync", folder=None, snapshot_rounds=0)
 
 
 def record(key, dtype, n, round, **more):
-    return Record(**{"key": key, "slice": 0, "dtype": CODES[np.dtype(dtype)], "n": n, "round": round, "offset": 0,
+    return Record(**{"key": key, "slice": 0, "dtype": CODES[np.dtype(dtype)], "n": n, "round": round,
                      "segment": INLINE, "at": 0, "reply_segment": INLINE, "reply_at": 0, **more})
 
 
@@ -69,15 +81,15 @@ def send(s, rank, type, records, payload=b"", *, seq=1, flags=WANT_VALUE):
 
 
 def values(answers, rank):
-    """{key: bytes} of the values sent to rank, with runs joined in the order of their offsets."""
-    runs = {}
+    """{key: bytes} of the values sent to rank."""
+    found = {}
     for to, frame in answers:
         at = 0
         for r in frame.records if frame.type is FrameType.ANSWER else ():
             if r.segment == INLINE and to == rank:
-                runs.setdefault(r.key, []).append((r.offset, bytes(frame.payload[at:at + r.nbytes])))
+                found[r.key] = bytes(frame.payload[at:at + r.nbytes])
             at += r.nbytes if r.segment == INLINE else 0
-    return {key: b"".join(run for _, run in sorted(parts)) for key, parts in runs.items()}
+    return found
 
 
 def numbers(rng, dtype, n):
@@ -106,8 +118,8 @@ def test_every_dtype_size_and_type_of_frame(rng, dtype, tmp_path):
                     if place == "payload":
                         answers += send(s, rank, FrameType.PUSH, [record(i, dtype, len(d), round)], d.tobytes())
                     elif place == "rows":
-                        answers += send(s, rank, FrameType.PUSH_ROWS, [record(i, dtype, len(d), round, at=len(d))],
-                                         d.tobytes() + np.arange(len(d)).tobytes())
+                        rows = np.arange(len(d)).tobytes() + d.tobytes()
+                        answers += send(s, rank, FrameType.PUSH, [record(i, dtype, len(rows), round)._replace(dtype=ROWS)], rows)
                     else:
                         data_slot, reply_slot = pools[rank].take(4096), pools[rank].take(4096)
                         data_slot.view[:d.nbytes] = np.frombuffer(d.tobytes(), np.uint8)
@@ -142,8 +154,8 @@ def test_every_dtype_size_and_type_of_frame(rng, dtype, tmp_path):
 
 
 some = st.integers(-3, 40) | st.integers(0, 1 << 41)
-records = st.builds(Record, st.integers(0, 6), st.integers(0, 1), st.integers(0, len(DTYPES)) | st.just(TWO_BITS), some, some,
-                    some, st.integers(-2, 3), some, st.integers(-2, 3), some)
+records = st.builds(Record, st.integers(0, 6), st.integers(0, 1), st.integers(0, len(DTYPES)) | st.sampled_from((TWO_BITS, ROWS)),
+                    some, some, st.integers(-2, 3), some, st.integers(-2, 3), some)
 
 
 @given(st.data())
@@ -277,12 +289,8 @@ class Faults:
             assert frame.type in (FrameType.ANSWER, FrameType.REJECTED)
             for r in frame.records:
                 if (rank, r.key) not in self.open or self.open[rank, r.key][0] != r.round:
-                    assert r.offset, "a second answer"
-                    continue
-                _, data = self.open[rank, r.key]
-                if rejected is None and r.offset + r.n < self.sizes[r.key]:
-                    continue  # the first of several runs
-                del self.open[rank, r.key]
+                    raise AssertionError("a second answer")
+                _, data = self.open.pop((rank, r.key))
                 if rejected is None or rejected.get("made"):
                     counted.setdefault(r.key, {})[rank] = data
                 else:

@@ -28,7 +28,7 @@ def make_server(workers, batched, **more):
     for r in range(workers):
         s.receive(r, decode(*handshake(r)))
     first = np.zeros(sum(SIZES), "f")
-    records = [Record(i, 0, CODES[first.dtype], n, 0, 0, INLINE) for i, n in enumerate(SIZES)]
+    records = [Record(i, 0, CODES[first.dtype], n, 0, INLINE) for i, n in enumerate(SIZES)]
     s.receive(0, decode(encode(FrameType.INITIALIZE, records, first.nbytes, rank=0), first.tobytes()))
     if not batched:
         s._batched.add = lambda rank, frame: (False, None)
@@ -47,7 +47,7 @@ def push(rank, n, keys, rng, pool=None, flags=WANT_VALUE):
     slots = None if pool is None else (pool.take(len(raw)), pool.take(len(raw)))
     if slots is not None:
         slots[0].view[:len(raw)] = np.frombuffer(raw, np.uint8)
-    records = [Record(k, 0, 0, len(d), n, 0, *((INLINE, 0, INLINE, 0) if slots is None else (
+    records = [Record(k, 0, 0, len(d), n, *((INLINE, 0, INLINE, 0) if slots is None else (
         slots[0].segment, at, slots[1].segment, at))) for k, d, at in zip(keys, data, starts)]
     body = raw if slots is None else b""
     return (encode(FrameType.PUSH, records, len(body), rank=rank, flags=flags), body), slots and slots[1].view[:len(raw)]
@@ -160,7 +160,7 @@ def test_a_rejection_can_be_decoded(rng):
     """Its records refer to the bytes of the push; its payload is the error."""
     (rejection,) = answers_of(make_server(1, True).receive(0, decode(*push(0, 9999, [0], rng)[0])))
     assert rejection[1] == "rejected" and b"round 9999 is too far ahead" in rejection[2]
-    wrong = encode(FrameType.INITIALIZE, [Record(0, 0, 0, 1000, 0, 0, INLINE)], 4000, rank=0), bytes(4000)
+    wrong = encode(FrameType.INITIALIZE, [Record(0, 0, 0, 1000, 0, INLINE)], 4000, rank=0), bytes(4000)
     ((_, head, (payload,)),) = make_server(1, True).receive(0, decode(*wrong))
     assert decode(head, payload).type is FrameType.REJECTED and b"do not fit" in payload
 

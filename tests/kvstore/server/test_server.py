@@ -4,10 +4,9 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from tritium.kvstore.server import server as server_module
 from tritium.kvstore.server.server import Server
 from tritium.kvstore.server.values import StoredValues
-from tritium.kvstore.wire.frame import INLINE, WANT_VALUE, FrameType, Record, decode, encode, unpack
+from tritium.kvstore.wire.frame import INLINE, ROWS, WANT_VALUE, FrameType, Record, decode, encode, unpack
 
 SIZES = [2, 3, 4, 2, 8]
 MEMBERS = {"0": 1, "1": 1}
@@ -21,15 +20,15 @@ def make_server(policy="fail", kind="sync", folder=None, snapshot_rounds=0):
     for rank in range(2):
         s.receive(rank, decode(encode(FrameType.HANDSHAKE, [], 2, rank=rank), b"{}"))
     for i, n in enumerate(SIZES):
-        head = encode(FrameType.INITIALIZE, [Record(i, 0, 0, n, 0, 0, INLINE)], 4 * n, rank=0)
+        head = encode(FrameType.INITIALIZE, [Record(i, 0, 0, n, 0, INLINE)], 4 * n, rank=0)
         s.receive(0, decode(head, np.zeros(n, "f").tobytes()))
     return s
 
 
-def push(rank, n, key, number, *, stop=None, start=0, seq=0, flags=WANT_VALUE):
-    """A frame with a run of a contribution whose elements are all `number`."""
-    data = np.full((SIZES[key] if stop is None else stop) - start, number, "f")
-    record = Record(key, 0, 0, len(data), n, start, INLINE)
+def push(rank, n, key, number, *, seq=0, flags=WANT_VALUE):
+    """A frame with a contribution whose elements are all `number`."""
+    data = np.full(SIZES[key], number, "f")
+    record = Record(key, 0, 0, len(data), n, INLINE)
     return decode(encode(FrameType.PUSH, [record], data.nbytes, rank=rank, seq=seq, flags=flags), data.tobytes())
 
 
@@ -40,7 +39,7 @@ def decoded(out):
 def test_a_frame_with_one_invalid_record_changes_nothing():
     s = make_server()
     data = np.ones(2, "f")
-    records = [Record(0, 0, 0, 2, 1, 0, INLINE), Record(1, 0, 0, 3, 1, 0, 7)]
+    records = [Record(0, 0, 0, 2, 1, INLINE), Record(1, 0, 0, 3, 1, 7)]
     frame = decode(encode(FrameType.PUSH, records, 8, rank=0, flags=WANT_VALUE), data.tobytes())
     ((_, rejected),) = decoded(s.receive(0, frame))
     assert rejected.type is FrameType.REJECTED and len(rejected.records) == 2
@@ -52,7 +51,7 @@ def test_a_frame_with_one_invalid_record_changes_nothing():
 @pytest.mark.parametrize("type", [FrameType.PUSH, FrameType.PULL])
 def test_an_invalid_reply_place_is_rejected_and_affects_no_other_worker(type):
     s = make_server()
-    record = Record(0, 0, 0, 2, 1 if type is FrameType.PUSH else 0, 0, INLINE, 0, 3, 0)
+    record = Record(0, 0, 0, 2, 1 if type is FrameType.PUSH else 0, INLINE, 0, 3, 0)
     ((_, rejected),) = decoded(s.receive(0, decode(encode(type, [record], 8, rank=0, seq=4, flags=WANT_VALUE),
                                                   np.ones(2, "f").tobytes())))
     assert rejected.type is FrameType.REJECTED and rejected.seq == 4
@@ -61,25 +60,21 @@ def test_an_invalid_reply_place_is_rejected_and_affects_no_other_worker(type):
     assert len(s.receive(0, push(0, 1, 0, 3))) == 2 and s.values[0, 0].flat.tolist() == [8, 8]
 
 
-def test_repeated_runs_of_an_applied_contribution_are_acknowledged_once():
+def test_an_applied_contribution_that_is_repeated_is_acknowledged():
     s = make_server()
     s.receive(1, push(1, 1, 4, 1))
     s.receive(0, push(0, 1, 4, 2))
-    out = [s.receive(0, push(0, 1, 4, 2, start=at, stop=at + 2, seq=9)) for at in range(0, 8, 2)]
-    assert out[:3] == [[], [], []]
-    ((_, answer),) = decoded(out[3])
+    ((_, answer),) = decoded(s.receive(0, push(0, 1, 4, 7, seq=9)))
     assert answer.type is FrameType.ANSWER and np.frombuffer(answer.payload, "f").tolist() == [3] * 8
 
 
-def test_runs_of_two_attempts_are_not_mixed():
-    """Only half of the first attempt arrives, and the second has other data."""
+def test_a_payload_is_as_long_as_its_key_allows():
     s = make_server()
-    s.receive(1, push(1, 1, 4, 1))
-    s.receive(0, push(0, 1, 4, 20, start=4, seq=1))
-    assert s.receive(0, push(0, 1, 4, 2, stop=4, seq=2)) == []
-    assert s.receive(0, push(0, 1, 4, 20, stop=4, seq=1)) == []  # late
-    s.receive(0, push(0, 1, 4, 2, start=4, seq=2))
-    assert s.values[4, 0].flat.tolist() == [3] * 8
+    for type, dtype, most in ((FrameType.PUSH, 0, 8 * 4), (FrameType.PUSH, ROWS, 8 * 12), (FrameType.STATES, 3, 8 * 8 * 4)):
+        for key, n, fits in ((4, most, True), (4, most + 80, False), (9, 8, False)):
+            frame = decode(encode(type, [Record(key, 0, dtype, n if dtype else n // 4, 1, INLINE)], n, rank=0), size=n)
+            assert s.may_send(frame, n) == fits
+    assert not s.may_send(decode(encode(FrameType.PUSH, [], 8, rank=0), size=8), 8)
 
 
 def test_a_handshake_drops_contributions_that_are_not_applied():
@@ -115,20 +110,13 @@ def test_a_frame_of_a_removed_worker_does_not_delay_the_others():
     s.control({"members": {"ranks": MEMBERS, "gone": {"1": "died"}, "generation": 0}})
 
     def push_all(rank):
-        records = [Record(i, 0, 0, n, 1, 0, INLINE) for i, n in enumerate(SIZES)]
+        records = [Record(i, 0, 0, n, 1, INLINE) for i, n in enumerate(SIZES)]
         head = encode(FrameType.PUSH, records, 4 * sum(SIZES), rank=rank, flags=WANT_VALUE)
         return decode(head, np.ones(sum(SIZES), "f").tobytes())
 
     assert {f.type for _, f in decoded(s.receive(1, push_all(1)))} == {FrameType.REJECTED}
     ((rank, answer),) = decoded(s.receive(0, push_all(0)))
     assert rank == 0 and answer.type is FrameType.ANSWER
-
-
-def test_a_handshake_reply_with_many_keys_is_sent_in_several_frames(monkeypatch):
-    s = make_server()
-    monkeypatch.setattr(server_module, "MOST_RECORDS", 2)
-    frames = [f for _, f in decoded(s.receive(0, decode(encode(FrameType.SAVE, [], 0, rank=0, seq=3))))]
-    assert [(len(f.records), unpack(f.payload)["more"]) for f in frames] == [(2, True), (2, True), (1, False)]
 
 
 def test_async_a_worker_learns_which_of_its_own_contributions_are_on_disk(tmp_path, monkeypatch):
@@ -139,4 +127,4 @@ def test_async_a_worker_learns_which_of_its_own_contributions_are_on_disk(tmp_pa
             s.receive(rank, push(rank, n, 0, 1))
     for rank, count in ((0, 3), (1, 5)):
         ((_, reply),) = decoded(s.receive(rank, decode(encode(FrameType.SAVE, [], 0, rank=rank, seq=3))))
-        assert next((r.round, r.at) for r in reply.records if r.key == 0) == (count, count)
+        assert unpack(reply.payload)["rounds"][0] == [0, 0, count, count]

@@ -9,9 +9,8 @@ import pytest
 import tritium as mx
 from hypothesis import given
 from hypothesis import strategies as st
-from tritium.errors import FileError, FrameError, ParameterError
+from tritium.errors import FileError, ParameterError
 from tritium.kvstore.protocol.key_table import bounds, place, tag, untag
-from tritium.kvstore.server.incoming import _Partial
 from tritium.kvstore.server.optimizer_codec import hook
 from tritium.kvstore.server.values import StoredValues
 
@@ -73,26 +72,3 @@ def test_keys_keep_their_type(key):
 def test_a_text_without_type_prefix_is_not_a_key(text):
     with pytest.raises(ParameterError, match="is not a key with a type prefix"):
         untag(text)
-
-
-@given(st.lists(st.integers(1, 4), min_size=1, max_size=6), st.randoms(use_true_random=False))
-def test_runs_in_any_order_and_repeated_make_up_the_contribution(lengths, random):
-    whole = np.arange(sum(lengths), dtype=np.float32)
-    starts = list(itertools.accumulate([0, *lengths[:-1]]))
-    runs = list(zip(starts, lengths))
-    last = runs.pop(random.randrange(len(runs)))  # the others may come twice
-    runs = runs * 2
-    random.shuffle(runs)
-    push = _Partial((0, 1), len(whole), [whole, whole])
-    for start, n in runs:
-        assert push.add(start, [whole[start:start + n], 2 * whole[start:start + n]]) is None
-    start, n = last
-    got = push.add(start, [whole[start:start + n], 2 * whole[start:start + n]])
-    assert got is not None and np.array_equal(got[0], whole) and np.array_equal(got[1], 2 * whole)
-
-
-def test_runs_that_overlap_are_rejected_because_they_leave_a_gap():
-    push = _Partial((0, 1), 4, [np.ones(2)])
-    assert push.add(0, [np.ones(2)]) is None
-    with pytest.raises(FrameError, match="the runs of a push do not join: one starts at 1, the one before ends at 2"):
-        push.add(1, [np.ones(2)])

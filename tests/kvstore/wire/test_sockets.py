@@ -14,8 +14,9 @@ import numpy as np
 import pytest
 from tritium.errors import KVStoreError
 from tritium.kvstore.wire import sockets
+from tritium.kvstore.wire import stream as stream_module
 from tritium.kvstore.wire.credentials import Credentials, new_authority
-from tritium.kvstore.wire.frame import LARGEST_MESSAGE
+from tritium.kvstore.wire.frame import LARGEST_HEAD, LARGEST_MESSAGE
 from tritium.kvstore.wire.stream import Poller
 
 
@@ -56,7 +57,7 @@ class Network:
         end = time.monotonic() + seconds
         while not condition():
             assert time.monotonic() < end
-            self.poller.handle(self.poller.wait(0.1))
+            self.poller.handle(self.poller.select(0.1))
 
 
 @pytest.fixture(params=["unix", "tls"])
@@ -105,15 +106,48 @@ def test_messages_that_wait_are_sent_by_priority(network):
     assert [head for _, head, _ in network.came if head != b"large"] == [b"urgent", b"high", b"high, too", b"low", b"lower"]
 
 
-def test_arrays_arrive_aligned(network):
-    stream, places = network.connect("me"), []
-    receive = network.listener._on_message
-    network.listener._on_message = lambda stream, head, payload: (
-        receive(stream, head, payload), places.append(np.frombuffer(payload, np.uint8).ctypes.data % 8))
-    for head, payload in (b"12345678", b"x"), (b"1234567", b"12"), (b"", b"123"), (b"12345678", np.arange(20000.0).data):
-        stream.put(head, payload)
-    network.run(lambda: len(places) == 4)
-    assert places[0] == places[3] == 0
+def test_a_message_is_interrupted_by_those_with_a_higher_priority(network):
+    """Messages are complete and correct all the same, also if the one that interrupts is interrupted."""
+    stream, taken, payloads = network.connect("me"), [], [bytes([i]) * (n << 18) for i, n in enumerate((9, 7, 5, 0))]
+    stream.put(b"first", b"")
+    network.run(lambda: network.came)
+    take_next = stream._take_next
+
+    def take():
+        """Before every other part, a message comes with a higher priority than the one before it."""
+        taken.append(stream._waiting[0][0])
+        if len(taken) in (2, 4, 6):
+            stream.put(b"%d" % (len(taken) // 2), payloads[len(taken) // 2], priority=len(taken) // 2)
+        take_next()
+
+    stream._take_next = take
+    stream.put(b"0", payloads[0], priority=0)
+    network.run(lambda: len(network.came) == 1 + len(payloads))
+    assert network.came[1:] == [("me", b"%d" % i, payloads[i]) for i in (3, 2, 1, 0)]
+
+
+def test_a_receiver_says_where_a_large_payload_goes(network):
+    """Also one that is longer than the largest message otherwise accepted."""
+    stream, data = network.connect("me"), np.arange(LARGEST_MESSAGE, dtype="<i8")
+    place = np.zeros_like(data)
+    asked = []
+    network.listener._on_large = lambda stream, head, size: asked.append((head, size)) or place.view(np.uint8).data
+    stream.put(b"small", bytes(stream_module.LARGE))
+    stream.put(b"large", data.view(np.uint8).data)
+    network.run(lambda: len(network.came) == 2)
+    assert asked == [(b"large", data.nbytes)]
+    np.testing.assert_array_equal(place, data)
+
+
+@pytest.mark.parametrize("numbers", [(stream_module._CONTINUED, 1, 1), (0, 2, 1), (0, 0, 1), (LARGEST_HEAD + 1, 0, 0)])
+def test_parts_that_do_not_fit_a_message_end_the_connection(network, numbers):
+    stream = network.connect("me")
+    stream.put(b"first", b"")
+    network.run(lambda: network.came)
+    stream._sending.append(memoryview(stream_module._PART.pack(*numbers) + bytes(8)))
+    stream._send()
+    network.run(lambda: stream.ended and network.ended)
+    assert len(network.came) == 1
 
 
 def test_a_message_of_the_largest_size_is_accepted_and_a_longer_one_ends_the_connection(network):
@@ -181,7 +215,7 @@ def flip(at):
     return lambda data: data[:at] + bytes([data[at] ^ 1]) + data[at + 1:]
 
 
-RECORD = 5 + (8 + 4 + 1000 + 4) + 1 + 16  # bytes of a message below: header, content and its type, tag
+RECORD = 5 + (16 + 4 + 1000) + 1 + 16  # bytes of a message below: header, content and its type, tag
 CHANGES = {
     "the length": flip(4), "the type": flip(0), "the content": flip(RECORD // 2), "the tag": flip(RECORD - 1),
     "one left out": lambda d: d[RECORD:], "one repeated": lambda d: d[:RECORD] * 2 + d[RECORD:],
@@ -205,7 +239,7 @@ def test_a_changed_message_ends_the_connection_and_is_not_delivered(tls, change)
             wire.carry(once)
         assert len(changed[0]) == 3 * RECORD
         tls.run(lambda: tls.ended)
-        assert tls.came[1:] == []  # what arrives together with a repeated record is not delivered either
+        assert tls.came[1:] == [("me", *m) for m in sent[:change == "one repeated"]]  # the repeated one arrived before
 
 
 def test_a_recorded_connection_cannot_be_repeated(tls):
@@ -233,7 +267,7 @@ def test_truncated_messages_are_not_delivered(network):
     stream = network.connect("me")
     stream.put(b"whole", b"payload")
     network.run(lambda: network.came)
-    stream._sending.append(memoryview(b"\x05\0\0\0\xff\0\0\0trunc"))
+    stream._sending.append(memoryview(stream_module._PART.pack(5, 255, 255) + b"trunc"))
     stream._send()
     stream.close()
     network.run(lambda: network.ended)
@@ -250,7 +284,7 @@ def test_the_number_and_the_time_of_unproven_connections_are_limited(network, mo
         for _ in range(60):
             s = stack.enter_context(socket.socket(kind))
             s.connect(where)
-            network.poller.handle(network.poller.wait(1))
+            network.poller.handle(network.poller.select(1))
         assert len(network.listener._opening) <= 20
         now = time.monotonic()
         monkeypatch.setattr(sockets, "time", SimpleNamespace(monotonic=lambda: now + 11))

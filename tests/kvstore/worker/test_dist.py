@@ -15,7 +15,7 @@ from support.kvstore_cluster import TIMEOUT, array, pull, until, worker, worker_
 from tritium.errors import KVStoreError, ParameterError, ShapeError
 from tritium.kvstore.job.local_job import LocalJob
 from tritium.kvstore.local import LocalKVStore
-from tritium.kvstore.wire.frame import FrameType
+from tritium.kvstore.wire.frame import LARGEST_MESSAGE, FrameType
 from tritium.kvstore.worker.dist import DistKVStore
 
 
@@ -398,6 +398,23 @@ def test_a_store_cannot_be_used_in_a_forked_child(two):
             stores[0].barrier()
     finally:
         loop.pid += 1
+
+
+@pytest.mark.parametrize("interface", [None, "127.0.0.1"])
+def test_values_and_states_of_any_size_go_over_a_connection(tmp_path, monkeypatch, interface):
+    """Without shared memory; each is longer than the longest message about several keys."""
+    monkeypatch.setenv("TRITIUM_KV_SHARED", "0")
+    n = LARGEST_MESSAGE // 4 + 1000
+    with workers(1, interface=interface) as (_, (kv,), _each):
+        kv.set_optimizer(mx.optimizer.SGD(momentum=0.5, learning_rate=1.0))
+        kv.init("w", mx.nd.zeros(n))
+        first, second = mx.nd.arange(n), mx.nd.ones(n) * 3
+        kv.push("w", first)
+        kv.save_optimizer_states(tmp_path / "states")
+        kv.push("w", mx.nd.zeros(n))
+        kv.load_optimizer_states(tmp_path / "states")
+        kv.push("w", second)
+        np.testing.assert_array_equal(pull(kv, "w", first), -(first * 2 + second).asnumpy())
 
 
 def test_a_store_closed_by_an_exception_has_not_left_with_success():
