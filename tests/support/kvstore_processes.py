@@ -180,8 +180,8 @@ class SimulatedWorker:
             return
         yield from self._request("barrier", n=1)
         if job.kind == "async":
-            job.left = 0  # a server that dies now may lack pushes of others for a while
-            yield job.after(3)
+            job.left = 0  # a server that has died may lack pushes of others for a while
+            yield job.settled
         yield from self._all(self._fetch, list(SIZES))
         for k, key in self.keys.items():
             job.final(self.rank, k, key)
