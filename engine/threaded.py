@@ -27,7 +27,7 @@ from .run_context import RunContext, ThreadTeam
 from .worker_pool import WorkerPool, current_task, enter, leave, running_here, this_pool
 
 _SHORT = 50_000  # nanoseconds: the thread that waits for a function runs it if it is known to be shorter
-_SHORT_KERNEL = 5_000_000  # the same for kernels
+_SHORT_KERNEL = 20_000_000  # the same for kernels
 _HELPED = 20_000_000  # nanoseconds that it runs such functions, one after the other, before it sleeps
 _THROTTLE_FROM = 4  # tasks in flight for each worker, up to which `catch_up` does not hold a thread back
 _THROTTLE_POLL = 0.001  # seconds

@@ -227,6 +227,14 @@ class Executor(Shown):
         self._last, self._inferred = (program, None) if train else (None, program)
         self.arena.holds = self._last
 
+    def load_and_forward(self, train: bool, given: Copies) -> None:
+        """Copy arrays into arguments, and push the forward pass: on the host as one task.
+
+        given: (array, argument), of equal layouts.
+        """
+        self._read_sparse()
+        self._push_forward(self._compile(train), train, given)
+
     def call(self, train: bool, given: Copies) -> list[NDArray]:
         """Copy arrays into arguments, push the forward pass, and return copies of the outputs, which later passes leave alone.
 

@@ -10,8 +10,6 @@ from threading import get_ident
 from time import perf_counter_ns
 from typing import Any
 
-import numpy as np
-
 from ...context import Context
 from ...engine import Engine, Opr, Var
 from ...engine.gpu import cuda
@@ -25,7 +23,7 @@ from ...kernels.op import Spec, compiled
 from ...ndarray import NDArray
 from ...ndarray.core.array_core import ArrayCore
 from ...ndarray.core.chunk import layout_of
-from ...ndarray.dispatch.copy import COPIED, host, store_host
+from ...ndarray.dispatch.copy import COPIED, copy_shared, host, store_host
 from ..program import KEPT, Program, Step
 
 #: A segment runs in the thread that pushes it if its shortest run took at most so many nanoseconds. Waking a worker and
@@ -247,9 +245,9 @@ class Segment:
             inline = inline and sum([target.layout.nbytes for _, target in copies]) <= COPIED
 
         def run(rc: Run) -> None:
-            _copy(before)
+            _copy(before, rc)
             self.run(rc, draws, changed)
-            _copy(behind)
+            _copy(behind, rc)
 
         on.push_sync(run, self.ctx, const, mutable, prop="inline" if inline else None, name=self.name,
                      cost_key=opr.cost_key)
@@ -275,9 +273,9 @@ class CrossDeviceCopy(Segment):
         on.push_sync(lambda _: store_host(self.target, host(self.source)), self.ctx, self.const, self.mutable, name=self.name)
 
 
-def _copy(copies: Copies) -> None:
+def _copy(copies: Copies, rc: Run) -> None:
     for source, target in copies:
-        np.copyto(target.device_array(), source.device_array())
+        copy_shared(source.device_array(), target.device_array(), getattr(rc, "threads", 1))
 
 
 def _view(array: NDArray, spec: Spec | None) -> NDArray:

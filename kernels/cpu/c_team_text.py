@@ -13,7 +13,8 @@ long syscall(long number, ...);
 #define MOST_HELPERS 256
 #define MOST_CALLS 64
 #define LAST (INT64_C(1) << 32)
-#define WATCHED 200000  /* nanoseconds that a helper, or a caller, watches before it sleeps */
+#define WATCHED 1000000  /* nanoseconds that a helper watches before it sleeps: as long as Python takes after a large pass */
+#define PATIENT 200000  /* nanoseconds that a caller watches before it sleeps */
 #define EAGER 20000  /* nanoseconds after which a helper that watches lets other threads go first */
 
 /* One function for the pieces from `begin` to `end` of a phase; ranges: begin and end of each piece, or null for piece and
@@ -261,7 +262,7 @@ static void team_share(team_call *call, const team_phase *phase, team_log *log, 
     team_rouse();
     const int64_t others = phase->pieces - team_pieces(call);
     if (atomic_load(&call->done) == others) return;
-    const int64_t until = team_now() + WATCHED;
+    const int64_t until = team_now() + PATIENT;
     do {
         for (int i = 0; i < 32; i++) {
             if (atomic_load(&call->done) == others) return;
@@ -320,6 +321,25 @@ void team_logged(const int64_t *record)
     team_log *log = (team_log *)record[3];
     log->now = team_now();
     team_phases((const team_phase *)record[0], record[1], record[2], log);
+}
+
+#define COPIED 65536  /* bytes of a piece */
+
+/* arrays: source, target, bytes. */
+static void team_copied(void *const *arrays, int64_t begin, int64_t end)
+{
+    const int64_t bytes = (intptr_t)arrays[2], last = end * COPIED < bytes ? end * COPIED : bytes;
+    memcpy((char *)arrays[1] + begin * COPIED, (const char *)arrays[0] + begin * COPIED, last - begin * COPIED);
+}
+
+/* Copy what does not overlap. A record: the addresses of source and target, bytes, the number of threads. */
+void team_copy(const int64_t *record)
+{
+    void *const arrays[3] = {(void *)record[0], (void *)record[1], (void *)record[2]};
+    const int64_t pieces = (record[2] + COPIED - 1) / COPIED;
+    const team_step step = {team_copied, arrays, 0, 0, pieces, 0};
+    const team_phase phase = {&step, pieces, 0};
+    team_phases(&phase, 1, record[3], 0);
 }
 
 /* Call the function of a record: its address, its arrays, begin and end. */

@@ -256,17 +256,19 @@ class ExecutorGroup:
 
     def forward(self, data: Sequence[Any], label: Sequence[Any] | None, is_train: bool) -> None:
         """Load each context's slice of a batch, and run the executors."""
-        self._load(self.data_shapes, data)
+        given = self._load(self.data_shapes, data)
         if label and self.label_shapes:
-            self._load(self.label_shapes, label)
-        for e in self.execs:
-            e.forward(is_train=is_train)
+            given = [[*a, *b] for a, b in zip(given, self._load(self.label_shapes, label))]
+        for e, copies in zip(self.execs, given):
+            e.load_and_forward(is_train, copies)
 
-    def _load(self, described: Sequence[io.DataDesc], arrays: Sequence[Any]) -> None:
+    def _load(self, described: Sequence[io.DataDesc], arrays: Sequence[Any]) -> list[list[tuple[NDArray, NDArray]]]:
+        """Queue the way of arrays to each executor's arguments, and return the copies that are left to its forward pass."""
         if len(described) != len(arrays):
             raise ParameterError(f"Module.forward: the batch has {len(arrays)} arrays for {len(described)} inputs: "
                                  f"{', '.join(d.name for d in described)}.")
         uploaded: list[list[str]] = [[] for _ in self.execs]
+        left: list[list[tuple[NDArray, NDArray]]] = [[] for _ in self.execs]
         for desc, source in zip(described, arrays):
             source = source if isinstance(source, (NDArray, BaseSparseNDArray)) else array(source)
             ahead, version = self._ahead.pop(desc.name, (None, 0))
@@ -277,9 +279,14 @@ class ExecutorGroup:
                 if self._feeds and self._feeds[i].takes(desc.name, source):
                     uploaded[i].append(desc.name)
                 elif desc.name in e.arg_dict:
-                    copy_into(self._slice(source, axis, part), e.arg_dict[desc.name], desc.name)
+                    own, target = self._slice(source, axis, part), e.arg_dict[desc.name]
+                    if isinstance(own, NDArray) and isinstance(target, NDArray) and own.layout.same(target.layout):
+                        left[i].append((own, target))
+                    else:
+                        copy_into(own, target, desc.name)
         for feed, names in zip(self._feeds, uploaded):
             feed.load(names)
+        return left
 
     def _upload(self, desc: io.DataDesc, source: Any) -> None:
         for feed, part in zip(self._feeds, self.slices):
