@@ -278,7 +278,7 @@ class _HostPool:
     def give(self, raw: _Raw) -> None:
         """Take bytes back. What is small waits for the next request, unless much waits already."""
         self._returned.append(raw)
-        if raw.nbytes > _LARGE or len(self._returned) > _WAITING or observers:
+        if _WAITING and (raw.nbytes > _LARGE or len(self._returned) > _WAITING or observers):  # None: the interpreter is ending
             self._settle()
 
     def stats(self) -> Stats:

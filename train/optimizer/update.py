@@ -232,4 +232,5 @@ def _push(ctx: Any, updates: Sequence[ParamUpdate], priority: int) -> None:
         for compiled, update, values in launch_together(rc, calls) if plan.independent and ctx.is_gpu else calls:
             compiled.kernel.run(rc, *update.device_arrays(), scalars=values)
 
-    engine.current().push_sync(run, ctx, plan.const, plan.mutable, prop=plan.prop, priority=priority, name=plan.name)
+    engine.current().push_sync(run, ctx, plan.const, plan.mutable, prop=plan.prop, priority=priority, name=plan.name,
+                               cost_key=plan if bound else None)

@@ -61,6 +61,19 @@ def test_an_array_on_a_block_keeps_its_bytes_when_the_block_is_gone(own):
     assert storage.alloc(100, own).address == address
 
 
+def test_bytes_return_without_a_word_when_the_interpreter_ends_and_the_modules_names_are_gone(own, monkeypatch):
+    said = []
+    monkeypatch.setattr(sys, "unraisablehook", lambda what: said.append(what.exc_value))
+    block = storage.alloc(100, own)
+    part = block.memory[:]
+    del block
+    with monkeypatch.context() as m:
+        m.setattr(storage, "_LARGE", None)
+        m.setattr(storage, "_WAITING", None)
+        del part
+    assert said == [] and storage.stats(own).in_use == 0
+
+
 def test_a_view_keeps_the_bytes(own):
     b = storage.alloc(64, own)
     part = storage.view(b, 16, (2, 4), "float32")[1:]
