@@ -41,6 +41,8 @@ class Context:
     """A device: a type ("cpu", "gpu", "cpu_pinned") and a number. Equal contexts are one key in dictionaries.
 
     Creating one does not use the device. Using a device that does not exist raises ContextError. Programs may set attributes.
+
+    is_gpu: True if kernels for this context are Triton's.
     """
 
     devtype2str = _NAMES
@@ -58,16 +60,12 @@ class Context:
             raise ContextError(f"Context: device_id {device_id} is negative.")
         self.device_type: str = device_type
         self.device_id = int(device_id)
+        self.is_gpu = device_type == "gpu"
 
     @property
     def device_typeid(self) -> int:
         """MXNet's number for the device type, as in files."""
         return _TYPES[self.device_type]
-
-    @property
-    def is_gpu(self) -> bool:
-        """True if kernels for this context are Triton's."""
-        return self.device_type == "gpu"
 
     @property
     def work(self) -> Context:

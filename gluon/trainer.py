@@ -233,21 +233,21 @@ class Trainer(Shown):
         for i, param in enumerate(self._params):
             if param.grad_req == "null":
                 continue
-            arrays = param.list_data_dense()
+            arrays = param._check_and_get(param._data, list)  # dense, also of rows
             if len(arrays) != len(self._updaters):
                 raise BlockError(f"Trainer: Parameter `{param.name}` is on {param.list_ctx()} now, and the Trainer was made for "
                                  f"{self._contexts}. Make a new Trainer after moving parameters to another number of contexts.")
-            if not ignore_stale_grad:
-                for a in arrays:
-                    if not a._fresh_grad:
-                        raise StaleGradientError(
-                            f"Gradient of Parameter `{param.name}` on context {a.context} has not been updated by backward since "
-                            f"last `step`. If only a part of the network is to learn, pass ignore_stale_grad=True: it leaves "
-                            f"such parameters alone.")
+            fresh = [a._fresh_grad for a in arrays]
+            if not ignore_stale_grad and not all(fresh):
+                raise StaleGradientError(
+                    f"Gradient of Parameter `{param.name}` on context {arrays[fresh.index(False)].context} has not been updated "
+                    f"by backward since last `step`. If only a part of the network is to learn, pass ignore_stale_grad=True: it "
+                    f"leaves such parameters alone.")
             if on_store:
                 continue
-            for update, a, grad in zip(updates, arrays, param.list_grad()):
-                if a._fresh_grad:
+            grads = param.list_grad() if param._grad is None or param._grad_stype != "default" else param._grad
+            for update, a, grad, is_fresh in zip(updates, arrays, grads, fresh):
+                if is_fresh:
                     update.append((i, grad, a))
         for updater, update in zip(self._updaters, updates):
             if update:

@@ -169,20 +169,22 @@ class HybridBlock(Block):
     # ---- running ----------------------------------------------------------------------------------------------------
     def forward(self, x: Any, *args: Any) -> Any:
         """Run hybrid_forward on arrays, or on symbols to trace it."""
-        flat = [x] if type(x) is NDArray and not args else _gather([x, *args])
-        if self._active and (args or type(x) is not NDArray) and any(isinstance(a, BaseSparseNDArray) for a in flat):
-            return self.forward(*_dense([x, *args]))  # a graph is planned for dense arrays
-        if any(isinstance(a, Symbol) for a in flat):
-            if not all(isinstance(a, Symbol) for a in flat):
-                raise BlockError(f"{self.name}: the inputs mix NDArrays and Symbols. Pass arrays to compute, or symbols to "
-                                 f"compose.")
-            params = {name: param.var() for name, param in self._reg_params.items()}
-            with self.name_scope():
-                return self.hybrid_forward(symbol, x, *args, **params)
+        flat: list[Any] = [x, *args]
+        if {*map(type, flat)} != {NDArray}:
+            flat = _gather(flat)
+            if self._active and any(isinstance(a, BaseSparseNDArray) for a in flat):
+                return self.forward(*_dense([x, *args]))  # a graph is planned for dense arrays
+            if any(isinstance(a, Symbol) for a in flat):
+                if not all(isinstance(a, Symbol) for a in flat):
+                    raise BlockError(f"{self.name}: the inputs mix NDArrays and Symbols. Pass arrays to compute, or symbols to "
+                                     f"compose.")
+                params = {name: param.var() for name, param in self._reg_params.items()}
+                with self.name_scope():
+                    return self.hybrid_forward(symbol, x, *args, **params)
+        if self._active:
+            return self._call_cached_op(x, *args)
         ctx = flat[0].context
         with ctx:
-            if self._active:
-                return self._call_cached_op(x, *args)
             return self.hybrid_forward(ndarray, x, *args, **self._arrays(ctx, x, *args))
 
     def _arrays(self, ctx: Context, *args: Any) -> dict[str, NDArray]:
@@ -228,7 +230,7 @@ class HybridBlock(Block):
 
     def _call_cached_op(self, *args: Any) -> Any:
         if self._cached_op is None:
-            with _building:
+            with _building, _gather(args)[0].context:
                 if self._cached_op is None:
                     self._build_cache(*args)
         assert self._cached_op is not None and self._in_format is not None and self._out_format is not None
@@ -237,11 +239,12 @@ class HybridBlock(Block):
             raise BlockError(f"The argument structure of HybridBlock does not match the cached version. Stored format = "
                              f"{self._in_format}, input format = {form}.")
         arrays = [a for a in flat if a is not None]
-        ctx = arrays[0].context
+        ctx = arrays[0].layout.ctx
         try:
-            inputs = [arrays[p] if is_arg else p._check_and_get(p._data, ctx) for is_arg, p in self._cached_op_args]
+            inputs = [arrays[p] if is_arg else d[0] if (d := p._data) and len(d) == 1 and d[0].layout.ctx is ctx
+                      else p._check_and_get(d, ctx) for is_arg, p in self._cached_op_args]
         except DeferredInitializationError:  # initialize() was called after the graph was made
-            with _building:
+            with _building, ctx:
                 self._complete_params(*args)
             inputs = [arrays[p] if is_arg else p._check_and_get(p._data, ctx) for is_arg, p in self._cached_op_args]
         out = self._cached_op(*inputs)

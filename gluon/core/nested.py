@@ -24,8 +24,13 @@ def _flatten(args: Any, inout_str: str) -> tuple[list[Any], Format]:
     if not isinstance(args, (list, tuple)):
         raise BlockError(f"HybridBlock: when hybridized, each {inout_str} is an array or a list of them, which may nest: "
                          f"{args!r} is a {type(args).__name__}.")
-    flat, formats = [], []
+    flat: list[Any] = []
+    formats: list[Format] = []
     for arg in args:
+        if isinstance(arg, NDArray):
+            flat.append(arg)
+            formats.append(0)
+            continue
         arrays, form = _flatten(arg, inout_str)
         flat += arrays
         formats.append(form)

@@ -250,9 +250,9 @@ class Parameter:
         if arrays is not None:
             if ctx is list:
                 return arrays
+            if len(arrays) == 1 and (ctx is None or arrays[0].layout.ctx is ctx):
+                return arrays[0]
             if ctx is None:
-                if len(arrays) == 1:
-                    return arrays[0]
                 ctx = current_context()
             for own, array in zip(self._ctx_list or (), arrays):
                 if own.device_id == ctx.device_id and own.is_gpu == ctx.is_gpu:

@@ -91,11 +91,10 @@ class CachedOp(Shown):
     def _key(self, args: Sequence[NDArray], records: bool) -> Any:
         """Return what a compiled graph depends on: mode, layouts, the fixed arrays, and where derivatives go."""
         arrays = [id(a) if fixed else a.layout for a, fixed in zip(args, self._fixed)]
-        if not records:
-            return state.training, float32_matmul.other(), *arrays
-        edges = [None if (e := a._grad_edge) is None else id(e[0]) if fixed and isinstance(e[0], Leaf) else True
-                 for a, fixed in zip(args, self._fixed)]
-        return (state.training, float32_matmul.other(), True, *arrays, *edges)
+        if records:
+            arrays += [None if (e := a._grad_edge) is None else id(e[0]) if fixed and type(e[0]) is Leaf else True
+                       for a, fixed in zip(args, self._fixed)]
+        return state.training, float32_matmul.other(), records, *arrays
 
     def _free_arena(self, ctx: Context) -> Arena:
         """Return an arena that no pending backward pass reads."""

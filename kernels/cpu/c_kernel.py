@@ -23,8 +23,8 @@ from .rows_kernel import rows_in_c
 
 #: C pays where a run saves so many nanoseconds: compiling takes as long as some ten thousand such runs save, once.
 SAVED = 10_000
-SAVED_BOUND = 2_000  # the same in a bound graph, where it stands between kernels that run in one call, from so many elements on:
-LEAST_BOUND = 256
+SAVED_BOUND = 400  # the same in a bound graph, where it stands between kernels that run in one call, from so many elements on:
+LEAST_BOUND = 32
 CALL = 400  # nanoseconds that each call of a NumPy function takes, of any size
 ELEMENT = 0.15  # nanoseconds an element of one node takes NumPy longer than C
 HALF = 2.0  # nanoseconds NumPy takes longer to convert an element from or to half precision

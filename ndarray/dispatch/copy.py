@@ -141,7 +141,9 @@ def as_element(value: float | np.generic | np.ndarray, layout: Layout) -> np.gen
     number: Any = value.item() if isinstance(value, (np.generic, np.ndarray)) else value
     dtype = layout.dtype
     if dtype.kind in "iu":
-        number = to_integer(number, dtype)
+        return dtype.type(to_integer(number, dtype))
+    if number == 0 or 1e-4 < abs(number) < 1e4:  # within the range of every dtype: errstate takes some microseconds
+        return dtype.type(number)
     with np.errstate(all="ignore"):  # beyond a float's range is infinite
         return dtype.type(number)
 

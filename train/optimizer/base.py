@@ -138,7 +138,7 @@ class Optimizer(Shown):
 
     def step_multi_precision(self, index: Index, weight: NDArray, grad: NDArray, state: Any) -> ParamUpdate | None:
         """Return `step` of the weight, or of its float32 copy under multi_precision."""
-        if not self.has_master_weight(weight):
+        if not self.multi_precision or not self.has_master_weight(weight):
             return self.step(index, weight, grad, state)
         master, inner = state if self.master_first else reversed(state)
         step = self.step(index, master, grad, inner)
@@ -215,18 +215,18 @@ class Optimizer(Shown):
         attrs, names = self.sym_info
         return {n: float(attrs[n][key]) for n in names if key in attrs.get(n, {})}
 
-    def _mult(self, index: Index, factors: Mapping[Any, float], field: str) -> float:
-        if not factors and not self.param_dict:
+    def _mult(self, index: Index, factors: Mapping[Any, float]) -> float:
+        if not factors:
             return 1.0
-        if index in self.param_dict:
-            return getattr(self.param_dict[index], field)
         return factors[index] if index in factors else factors.get(self.idx2name.get(index), 1.0)
 
     def _get_lr(self, index: Index) -> float:
-        return self.learning_rate * self._mult(index, self.lr_mult, "lr_mult")
+        param = self.param_dict.get(index)
+        return self.learning_rate * (param.lr_mult if param is not None else self._mult(index, self.lr_mult))
 
     def _get_wd(self, index: Index) -> float:
-        return self.wd * self._mult(index, self.wd_mult, "wd_mult")
+        param = self.param_dict.get(index)
+        return self.wd * (param.wd_mult if param is not None else self._mult(index, self.wd_mult))
 
     def _get_lrs(self, indices: Sequence[Index]) -> list[float]:
         return [self._get_lr(i) for i in indices]
@@ -307,7 +307,7 @@ class Updater(Shown):
         has_step, updates = opt.has_step, []
         for i, g, w in zip(index, grad, weight):
             state = states[i] if i in states else self._create_state(i, w)
-            if has_step and not _any_sparse(w, g):
+            if has_step and (type(w) is type(g) is NDArray or not _any_sparse(w, g)):
                 updates.append(opt.step_multi_precision(i, w, g, state))
             else:
                 opt.update_multi_precision(i, w, g, state)
