@@ -95,13 +95,14 @@ class Engine(Shown, Handle):
     # ---- pushing ------------------------------------------------------------------------------------------------
     def push_sync(self, fn: Callable[[RunContext], Any], exec_ctx: Context, const_vars: Sequence[Var],
                   mutable_vars: Sequence[Var], *, prop: str | None = None, priority: int = 0, name: str = "",
-                  cost_key: Hashable = None) -> None:
+                  cost_key: Hashable = None, begin: Callable[[], None] | None = None) -> None:
         """Queue fn(run) behind everything pushed before that it must not overtake; return at once.
 
         const_vars, mutable_vars:  the variables that fn reads, and those it changes; each stands in one of them, once.
         prop:      the kind of work, see `arguments.KINDS`.
         priority:  of the functions that are ready in one context the highest runs first.
         cost_key:  of a kernel, which computes and returns: equal keys take equally long. None: fn may block.
+        begin:     called at once if nothing stands before fn, to begin what fn will end. An engine need not call it.
         Raises:    EngineError for lists that overlap, deleted variables, a priority that is not an integer, a stopped engine;
                    ContextError for a missing GPU. Nothing is queued then.
         """
@@ -111,7 +112,7 @@ class Engine(Shown, Handle):
             priority = integer(priority, name)
         pool = self._pools.get((exec_ctx.device_type, exec_ctx.device_id, prop)) or self._find_pool(exec_ctx, prop, name)
         task = Task(fn, const, mutable, pool, priority, next(self._seq), name, capture_call_site(), False, prop == "inline",
-                    cost_key)
+                    cost_key, begin)
         self._push(task) if self._bulks or self._profiler is not None else self._submit(task)
 
     def push_async(self, fn: Callable[[RunContext, Callable[..., None]], Any], exec_ctx: Context,
@@ -140,10 +141,12 @@ class Engine(Shown, Handle):
         kind_of(prop, name)
         return Opr(fn, const, mutable, prop, name, not synchronous, cost_key, prop == "inline")
 
-    def push(self, opr: Opr, exec_ctx: Context, priority: int = 0, inline: bool | None = None) -> None:
+    def push(self, opr: Opr, exec_ctx: Context, priority: int = 0, inline: bool | None = None,
+             begin: Callable[[], None] | None = None) -> None:
         """Queue a prepared operator; it may be queued several times. Raises EngineError if it was deleted.
 
         inline: whether the thread that pushes or frees it may run it this time; None for its `prop`.
+        begin:  as in push_sync.
         """
         if opr.deleted:
             raise EngineError(f"{opr.name or 'push'}: the operator was deleted.")
@@ -152,7 +155,7 @@ class Engine(Shown, Handle):
         prop = opr.prop
         pool = self._pools.get((exec_ctx.device_type, exec_ctx.device_id, prop)) or self._find_pool(exec_ctx, prop, opr.name)
         task = Task(opr.fn, opr.const_vars, opr.mutable_vars, pool, priority, next(self._seq), opr.name, capture_call_site(),
-                    opr.wants_complete, opr.inline if inline is None else inline, opr.cost_key)
+                    opr.wants_complete, opr.inline if inline is None else inline, opr.cost_key, begin)
         self._push(task) if self._bulks or self._profiler is not None else self._submit(task)
 
     def delete_operator(self, opr: Opr) -> None:

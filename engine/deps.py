@@ -68,16 +68,17 @@ class Task:
     pool:    the workers that run it; None for a signal, which the thread that does the bookkeeping calls at once.
     origin:  (code, instruction) of the line that pushed it.
     cost_key: equal for functions that take equally long; None: those of the same code (task_cost.py).
+    begin:   called when it may run, before a worker gets it; or None.
     waits:   how many variables it still waits for.
     times:   set by a profiler when it was pushed.
     """
 
-    __slots__ = ("const_vars", "cost_key", "failure", "fn", "inline", "mutable_vars", "name", "origin", "pool", "priority", "seq",
-                 "times", "waits", "wants_complete")
+    __slots__ = ("begin", "const_vars", "cost_key", "failure", "fn", "inline", "mutable_vars", "name", "origin", "pool",
+                 "priority", "seq", "times", "waits", "wants_complete")
 
     def __init__(self, fn: Callable[..., Any] | None, const_vars: Sequence[Var], mutable_vars: Sequence[Var], pool: Any,
                  priority: int, seq: int, name: str, origin: Any, wants_complete: bool, inline: bool,
-                 cost_key: Hashable = None):
+                 cost_key: Hashable = None, begin: Callable[[], None] | None = None):
         self.fn = fn
         self.const_vars = const_vars
         self.mutable_vars = mutable_vars
@@ -88,7 +89,7 @@ class Task:
         self.origin = origin
         self.wants_complete = wants_complete
         self.inline = inline
-        self.cost_key = cost_key
+        self.cost_key, self.begin = cost_key, begin
         self.waits = 0
         self.failure: Failure | None = None
         for v in mutable_vars:

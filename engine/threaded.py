@@ -63,7 +63,7 @@ class ThreadedEngine(Engine):
     def _submit(self, task: Task) -> None:
         self._arrived.append(task)
         if not task.inline:
-            self.pump()
+            self.pump(pushed=task)
         else:
             self._run_inline(task)
 
@@ -90,10 +90,11 @@ class ThreadedEngine(Engine):
         self._finished.append(task)
 
     @ki_protected
-    def pump(self, pool: WorkerPool | None = None) -> Task | None:
+    def pump(self, pool: WorkerPool | None = None, pushed: Task | None = None) -> Task | None:
         """Do the bookkeeping until nothing is left or another thread does it, and give ready tasks to their workers.
 
-        pool: of the calling worker. One task for it, if any became ready, is returned for the worker to run.
+        pool:    of the calling worker. One task for it, if any became ready, is returned for the worker to run.
+        pushed:  what this thread pushed just now: it is begun if it is ready, because this thread goes on.
         """
         kept: Task | None = None
         while self._arrived or self._finished:
@@ -104,6 +105,8 @@ class ThreadedEngine(Engine):
                 if t.pool is pool and kept is None and t.priority == 0:
                     kept = t
                 else:
+                    if t is pushed and t.begin is not None:
+                        t.begin()
                     t.pool.put(t)
         return kept
 

@@ -25,7 +25,7 @@ SHARED = 1 << 18  # bytes of an array from which on threads share its copy
 TOGETHER = 1 << 13  # elements of short functions that are one piece, about
 
 
-FILE = PREAMBLE + TEXT, ("team_run", "team_logged", "team_one", "team_reset", "team_copy")
+FILE = PREAMBLE + TEXT, ("team_run", "team_logged", "team_one", "team_reset", "team_copy", "team_begin")
 
 
 @functools.cache
@@ -235,7 +235,7 @@ class Phases:
         table = int64s(*(n for t, count, (_, threads) in zip(tables, pieces, self._phases)
                          for n in (ctypes.addressof(t), threads << 32 | count)))
         self._held += tables, table
-        record = int64s(ctypes.addressof(table), self._count, 0)
+        record = int64s(ctypes.addressof(table), self._count, 0, 0)
         self._record_at = ctypes.addressof(record)
         if 0 < self._memory <= self._kept:
             self._held.append(self._take(None))
@@ -255,6 +255,20 @@ class Phases:
                         addresses[i] = here
                     here += 4 * _room(scratch)
         return memory
+
+    def begin(self) -> None:
+        """Let a helper begin while this thread goes on, if there is one and nothing must be made first.
+
+        A call must follow: it takes part, and returns at the end. Until then nobody may write what the phases read.
+        """
+        found = _functions()
+        if found is not None and self._threads > 1 and not self._memory:
+            found["team_begin"].short(self._record_at)  # type: ignore[call-arg,arg-type]
+
+    @property
+    def begun(self) -> bool:
+        """True from `begin` until the call that follows has ended, if a helper was there."""
+        return self._record is not None and self._record[3] != 0
 
     def __call__(self, run: Any, scalars: Sequence[float] = ()) -> None:
         """Run the phases on the threads of a run context; a context without `threads` gets the pieces by its `parallel`."""
@@ -294,7 +308,7 @@ class Phases:
     def logged(self, run: Any) -> list[Piece]:
         """Run the phases, and return when each piece ran; nothing where they do not run in C."""
         found, threads = _functions(), 1 if run is None else getattr(run, "threads", 0)
-        if found is None or not threads:
+        if found is None or not threads or self.begun:
             self(run)
             return []
         if self._record is None:

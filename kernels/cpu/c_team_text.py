@@ -49,6 +49,10 @@ typedef struct {
     char further[112];
 } team_call;
 
+/* What a helper may run as its caller: a record, which ends with a state. team_run takes it back, or takes part. */
+enum { IDLE, OFFERED, ENDED };
+static _Atomic(int64_t *) team_offered;
+
 static pthread_mutex_t team_lock = PTHREAD_MUTEX_INITIALIZER;
 static pthread_cond_t team_wake = PTHREAD_COND_INITIALIZER, team_ended = PTHREAD_COND_INITIALIZER;
 static team_call team_calls[MOST_CALLS];
@@ -127,6 +131,7 @@ static int64_t team_help(int64_t thread)
 
 static int team_wanted(void)
 {
+    if (atomic_load(&team_offered)) return 1;
     for (int64_t i = 0; i < atomic_load(&team_used); i++) if (atomic_load(&team_calls[i].left) % LAST) return 1;
     return 0;
 }
@@ -155,23 +160,23 @@ static long team_others(team_processors *others)
 }
 
 /* Forbid the processor that the caller runs on to the helpers, before they wake. The system likes to put a thread that wakes
-   beside the one that wakes it, where it would wait for milliseconds: the caller does not stop. */
-static void team_apart(void)
+   beside the one that wakes it, where it would wait for milliseconds: the caller does not stop. thread: the caller's number. */
+static void team_apart(int64_t thread)
 {
     team_processors others;
     const long bytes = team_others(&others);
     if (bytes) for (int64_t i = 1; i <= atomic_load(&team_size); i++)
-        if (atomic_load(team_ids + i)) syscall(SYS_sched_setaffinity, atomic_load(team_ids + i), bytes, &others);
+        if (i != thread && atomic_load(team_ids + i)) syscall(SYS_sched_setaffinity, atomic_load(team_ids + i), bytes, &others);
 }
 
 static inline int team_processor(void) { return sched_getcpu ? sched_getcpu() + 1 : 0; }
 
 /* Return whether a helper ran last on the caller's processor. The system moves one of the two away within milliseconds only. */
-static int team_beside(void)
+static int team_beside(int64_t thread)
 {
     const int here = team_processor();
     for (int64_t i = 1; i <= atomic_load(&team_size); i++)
-        if (here && atomic_load_explicit(team_at + i, memory_order_relaxed) == here) return 1;
+        if (here && i != thread && atomic_load_explicit(team_at + i, memory_order_relaxed) == here) return 1;
     return 0;
 }
 
@@ -190,11 +195,13 @@ static void team_start_apart(pthread_attr_t *attributes)
     if (bytes && pthread_attr_setaffinity_np) pthread_attr_setaffinity_np(attributes, bytes, &others);
 }
 #else
-static void team_apart(void) {}
-static int team_beside(void) { return 0; }
+static void team_apart(int64_t thread) { (void)thread; }
+static int team_beside(int64_t thread) { (void)thread; return 0; }
 static inline void team_note(int64_t thread) { (void)thread; }
 static void team_start_apart(pthread_attr_t *attributes) { (void)attributes; }
 #endif
+
+static int64_t team_take(int64_t thread);
 
 static void *team_helper(void *number)
 {
@@ -204,7 +211,7 @@ static void *team_helper(void *number)
 #endif
     for (;;) {
         for (int64_t since = team_now(), now = since; now < since + WATCHED; now = team_now()) {
-            int64_t n = 0;
+            int64_t n = team_take(thread);
             team_note(thread);
             for (int i = 0; i < 32; i++) {
                 n += team_help(thread);
@@ -239,19 +246,19 @@ static void team_start(int64_t helpers)
     pthread_mutex_unlock(&team_lock);
 }
 
-static void team_rouse(void)
+static void team_rouse(int64_t thread)
 {
     if (!atomic_load(&team_asleep)) {
-        if (team_beside()) team_apart();
+        if (team_beside(thread)) team_apart(thread);
         return;
     }
-    team_apart();
+    team_apart(thread);
     pthread_mutex_lock(&team_lock);
     pthread_cond_broadcast(&team_wake);
     pthread_mutex_unlock(&team_lock);
 }
 
-static void team_share(team_call *call, const team_phase *phase, team_log *log, int64_t number)
+static void team_share(team_call *call, const team_phase *phase, team_log *log, int64_t number, int64_t thread)
 {
     call->steps = phase->steps;
     call->pieces = phase->pieces;
@@ -259,7 +266,7 @@ static void team_share(team_call *call, const team_phase *phase, team_log *log, 
     call->log = log;
     atomic_store(&call->done, 0);
     atomic_store(&call->left, phase->pieces);
-    team_rouse();
+    team_rouse(thread);
     const int64_t others = phase->pieces - team_pieces(call);
     if (atomic_load(&call->done) == others) return;
     const int64_t until = team_now() + PATIENT;
@@ -295,32 +302,93 @@ static team_call *team_enter(int64_t threads)
     return 0;
 }
 
-/* count phases, one after the other, with so many threads. The caller alone computes those of one piece. log: or null. */
-static void team_phases(const team_phase *phases, int64_t count, int64_t threads, team_log *log)
+/* count phases, one after the other, with so many threads. The caller alone computes those of one piece. log: or null.
+   thread: of the caller, 0 or a helper's. */
+static void team_phases(const team_phase *phases, int64_t count, int64_t threads, team_log *log, int64_t thread)
 {
     team_call *call = 0;
     for (int64_t i = 0; i < count && !call; i++)
         if (team_shared(phases + i, threads)) {
             call = team_enter(threads);
-            team_rouse();  /* now: they come in some 40 microseconds */
+            team_rouse(thread);  /* now: they come in some 40 microseconds */
             break;
         }
     for (int64_t i = 0; i < count; i++) {
-        if (call && team_shared(phases + i, threads)) team_share(call, phases + i, log, i);
+        if (call && team_shared(phases + i, threads)) team_share(call, phases + i, log, i, thread);
         else for (int64_t k = 0; k < phases[i].pieces; k++) team_noted(phases[i].steps, k, log, i, 0);
     }
     if (call) atomic_store(&call->taken, 0);
 }
 
-/* Run the phases of a record: their address, their number, the number of threads. */
-void team_run(const int64_t *record) { team_phases((const team_phase *)record[0], record[1], record[2], 0); }
+static inline _Atomic int64_t *team_state(int64_t *record) { return (_Atomic int64_t *)(record + 3); }
+
+static void team_wake_all(void)
+{
+    if (!atomic_load(&team_asleep)) return;
+    pthread_mutex_lock(&team_lock);
+    pthread_cond_broadcast(&team_wake);
+    pthread_mutex_unlock(&team_lock);
+}
+
+/* Run what is offered as its caller, and return 1; 0 if nothing is. */
+static int64_t team_take(int64_t thread)
+{
+    int64_t *record = atomic_load_explicit(&team_offered, memory_order_relaxed);
+    if (!record || !atomic_compare_exchange_strong(&team_offered, &record, 0)) return 0;
+    team_phases((const team_phase *)record[0], record[1], record[2], 0, thread);
+    atomic_store(team_state(record), ENDED);
+    team_wake_all();
+    return 1;
+}
+
+/* Let a helper begin with a record's phases while the caller goes on. team_run of the record must follow. */
+void team_begin(int64_t *record)
+{
+    int64_t *nothing = 0;
+    if (atomic_load(&team_size) < record[2] - 1) team_start(record[2] - 1);
+    if (!atomic_load(&team_size)) return;
+    atomic_store(team_state(record), OFFERED);
+    if (atomic_compare_exchange_strong(&team_offered, &nothing, record)) team_rouse(0);
+    else atomic_store(team_state(record), IDLE);
+}
+
+/* Help with what a helper has taken, until it has ended. Return 0, at once, if none has. */
+static int team_joined(int64_t *record)
+{
+    int64_t *offered = record;
+    if (atomic_compare_exchange_strong(&team_offered, &offered, 0) || !atomic_load(&team_size)) return 0;
+    for (int64_t since = team_now(); atomic_load(team_state(record)) != ENDED;) {
+        int64_t n = 0;
+        for (int i = 0; i < 32 && atomic_load(team_state(record)) != ENDED; i++) {
+            n += team_help(0);
+            team_pause();
+        }
+        if (n) since = team_now();
+        else if (team_now() > since + PATIENT) {
+            pthread_mutex_lock(&team_lock);
+            atomic_fetch_add(&team_asleep, 1);
+            if (atomic_load(team_state(record)) != ENDED && !team_wanted()) pthread_cond_wait(&team_wake, &team_lock);
+            atomic_fetch_sub(&team_asleep, 1);
+            pthread_mutex_unlock(&team_lock);
+        }
+    }
+    return 1;
+}
+
+/* Run the phases of a record: their address, their number, the number of threads, and the state. */
+void team_run(int64_t *record)
+{
+    const int done = atomic_load(team_state(record)) != IDLE && team_joined(record);
+    atomic_store(team_state(record), IDLE);
+    if (!done) team_phases((const team_phase *)record[0], record[1], record[2], 0, 0);
+}
 
 /* The same; the record ends with the address of a log with room for all pieces. */
 void team_logged(const int64_t *record)
 {
     team_log *log = (team_log *)record[3];
     log->now = team_now();
-    team_phases((const team_phase *)record[0], record[1], record[2], log);
+    team_phases((const team_phase *)record[0], record[1], record[2], log, 0);
 }
 
 #define COPIED 65536  /* bytes of a piece */
@@ -339,7 +407,7 @@ void team_copy(const int64_t *record)
     const int64_t pieces = (record[2] + COPIED - 1) / COPIED;
     const team_step step = {team_copied, arrays, 0, 0, pieces, 0};
     const team_phase phase = {&step, pieces, 0};
-    team_phases(&phase, 1, record[3], 0);
+    team_phases(&phase, 1, record[3], 0, 0);
 }
 
 /* Call the function of a record: its address, its arrays, begin and end. */
@@ -357,6 +425,7 @@ void team_reset(const int64_t *unused)
     team_lock = lock;
     team_wake = team_ended = condition;
     team_size = team_asleep = team_waiting = team_used = 0;
+    team_offered = 0;
     memset(team_calls, 0, sizeof team_calls);
 #ifdef __linux__
     memset(team_ids, 0, sizeof team_ids);

@@ -49,6 +49,23 @@ def test_long_program(machines):
     assert [run_program(program, e, foreign) for e in engines] == [want, want]
 
 
+@pytest.mark.parametrize("number", [0, 1])
+def test_only_what_nothing_stands_before_is_begun_and_before_a_worker_gets_it(machines, number):
+    engine, done, var, other = alone(machines[1][number]), [], Var(), Var()
+    engine.push_async(lambda _, on_complete: done.append(on_complete), cpu(), [], [var])
+    engine.push_sync(lambda _: done.append("behind"), cpu(), [var], [], begin=lambda: done.append("begun too early"))
+    engine.push_sync(lambda _: done.append("ran"), cpu(), [], [other], begin=lambda: done.append("begun"))
+    engine.wait_for_var(other)
+    (complete,) = [d for d in done if callable(d)]
+    complete()
+    engine.wait_for_all()
+    assert [d for d in done if isinstance(d, str)] == ["begun", "ran", "behind"]
+    opr = engine.new_operator(lambda _: done.append("ran again"), [], [var], synchronous=True)
+    engine.push(opr, cpu(), begin=lambda: done.append("begun again"))
+    engine.wait_for_var(var)
+    assert done[-2:] == ["begun again", "ran again"]
+
+
 @pytest.mark.parametrize("prop, there", [("inline", True), (None, False)])
 def test_inline_functions_run_in_the_thread_that_completes_what_they_wait_for(machines, prop, there):
     """The copy of a value that came over a network, by the thread that received it; ordinary work goes to a worker."""

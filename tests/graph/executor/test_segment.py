@@ -7,8 +7,10 @@ import pytest
 import tritium as mx
 from support.trace_format import check
 from tritium import engine
+from tritium.graph.executor import segment as segments
 from tritium.graph.executor.segment import SHORT
 from tritium.kernels.cpu import c_compile
+from tritium.kernels.cpu.c_team import Phases
 
 
 class Twice(mx.operator.CustomOp):
@@ -36,9 +38,9 @@ def pushed_inline(compiled, segment, took):
     pushes, on = [], compiled.on
 
     class Engine:
-        def push(self, opr, ctx, inline):
+        def push(self, opr, ctx, inline, begin):
             pushes.append(inline)
-            on.push(opr, ctx, inline=inline)
+            on.push(opr, ctx, inline=inline, begin=begin)
 
     segment.shortest = took
     segment.push(Engine(), compiled.oprs[id(segment)])
@@ -63,6 +65,42 @@ def test_a_segment_with_a_users_code_never_runs_where_it_is_pushed():
     executor, compiled, segment = bound(mx.sym.Custom(mx.sym.var("x"), op_type="twice_in_a_segment"))
     assert not pushed_inline(compiled, segment, 1)
     assert executor.outputs[0].asnumpy().tolist() == [2, 2, 2]
+
+
+@pytest.mark.skipif(not c_compile.available(), reason="there is no C compiler")
+@pytest.mark.parametrize("workers", [1, 2])
+def test_a_helper_begins_a_long_segment_while_the_pushing_thread_goes_on(monkeypatch, workers):
+    monkeypatch.setattr(segments, "SHORT", -1)
+    begun, begin = [], Phases.begin
+    monkeypatch.setattr(Phases, "begin", lambda self: (begin(self), begun.append(self.begun)))
+    net = mx.sym.Convolution(mx.sym.Variable("data"), kernel=(3, 3), num_filter=32, no_bias=True, name="conv")
+    draw = np.random.RandomState(0)
+    weight = mx.nd.array(draw.randint(-3, 4, (32, 8, 3, 3)))
+    before = engine.set_current(engine.ThreadedEngine(workers))
+    try:
+        op = mx.nd.CachedOp(net, [("param_indices", [1])])
+        for k in range(20):
+            data = mx.nd.array(draw.randint(-3, 4, (4, 8, 12, 12)))
+            got = op(data, weight)
+            data[:] = 7  # behind the call: it does not see this
+            one = data.asnumpy()
+            assert (one == 7).all()
+            if k == 0:
+                x = mx.nd.array(draw.randint(-3, 4, (4, 8, 12, 12)))
+            again = [op(x, weight).asnumpy() for _ in range(2)]
+            np.testing.assert_array_equal(again[0], again[1])
+            np.testing.assert_array_equal(again[0], expected(x.asnumpy(), weight.asnumpy()))
+            assert got.shape == again[0].shape
+    finally:
+        engine.current().stop()
+        engine.set_current(before)
+    assert any(begun) if workers == 2 else not any(begun)
+
+
+def expected(x, w):
+    """Return the convolution of x with w, by their sums of products."""
+    windows = np.lib.stride_tricks.sliding_window_view(x, w.shape[2:], (2, 3))
+    return np.einsum("nchwij,fcij->nfhw", windows, w)
 
 
 @pytest.mark.skipif(not c_compile.available(), reason="there is no C compiler")

@@ -259,7 +259,7 @@ def test_updates_in_place_are_c_from_few_elements_on(monkeypatch):
         return op.kernel(p, [spec] * 3, [spec], (req,), "cpu")
 
     assert isinstance(kernel(1024, Req.INPLACE), MovingKernel)
-    assert not isinstance(kernel(1024, Req.WRITE), MovingKernel) and not isinstance(kernel(128, Req.INPLACE), MovingKernel)
+    assert not isinstance(kernel(1024, Req.WRITE), MovingKernel) and not isinstance(kernel(16, Req.INPLACE), MovingKernel)
     arrays = np.random.default_rng(0).normal(size=(3, 1024)).astype("f")
     results = []
     for code in ("numpy", "auto"):

@@ -84,6 +84,51 @@ def test_independent_steps_share_a_phase_and_elements_are_cut_into_ranges(functi
     assert (x == 1).all() and (y == 3).all()
 
 
+def test_a_helper_begins_and_the_call_takes_part(functions):
+    """Whichever of the two takes a piece, and also where the helper has not come when the call does."""
+    arrays = [np.zeros(500), np.zeros(300)]
+    first, second = [Phases([[Step(functions["test_team_step"], addresses(x.ctypes.data), len(x))]] * 3) for x in arrays]
+    first.begin()  # it has not run: its threads are not known
+    assert not first.begun
+    for phases in (first, second):
+        phases(Threads(2))
+    for k in range(500):
+        for x in arrays:
+            x[:] = k
+        first.begin()
+        second.begin()  # may find that the first is still offered
+        assert first.begun
+        sum(range(k * 10))  # so that the helper comes at different times
+        second(Threads(2))
+        first(Threads(2))
+        assert not first.begun and not second.begun
+        for x in arrays:
+            assert (x == (k * 2 + 1) * 4 + 3).all(), k
+
+
+def test_a_call_sleeps_while_a_helper_computes_alone_and_is_woken_for_what_can_be_shared(functions):
+    """A phase of one piece that takes longer than a call watches, then one of many pieces."""
+    x, y, size = np.ones(3_000_000), np.zeros(64), int64s(3_000_000)
+    total = Step(functions["test_team_sum"], addresses(x.ctypes.data, y.ctypes.data, ctypes.addressof(size)), 1)
+    step = Step(functions["test_team_step"], addresses(y.ctypes.data), 64)
+    phases = Phases([[total], [step], [total], [step]])
+    phases(Threads(2))
+    for _ in range(10):
+        y[:] = 0
+        phases.begin()
+        phases(Threads(2))
+        assert y[0] == 2 * 3_000_000 + 1 and (y[1:] == 3).all()
+
+
+def test_begun_phases_are_logged_as_nothing_and_run_once(functions):
+    x = np.zeros(100)
+    phases = Phases([[Step(functions["test_team_step"], addresses(x.ctypes.data), 100)]])
+    phases(Threads(2))
+    phases.begin()
+    assert phases.logged(Threads(2)) == [] and (x == 3).all()
+    assert len(phases.logged(Threads(2))) == 100 and (x == 7).all()
+
+
 @pytest.mark.parametrize("elements", [10, KEPT + 1], ids=["kept", "taken anew"])
 def test_scratch_memory_is_aligned_and_its_address_is_written(functions, elements):
     given, taken = addresses(None), []

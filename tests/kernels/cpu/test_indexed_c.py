@@ -347,8 +347,8 @@ def test_a_bound_kernel_that_puts_elements_is_c_alone(req, steps, rng, monkeypat
     assert isinstance(bound, InTurn) and len(bound.calls) == len(steps) and all(isinstance(c, Phases) for c in bound.calls)
 
 
-@pytest.mark.parametrize("size, chosen", [(50, "numpy"), (300, "c")])
-def test_a_formula_of_a_few_hundred_elements_is_worth_a_function(size, chosen, monkeypatch):
+@pytest.mark.parametrize("size, chosen", [(7, "numpy"), (300, "c")])
+def test_a_formula_of_some_elements_is_worth_a_function(size, chosen, monkeypatch):
     monkeypatch.setenv("TRITIUM_CPU_CODE", "auto")
     x, index = Spec((size, 4), np.dtype("float32")), Spec((size,), np.dtype("float32"))
     kernel = pick_kernel((size, 4, 1, 1, 1), "clip", [x, index], [index], [Req.WRITE], "cpu", "pick")
