@@ -17,33 +17,47 @@ from ...cpu.c_tile import vectors_text
 
 LEAST = 1 << 12  # multiplications from which on C computes, in a bound graph
 SHORTEST = 16  # elements of a sum: below, a vector is not full
-PIECE = 1 << 16  # elements of the large matrix that are a piece
+FEW, DEEP = 12, 128  # rows or columns up to which it does for sums of so many elements, where tiles could compute as well
+PIECE = 1 << 14  # elements of the large matrix that are a piece
 LEAST_SUMMED = 64  # elements of a sum over rows from which on C computes, in a bound graph
 SUMMED = 1 << 16  # elements that are a piece of a sum over rows
 
 _TEXT = """
 #define LEAST(a, b) ((a) < (b) ? (a) : (b))
 
-/* out[r] = sum of b[r * step + k] * x[k], for R rows. The order of a sum does not depend on R. */
-static inline __attribute__((always_inline)) void narrow_dots(const int R, const float *b, int64_t step, const float *x,
-                                                              int64_t K, float *out)
+/* The sum of a vector's numbers, halves first: a store and loads of its parts would take as long as a hundred of its products. */
+static inline float narrow_total(lanes a)
 {
-    lanes sums[4][2];
+#if defined(__AVX512F__)
+    return _mm512_reduce_add_ps(a);
+#elif defined(__AVX2__) && defined(__FMA__)
+    __m128 half = _mm_add_ps(_mm256_castps256_ps128(a), _mm256_extractf128_ps(a, 1));
+    half = _mm_add_ps(half, _mm_movehl_ps(half, half));
+    return _mm_cvtss_f32(_mm_add_ss(half, _mm_shuffle_ps(half, half, 1)));
+#else
+    return (a[0] + a[2]) + (a[1] + a[3]);
+#endif
+}
+
+/* out[i][r] = sum of b[r * step + k] * x[i * x_step + k], for R and F rows. The order of a sum does not depend on R and F. */
+static inline __attribute__((always_inline)) void narrow_dots(const int R, const int F, const float *b, int64_t step,
+                                                              const float *x, int64_t x_step, int64_t K, float out[][4])
+{
+    lanes sums[4][4];
     int64_t k = 0;
-    for (int r = 0; r < R; r++) sums[r][0] = sums[r][1] = tile_all(0);
-    for (; k + 2 * LANES <= K; k += 2 * LANES) {
-        const lanes x0 = tile_load(x + k), x1 = tile_load(x + k + LANES);
+    for (int i = 0; i < F; i++) for (int r = 0; r < R; r++) sums[i][r] = tile_all(0);
+    for (; k + LANES <= K; k += LANES) {
+        lanes some[4];
+        for (int i = 0; i < F; i++) some[i] = tile_load(x + i * x_step + k);
         for (int r = 0; r < R; r++) {
-            sums[r][0] = tile_fma(tile_load(b + r * step + k), x0, sums[r][0]);
-            sums[r][1] = tile_fma(tile_load(b + r * step + k + LANES), x1, sums[r][1]);
+            const lanes row = tile_load(b + r * step + k);
+            for (int i = 0; i < F; i++) sums[i][r] = tile_fma(row, some[i], sums[i][r]);
         }
     }
-    for (int r = 0; r < R; r++) {
-        float v[LANES], rest = 0;
-        tile_store(v, sums[r][0] + sums[r][1]);
-        for (int w = LANES / 2; w; w /= 2) for (int l = 0; l < w; l++) v[l] += v[l + w];
-        for (int64_t j = k; j < K; j++) rest += b[r * step + j] * x[j];
-        out[r] = v[0] + rest;
+    for (int i = 0; i < F; i++) for (int r = 0; r < R; r++) {
+        float rest = 0;
+        for (int64_t j = k; j < K; j++) rest += b[r * step + j] * x[i * x_step + j];
+        out[i][r] = narrow_total(sums[i][r]) + rest;
     }
 }
 
@@ -55,14 +69,22 @@ void product_narrow(void *const *arrays, int64_t begin, int64_t end)
     const float *bias = arrays[2], *few_bias = arrays[3];
     for (int64_t r = begin * each, stop = LEAST(end * each, rows); r < stop; r += 4) {
         const int64_t n = LEAST(4, stop - r);
-        for (int64_t i = 0; i < few; i++) {
+        for (int64_t i = 0, f; i < few; i += f) {
             const float *b = (const float *)arrays[0] + r * s[3], *x = (const float *)arrays[1] + i * s[4];
-            float *y = (float *)arrays[4] + r * y_row + i * y_few, made[4];
-            if (n == 4) narrow_dots(4, b, s[3], x, K, made);
-            else for (int64_t j = 0; j < n; j++) narrow_dots(1, b + j * s[3], s[3], x, K, made + j);
-            for (int64_t j = 0; j < n; j++) {
-                float *to = y + j * y_row;
-                *to = (add ? *to : 0) + made[j] + (bias ? bias[r + j] : 0) + (few_bias ? few_bias[i] : 0);
+            float made[4][4];
+            f = LEAST(4, few - i);
+            if (n == 4 && f == 4) narrow_dots(4, 4, b, s[3], x, s[4], K, made);
+            else for (int64_t q = 0; q < f; q++) {
+                if (n == 4) narrow_dots(4, 1, b, s[3], x + q * s[4], 0, K, made + q);
+                else for (int64_t j = 0; j < n; j++) {
+                    float one[1][4];
+                    narrow_dots(1, 1, b + j * s[3], 0, x + q * s[4], 0, K, one);
+                    made[q][j] = one[0][0];
+                }
+            }
+            for (int64_t q = 0; q < f; q++) for (int64_t j = 0; j < n; j++) {
+                float *to = (float *)arrays[4] + (r + j) * y_row + (i + q) * y_few;
+                *to = (add ? *to : 0) + made[q][j] + (bias ? bias[r + j] : 0) + (few_bias ? few_bias[i + q] : 0);
             }
         }
     }
@@ -93,6 +115,14 @@ TEMPLATE = Template(lambda: vectors_text() + _TEXT, ("product_narrow", "sum_of_r
 def in_c(m: int, n: int, k: int) -> bool:
     """Return whether C computes a narrow product in float32, in a bound graph."""
     return k >= SHORTEST and TEMPLATE.serves(m * n * k, LEAST)
+
+
+def better(m: int, n: int, k: int, least: int) -> bool:
+    """Return whether this takes less time than tiles, which compute matrices of at least so many rows and columns.
+
+    Columns that are no whole vector take as long as one; here lanes are elements of the sum.
+    """
+    return min(m, n) < least or (min(m, n) <= FEW and k >= DEEP)
 
 
 def c_files(m: int, n: int) -> list[Template]:

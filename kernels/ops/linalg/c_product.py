@@ -364,7 +364,7 @@ class Forward:
     @staticmethod
     def serves(m: int, n: int, k: int) -> bool:
         """Return whether C computes a product of these sizes in a bound graph."""
-        return c_narrow.in_c(m, n, k) if min(m, n) < NARROW else in_c(1, m, n, k, in_graph=True)
+        return c_narrow.in_c(m, n, k) if c_narrow.better(m, n, k, NARROW) else in_c(1, m, n, k, in_graph=True)
 
     def bind(self, inputs: Sequence[Any], y: Any, after: Follower | None = None, made: dict[Any, Any] | None = None
              ) -> BoundKernel:
@@ -380,7 +380,7 @@ class Forward:
         shared = None if made is None else sharing(a, b, out, y, False, bias, made)
         if shared is not None:
             (*phases, (rows,)), threads = shared
-        elif min(m, n) >= NARROW or rows is None:
+        elif rows is None or not c_narrow.better(m, n, k, NARROW):
             product = planned(a, b, out, False, in_graph=True)
             assert product is not None
             pack, rows, scratch = product.prepare(a, b, y, bias)

@@ -60,10 +60,11 @@ def gemm(a: np.ndarray, b: np.ndarray, out: np.ndarray, add: bool = False, bias:
     """
     if is_half(a.dtype) or is_half(b.dtype):
         return lambda run: gemm(upcast(a), upcast(b), out, add, bias)(run)
-    in_c = c_product.planned(a, b, out, add, in_graph=in_graph)
-    narrow = c_narrow.prepare(a, b, out, add, bias) if in_c is None and in_graph else None
+    better = in_graph and c_narrow.better(out.shape[-2], out.shape[-1], a.shape[-1], c_product.NARROW)
+    narrow = c_narrow.prepare(a, b, out, add, bias) if better else None
     if narrow is not None:
         return Phases([[narrow]])
+    in_c = c_product.planned(a, b, out, add, in_graph=in_graph)
     if in_c is not None:
         return c_product.bound([(in_c, a, b, out, bias)])
     calls, threads = _pieces(a, b, out, add)
