@@ -9,11 +9,13 @@ checksum covers the head; the transport authenticates both. Messages to and from
 from __future__ import annotations
 
 import enum
+import functools
 import itertools
 import json
 import struct
 import zlib
 from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -90,21 +92,20 @@ class Record(NamedTuple):
         return self.n if self.dtype == ROWS else self.n * DTYPES[self.dtype].itemsize
 
 
+@dataclass(eq=False)
 class WireFrame:
     """A decoded frame. table: the records as integers [n, 9]; payload: bytes."""
 
-    __slots__ = ("_records", "flags", "payload", "rank", "seq", "table", "type")
+    type: FrameType
+    flags: int
+    rank: int
+    seq: int
+    table: np.ndarray
+    payload: memoryview
 
-    def __init__(self, type: FrameType, flags: int, rank: int, seq: int, table: np.ndarray, payload: memoryview,
-                 records: list[Record] | None):
-        self.type, self.flags, self.rank, self.seq, self.table, self.payload = type, flags, rank, seq, table, payload
-        self._records = records
-
-    @property
+    @functools.cached_property
     def records(self) -> list[Record]:
-        if self._records is None:
-            self._records = [Record._make(row) for row in self.table.tolist()]
-        return self._records
+        return [Record._make(row) for row in self.table.tolist()]
 
 
 def encode(type: FrameType, records: Sequence[Record] | np.ndarray = (), nbytes: int = 0, *, flags: int = 0, rank: int = -1,
@@ -139,11 +140,11 @@ def decode(head: Any, payload: Any = b"", size: int | None = None) -> WireFrame:
     if type not in FrameType._value2member_map_:
         raise FrameError(f"frame: unknown type {type}.")
     table = np.frombuffer(head, "<i8", offset=_HEAD).reshape(-1, len(_FIELDS))
-    records = [Record._make(row) for row in table.tolist()] if count <= _FEW else None
-    needed = _nbytes_of_table(table) if records is None else sum([_nbytes_of(r) for r in records])
+    frame = WireFrame(FrameType(type), flags, rank, seq, table, payload)
+    needed = _nbytes_of_table(table) if count > _FEW else sum([_nbytes_of(r) for r in frame.records])
     if needed > nbytes:
         raise FrameError(f"frame: its records need {needed} bytes, the payload has {nbytes}.")
-    return WireFrame(FrameType(type), flags, rank, seq, table, payload, records)
+    return frame
 
 
 _FEW = 8  # records: up to this number, checking them one by one is faster than NumPy

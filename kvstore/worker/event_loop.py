@@ -7,8 +7,10 @@ left to the loop's thread.
 
 from __future__ import annotations
 
+import contextlib
 import logging
 import os
+import socket
 import threading
 import time
 from collections import deque
@@ -24,6 +26,7 @@ if TYPE_CHECKING:
     from .coordinator_connection import CoordinatorConnection
     from .remote_server import RemoteServer
 
+_WAKE_UPS = 4096  # bytes: more than there are
 CHECK_EVERY = 0.2  # seconds between checks of deadlines and lost connections
 _log = logging.getLogger(__name__)
 
@@ -36,14 +39,13 @@ class EventLoop:
         self.poller = Poller()
         self.pid = os.getpid()
         self._inbox: deque[Callable[[], None]] = deque()
-        self._wake_fd = os.eventfd(0, os.EFD_NONBLOCK | os.EFD_CLOEXEC)
-        self._wake_lock = threading.RLock()  # held while the descriptor is written or closed
+        self._woken, self._waking = socket.socketpair()
         self._wakes = False  # the thread will run: it was woken, or has not looked at the inbox yet
         self._closed = self._stopping = False
         self._ended = False  # the streams are closed, and calls end with an error
         self._lock = threading.Lock()
         self._check_at = 0.0
-        self.poller.register(self._wake_fd, READABLE, lambda _: os.eventfd_read(self._wake_fd))
+        self.poller.register(self._woken, READABLE, lambda _: self._woken.recv(_WAKE_UPS))
         self._thread = threading.Thread(target=self._run, name="kvstore", daemon=True)
 
     def start(self) -> None:
@@ -85,9 +87,8 @@ class EventLoop:
             self._wake()
 
     def _wake(self) -> None:
-        with self._wake_lock:
-            if not self._ended:
-                os.eventfd_write(self._wake_fd, 1)
+        with contextlib.suppress(OSError):  # the thread has ended
+            self._waking.send(b"x")
 
     # ---- holders of the lock ----------------------------------------------------------------------------------------------
     @ki_protected
@@ -128,9 +129,8 @@ class EventLoop:
                 self._run_inbox()
                 for c in self.connections:
                     c.close()
-            self.poller.close()
-            with self._wake_lock:
-                os.close(self._wake_fd)
+            for end in (self.poller, self._woken, self._waking):
+                end.close()
             self._drain_inbox()
 
     def run_once(self, ready: Sequence[tuple[SelectorKey, int]]) -> None:

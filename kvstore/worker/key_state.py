@@ -21,7 +21,7 @@ from ..protocol.row_sparse import row_size
 from ..wire.compression import TwoBit, packed_bytes
 from ..wire.frame import ROWS, TWO_BITS
 from ..wire.shared_memory import SMALLEST
-from .requests import InitialValue, Place, Pull, Push
+from .requests import Place, Push, Request, initial_value, pull, pull_rows
 
 if TYPE_CHECKING:
     from .client import Client
@@ -60,20 +60,20 @@ class KeyState:
         return flat[start:stop], _advance(self.place, start, flat)
 
     # ---- requests ---------------------------------------------------------------------------------------------------------
-    def initial_values(self) -> list[InitialValue]:
-        return [InitialValue(server, self.id, i, data, place)
+    def initial_values(self) -> list[Request]:
+        return [initial_value(server, self.id, i, data, place)
                 for i, (server, _, _) in enumerate(self.slices) for data, place in [self.memory(i)]]
 
-    def pulls(self) -> list[Pull]:
-        return [Pull(server, self.id, i, self.round, *self.memory(i)) for i, (server, _, _) in enumerate(self.slices)]
+    def pulls(self) -> list[Request]:
+        return [pull(server, self.id, i, self.round, *self.memory(i)) for i, (server, _, _) in enumerate(self.slices)]
 
-    def pulls_of_rows(self, out: NDArray, indices: np.ndarray) -> list[Pull]:
+    def pulls_of_rows(self, out: NDArray, indices: np.ndarray) -> list[Request]:
         """Return the requests for rows of the value, which go to out [n, ...]. indices [n]: ascending."""
         flat, width, pulls = out.device_array().reshape(-1), row_size(self.value.shape), []
         for i, (server, start, stop) in enumerate(self.slices):
             a, b = np.searchsorted(indices, (start // width, stop // width))
             if a < b:
-                pulls.append(Pull(server, self.id, i, self.round, flat[a * width:b * width], rows=indices[a:b] - start // width))
+                pulls.append(pull_rows(server, self.id, i, self.round, flat[a * width:b * width], indices[a:b] - start // width))
         return pulls
 
     def pushes(self, total: NDArray, codes: NDArray | None, place: Place | None, two_bit: TwoBit | None,

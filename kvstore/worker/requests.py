@@ -47,15 +47,15 @@ class Request:
     """
 
     group: Group
-    records: Sequence[Record]
-    payload: Any
 
-    def __init__(self, type: FrameType, server: int, key: int, index: int, round: int, out: np.ndarray | None,
-                 out_place: Place | None = None):
+    def __init__(self, type: FrameType, server: int, key: int, index: int, round: int, out: np.ndarray | None = None,
+                 out_place: Place | None = None, payload: Any = b""):
         self.type, self.server, self.key, self.index, self.round = type, server, key, index, round
-        self.out, self.out_place = out, out_place
+        self.out, self.payload = out, payload
         self.name: Name = key, index
         self.started = self.priority = 0.0
+        self.reply: Place = (NOTHING, 0) if out is None else out_place or (INLINE, 0)
+        self.records: Sequence[Record] = [Record(key, index, 0, 0, round, NOTHING, 0, *self.reply)]
 
     def end(self, error: BaseException | None = None) -> None:
         self.group.end_one(error)
@@ -68,36 +68,29 @@ class Request:
         out[:] = np.frombuffer(payload, out.dtype, r.n, at)
         return True
 
-    @property
-    def reply(self) -> Place:
-        return (NOTHING, 0) if self.out is None else self.out_place or (INLINE, 0)
+
+def pull(server: int, key: int, index: int, round: int, out: np.ndarray | None, out_place: Place | None = None) -> Request:
+    return Request(FrameType.PULL, server, key, index, round, out, out_place)
 
 
-class Pull(Request):
-    """A request for a value, or for some rows of it: their indices in the slice, int64."""
-
-    def __init__(self, server: int, key: int, index: int, round: int, out: np.ndarray | None, out_place: Place | None = None,
-                 rows: np.ndarray | None = None):
-        super().__init__(FrameType.PULL if rows is None else FrameType.PULL_ROWS, server, key, index, round, out, out_place)
-        self.records = [Record(*self.name, 0, 0, round, reply_segment=self.reply[0], reply_at=self.reply[1])]
-        self.payload = b"" if rows is None else rows.tobytes()
+def pull_rows(server: int, key: int, index: int, round: int, out: np.ndarray, rows: np.ndarray) -> Request:
+    """Return a request for some rows of a slice, with ascending indices, int64."""
+    return Request(FrameType.PULL_ROWS, server, key, index, round, out, None, rows.tobytes())
 
 
-class InitialValue(Request):
-    """The initial value of a slice. place: of data, if it is in shared memory."""
-
-    def __init__(self, server: int, key: int, index: int, data: np.ndarray, place: Place | None = None):
-        super().__init__(FrameType.INITIALIZE, server, key, index, 0, None)
-        self.records = [Record(key, index, CODES[data.dtype], len(data), 0, *(place or (INLINE, 0)))]
-        self.payload = data.view(np.uint8).data if place is None else b""
+def initial_value(server: int, key: int, index: int, data: np.ndarray, place: Place | None = None) -> Request:
+    """Return the initial value of a slice. place: of data, if it is in shared memory."""
+    request = Request(FrameType.INITIALIZE, server, key, index, 0, payload=b"" if place is not None else data.view(np.uint8).data)
+    request.records = [Record(key, index, CODES[data.dtype], len(data), 0, *(place or (INLINE, 0)))]
+    return request
 
 
 class Question(Request):
     """A request outside the order of keys. future: gets the (frame, payload) of each answer."""
 
     def __init__(self, server: int, type: FrameType, records: Sequence[Record] = (), payload: bytes = b""):
-        super().__init__(type, server, -1, 0, 0, None)
-        self.records, self.payload, self.future, self.answers = records, payload, Future[list[Any]](), list[Any]()
+        super().__init__(type, server, -1, 0, 0, payload=payload)
+        self.records, self.future, self.answers = records, Future[list[Any]](), list[Any]()
 
     def end(self, error: BaseException | None = None) -> None:
         self.future.set_exception(error) if error is not None else self.future.set_result(self.answers)

@@ -98,7 +98,7 @@ class SimulatedWorker:
         """An event loop without a thread and a poller."""
         loop = event_loop.EventLoop.__new__(event_loop.EventLoop)
         loop.poller, loop.pid, loop.connections = poller_of(self), os.getpid(), []
-        loop._inbox, loop._wake_fd, loop._wakes = deque(), -1, True
+        loop._inbox, loop._wakes = deque(), True
         loop._closed = loop._stopping = loop._ended = False
         loop._lock, loop._check_at = threading.Lock(), 0.0
         return loop
@@ -164,7 +164,7 @@ class SimulatedWorker:
         self.keys = {k: SimulatedKey(e) for k, e in zip(SIZES, m["keys"])}
         fill = {e["key"] for e in m["fill"]}
         if fill:
-            yield from self._all(lambda k, i, out: requests.InitialValue(
+            yield from self._all(lambda k, i, out: requests.initial_value(
                 self.keys[k].slices[i][0], self.keys[k].id, i, job.first(k)[slice(*self.keys[k].slices[i][1:])]),
                                  [k for k in SIZES if tag(k) in fill])
         if m.get("first"):
@@ -224,7 +224,7 @@ class SimulatedWorker:
             key.round = client.common_round(rounds, key.id, len(key.slices))
 
     def _fetch(self, k, i, out):
-        return requests.Pull(self.keys[k].slices[i][0], self.keys[k].id, i, self.keys[k].round, out)
+        return requests.pull(self.keys[k].slices[i][0], self.keys[k].id, i, self.keys[k].round, out)
 
     def _all(self, make, keys):
         while not (yield from self._try(make, keys)):
