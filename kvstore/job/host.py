@@ -7,17 +7,14 @@ All of these processes end when the owner of the job ends: they hold the reading
 
 from __future__ import annotations
 
-import functools
-import multiprocessing
 import os
+import select
 import shutil
 import signal
 import socket
 import sys
 import time
 from collections.abc import Callable
-from multiprocessing.connection import Connection, wait
-from multiprocessing.process import BaseProcess
 from pathlib import Path
 from typing import Any
 
@@ -30,76 +27,54 @@ from ..wire.stream import READABLE
 from .coordinator_process import CoordinatorServer
 
 _MOST_RESTARTS, _RESTART_PERIOD = 10, 10.0  # restarts of one process within so many seconds before the job fails
-_STOP_TIMEOUT = 2.0  # seconds
-_FORK = multiprocessing.get_context("fork")  # a child need not import anything
 
 _Run = Callable[[Callable[[], None]], object]  # the body of a child process, which calls its argument when it is ready
 
 
 class Children:
-    """The child processes: the coordinator and the servers. owner: descriptor that can be read when the owner has ended."""
+    """The child processes: the coordinator and the servers."""
 
-    def __init__(self, folder: Path, job: dict[str, Any], owner: int):
+    def __init__(self, folder: Path, job: dict[str, Any]):
         self.folder = folder
-        self._runs: dict[str, _Run] = {"coordinator": functools.partial(_coordinate, folder, job, owner)}
+        self._runs: dict[str, _Run] = {"coordinator": lambda ready: _coordinate(folder, job, ready)}
         for i in range(job["servers"]):
-            self._runs[f"server-{i}"] = lambda ready, i=i: (ready(), server_main.run(folder, i, owner))
+            self._runs[f"server-{i}"] = lambda ready, i=i: (ready(), server_main.run(folder, i))
         self.names = tuple(self._runs)
         self._times: dict[str, list[float]] = {name: [] for name in self.names}
-        self.running: list[BaseProcess] = []
+        self.running: dict[int, str] = {}  # process id -> name
 
     def start(self, name: str) -> None:
-        """Start one of them, and wait until it is ready or has failed. Raises KVStoreError if it was restarted too often."""
+        """Start one of them. Raises KVStoreError if it was restarted too often."""
         now = time.monotonic()
         self._times[name] = [t for t in self._times[name] if now - t < _RESTART_PERIOD]
         if len(self._times[name]) >= _MOST_RESTARTS:
             raise KVStoreError(f"{name} ended {_MOST_RESTARTS} times within {_RESTART_PERIOD:.0f} s. See its messages above.")
         self._times[name].append(now)
-        reading, writing = _FORK.Pipe(duplex=False)
-        process = _FORK.Process(target=_run, name=name, args=(self.folder / f"{name}.pid", self._runs[name], writing))
-        process.start()
-        self.running.append(process)
-        writing.close()
-        with reading:
-            wait([reading, process.sentinel])
+        pid = _fork(self.folder / f"{name}.pid", self._runs[name])
+        self.running[pid] = name
 
     def restart_ended(self) -> None:
-        for process in [p for p in self.running if p.exitcode is not None]:
-            self.running.remove(process)
-            self.start(process.name)
+        while self.running:
+            pid, _ = os.waitpid(-1, os.WNOHANG)
+            if not pid:
+                return
+            name = self.running.pop(pid, None)
+            if name is not None:
+                self.start(name)
 
     def stop(self) -> None:
-        for process in self.running:
-            process.terminate()
-        end = time.monotonic() + _STOP_TIMEOUT
-        for process in self.running:
-            process.join(max(end - time.monotonic(), 0))
-            process.kill()
-            process.join()
-
-
-def _run(file: Path, run: _Run, writing: Connection) -> None:
-    """Run a child. file: receives the process id, before any other process can know of the child."""
-    signal.signal(signal.SIGTERM, signal.SIG_DFL)  # ends the child at any point: its state is on disk
-    write_atomic(file, str(os.getpid()), sync=False)
-    try:
-        run(writing.close)
-    except BaseException as e:
-        sys.excepthook(type(e), e, e.__traceback__)
-        os._exit(1)
-    os._exit(0)
-
-
-def _coordinate(folder: Path, job: dict[str, Any], owner: int, ready: Callable[[], None]) -> None:
-    """Run the coordinator until its owner ends. It is ready when it listens."""
-    server = CoordinatorServer(job, folder / "coordinator.json")
-    for role in ("server", "worker"):
-        write_secret(folder / f"{role}.json", server.credentials(role))
-    ready()
-    ended: list[int] = []
-    server.poller.register(owner, READABLE, ended.append)
-    while not ended:
-        server.poll(1.0)
+        for pid in self.running:
+            os.kill(pid, signal.SIGTERM)
+        end = time.monotonic() + 2
+        while self.running:
+            pid, _ = os.waitpid(-1, os.WNOHANG)
+            self.running.pop(pid, None)
+            if not pid:
+                time.sleep(0.01)
+                if time.monotonic() > end:
+                    for left in self.running:
+                        os.kill(left, signal.SIGKILL)
+                    end = float("inf")
 
 
 def _reserve_port(interface: str) -> socket.socket | None:
@@ -116,19 +91,58 @@ def _reserve_port(interface: str) -> socket.socket | None:
     return s
 
 
+def _fork(file: Path, run: _Run) -> int:
+    """Fork a child that calls run(ready). Returns its process id when it is ready or has failed.
+
+    file:  receives the process id, before any other process can know of the child.
+    """
+    reading, writing = os.pipe()
+    pid = os.fork()
+    if not pid:
+        status = 1
+        signal.signal(signal.SIGTERM, signal.SIG_DFL)  # ends the child at any point: its state is on disk
+        try:
+            os.close(reading)
+            write_atomic(file, str(os.getpid()), sync=False)
+            run(lambda: os.close(writing))
+            status = 0
+        except BaseException as e:
+            sys.excepthook(type(e), e, e.__traceback__)
+        finally:
+            os._exit(status)
+    os.close(writing)
+    os.read(reading, 1)
+    os.close(reading)
+    return pid
+
+
+def _coordinate(folder: Path, job: dict[str, Any], ready: Callable[[], None]) -> None:
+    """Run the coordinator until the owner's pipe ends. It is ready when it listens."""
+    server = CoordinatorServer(job, folder / "coordinator.json")
+    for role in ("server", "worker"):
+        write_secret(folder / f"{role}.json", server.credentials(role))
+    ready()
+    ended: list[int] = []
+    server.poller.register(0, READABLE, ended.append)
+    while not ended:
+        server.poll(1.0)
+
+
 def main() -> None:
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(0))
-    folder, owner = Path(sys.argv[1]), os.dup(0)  # a child closes its standard input
+    folder = Path(sys.argv[1])
     job = read_secret(folder / "job.json")
     reserved = _reserve_port(job["interface"])
-    children = Children(folder, {**job, "port": 0 if reserved is None else reserved.getsockname()[1]}, owner)
+    children = Children(folder, {**job, "port": 0 if reserved is None else reserved.getsockname()[1]})
+    owner = select.poll()
+    owner.register(0, select.POLLIN)
     try:
         for name in children.names:
             children.start(name)
             if name == "coordinator":
                 print("ready", flush=True)
-        while owner not in wait([owner, *(p.sentinel for p in children.running)]):
+        while not owner.poll(100):
             children.restart_ended()
     finally:
         children.stop()

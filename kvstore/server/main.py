@@ -142,7 +142,7 @@ class ServerProcess:
         self.poller.handle(self.poller.select(None if self.control is not None and self.server is not None else _RETRY))
 
     def run(self, stop_fd: int | None = None) -> None:
-        """Serve until stop_fd can be read, which happens when its writer ends, or until a signal."""
+        """Serve until stop_fd ends, which happens when its writer ends, or until a signal."""
         ended: list[int] = []
         if stop_fd is not None:
             self.poller.register(stop_fd, READABLE, ended.append)
@@ -150,12 +150,12 @@ class ServerProcess:
             self.turn()
 
 
-def run(folder: Path, index: int, stop_fd: int) -> None:
-    """Serve as server `index` of the job with the key files in folder, until stop_fd can be read."""
+def run(folder: Path, index: int) -> None:
+    """Serve as server `index` of the job with the key files in folder, until standard input ends."""
     engine.set_current(engine.NaiveEngine())
     job = read_secret(folder / "server.json")
     for name in filter(None, environment.KV_OPTIMIZERS.get().split(",")):
         __import__(name.strip())  # modules that register user-defined optimizers
     snapshots = folder / f"server-{index}"
     snapshots.mkdir(mode=0o700, exist_ok=True)
-    ServerProcess(job, index, snapshots).run(stop_fd)
+    ServerProcess(job, index, snapshots).run(0)
