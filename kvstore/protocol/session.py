@@ -7,8 +7,8 @@ Every method takes an event and returns the actions that follow, in order. A con
                   counts, which is not acknowledged yet
     ACKNOWLEDGED  applied, but not on the server's disk: kept, so that it can be sent again if the server restarts
     UNKNOWN       reported to the caller as failed, although it may have been applied. The next handshake resolves it
-    DURABLE       applied, and on disk or acknowledged by a server without snapshots: nothing refers to it any more
-    FAILED        not applied, and it never will be: nothing refers to it any more
+    DURABLE       applied, and on disk or acknowledged by a server without snapshots: the session has forgotten it
+    FAILED        not applied, and it never will be: the session has forgotten it
 
     QUEUED -> SENT -> ACKNOWLEDGED -> DURABLE   pushed, acknowledged, on disk
     SENT -> QUEUED                              the connection was lost
@@ -64,7 +64,6 @@ class Verb(enum.Enum):
     """An action, on a contribution except for SAVE."""
 
     RESEND = enum.auto()  # send it again, without a request for its value
-    RELEASE = enum.auto()  # its memory is not needed any more
     ALREADY_APPLIED = enum.auto()  # fail it: its round contains an earlier contribution, which had been reported as failed
     SAVE = enum.auto()  # ask the server to write its values to disk: retained contributions take too much memory
 
@@ -128,17 +127,15 @@ class Session(Generic[C]):
             c.seq = seq
             c.process = self.process if c.process < 0 else c.process
 
-    def abandon(self, contributions: Sequence[C]) -> list[Action[C]]:
+    def abandon(self, contributions: Sequence[C]) -> None:
         """Give up contributions whose outcome is unknown. The caller must connect again: the handshake resolves them."""
-        actions: list[Action[C]] = []
         for c in contributions:
             held = self._sent.pop((c.name, c.round), None) is c and not c.seq
             if held:
-                actions += self._release(c, State.FAILED)
+                c.state = State.FAILED
             else:
                 self._unknown.append(c)
                 c.state = State.UNKNOWN
-        return actions
 
     def take_sent(self) -> list[C]:
         """Remove and return the sent contributions, because the connection was lost."""
@@ -174,7 +171,7 @@ class Session(Generic[C]):
         unknown, self._unknown = self._unknown, []
         for c in unknown:
             if c.process in (-1, process) and c.round > applied.get(c.name, 0):
-                actions += self._release(c, State.FAILED)
+                c.state = State.FAILED
             else:  # applied, or sent to an earlier process, whose answer others may have seen: it must be applied again
                 self._counted[c.name] = c.round
                 actions += self._retain(c)
@@ -193,7 +190,8 @@ class Session(Generic[C]):
         if c is None or c.seq or c.round > round:
             return []
         del self._sent[c.name, c.round], self._counted[c.name]
-        return [*self._release(c, State.FAILED), (Verb.ALREADY_APPLIED, c)]
+        c.state = State.FAILED
+        return [(Verb.ALREADY_APPLIED, c)]
 
     def reject(self, c: C, *, applied: bool, dead: bool) -> list[Action[C]]:
         """Handle the rejection of a sent contribution.
@@ -206,12 +204,13 @@ class Session(Generic[C]):
         if applied:
             return self._retain(c)
         if not (dead and self.durable and c.process != self.process):
-            return self._release(c, State.FAILED)
+            c.state = State.FAILED
+            return []
         self._counted[c.name] = c.round
         actions = self._retain(c)
         return [*actions, (Verb.RESEND, c)] if c.state is State.ACKNOWLEDGED else actions
 
-    def on_disk(self, rounds: Mapping[Name, int], complete: bool = False) -> list[Action[C]]:
+    def on_disk(self, rounds: Mapping[Name, int], complete: bool = False) -> None:
         """Handle the server's report of the last rounds on disk. complete: of all slices, as it answers SAVE and a handshake.
 
         Raises ValuesLostError if a complete report shows that the server has lost its snapshots.
@@ -220,21 +219,19 @@ class Session(Generic[C]):
             raise ValuesLostError
         self._saving = self._saving and not complete
         self._on_disk.update(rounds)
-        actions: list[Action[C]] = []
         for name, round in rounds.items():
             retained = self._retained.get(name)
             while retained and retained[0].round <= round:
                 c = retained.popleft()
                 self._retained_bytes -= c.nbytes
-                actions += self._release(c, State.DURABLE)
-        return actions
+                c.state = State.DURABLE
 
     def _retain(self, c: C) -> list[Action[C]]:
         retained = self._retained.setdefault(c.name, deque())
-        if retained and retained[-1].round >= c.round:  # of two, the earlier was applied
-            return self._release(c, State.FAILED)
-        if not self.durable:
-            return self._release(c, State.DURABLE)
+        earlier = retained and retained[-1].round >= c.round  # of two, that was applied
+        if earlier or not self.durable:
+            c.state = State.FAILED if earlier else State.DURABLE
+            return []
         retained.append(c)
         c.state = State.ACKNOWLEDGED
         self._retained_bytes += c.nbytes
@@ -242,7 +239,3 @@ class Session(Generic[C]):
             return []
         self._saving = True
         return [(Verb.SAVE, c)]
-
-    def _release(self, c: C, state: State) -> list[Action[C]]:
-        c.state = state
-        return [(Verb.RELEASE, c)]

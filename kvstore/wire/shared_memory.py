@@ -12,6 +12,7 @@ import os
 import re
 import stat
 import threading
+import weakref
 from pathlib import Path
 from typing import NamedTuple
 
@@ -45,11 +46,14 @@ class SharedSlot(NamedTuple):
 
 
 class SegmentPool:
-    """A worker's segments. Each holds one slot; returned slots are used again for the same size. Any thread may call it."""
+    """A worker's segments. Each holds one slot, and is used again for the same size when nothing refers to the slot any more.
+
+    Any thread may call it.
+    """
 
     def __init__(self, job: str, rank: int, incarnation: int):
         self._prefix = (job, rank, incarnation)
-        self._free: dict[int, list[SharedSlot]] = {}
+        self._free: dict[int, list[tuple[int, mmap.mmap]]] = {}  # by size: numbers of segments, and their memory
         self._count = 0
         self._lock = threading.Lock()
 
@@ -57,10 +61,16 @@ class SegmentPool:
         """Return a slot of at least nbytes, or None if the system has no shared memory left."""
         size = cdiv(nbytes, mmap.PAGESIZE) * mmap.PAGESIZE
         with self._lock:
-            free = self._free.get(size)
-            return free.pop() if free else self._new_slot(size)
+            free = self._free.setdefault(size, [])
+            segment = free.pop() if free else self._new_segment(size)
+        if segment is None:
+            return None
+        number, memory = segment
+        view = np.frombuffer(memory, np.uint8)
+        weakref.finalize(view, free.append, segment).atexit = False
+        return SharedSlot(number, view)
 
-    def _new_slot(self, size: int) -> SharedSlot | None:
+    def _new_segment(self, size: int) -> tuple[int, mmap.mmap] | None:
         path = DIRECTORY / segment_name(*self._prefix, self._count)
         try:
             fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
@@ -75,17 +85,11 @@ class SegmentPool:
         finally:
             os.close(fd)
         self._count += 1
-        return SharedSlot(self._count - 1, np.frombuffer(memory, np.uint8))
-
-    def give(self, slot: SharedSlot) -> None:
-        """Take back a slot that no reader uses any more."""
-        with self._lock:
-            self._free.setdefault(len(slot.view), []).append(slot)
+        return self._count - 1, memory
 
     def close(self) -> None:
         for i in range(self._count):
             (DIRECTORY / segment_name(*self._prefix, i)).unlink(missing_ok=True)
-        self._free.clear()
 
 
 class SegmentViews:

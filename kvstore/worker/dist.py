@@ -235,8 +235,7 @@ class DistKVStore(LocalKVStore):
                                          f"sent. Push each of them again."))
                 return
             pushes = [p for (k, _), total, codes, place in zip(group, sums, compressed, buffer.places)
-                      for p in self._keys[k].pushes(total, codes, place, two_bit, buffer.release)]
-            buffer.lend(len(pushes))
+                      for p in self._keys[k].pushes(total, codes, place, two_bit)]
             self._client.submit(pushes, on_complete, priority)
 
         reads = [c if c is not None else s for c, s in zip(compressed, sums)]

@@ -76,8 +76,7 @@ class KeyState:
                 pulls.append(pull_rows(server, self.id, i, self.round, flat[a * width:b * width], indices[a:b] - start // width))
         return pulls
 
-    def pushes(self, total: NDArray, codes: NDArray | None, place: Place | None, two_bit: TwoBit | None,
-               release: Callable[[], None]) -> list[Push]:
+    def pushes(self, total: NDArray, codes: NDArray | None, place: Place | None, two_bit: TwoBit | None) -> list[Push]:
         """Return the contributions to the next round: total, or its 2-bit form if there are codes. place: of total."""
         done, pushes, at = self._begin_round(), [], 0
         for i, (server, start, stop) in enumerate(self.slices):
@@ -89,7 +88,7 @@ class KeyState:
                 form = {"form": (TWO_BITS, stop - start), "threshold": two_bit.threshold}
             out, out_place = self.memory(i)
             pushes.append(Push(server, self.id, i, self.round, out, data, done, place=data_place, out_place=out_place,
-                               release=release, **form))
+                               **form))
         return pushes
 
     def pushes_of_rows(self, total: RowSparseNDArray) -> list[Push]:
@@ -148,8 +147,7 @@ class SendBuffer:
         align = max(layout.dtype.itemsize for layout in layouts)  # arrays of one dtype have no gaps between them
         starts = list(itertools.accumulate((cdiv(layout.nbytes, align) * align for layout in layouts), initial=0))
         nbytes = max(starts.pop() if len(starts) > 1 else 0, 1)
-        self._pool, self._users = client.pool, 0
-        self._slot = self._pool.take(nbytes) if self._pool is not None and nbytes >= SMALLEST and client.shared else None
+        self._slot = client.pool.take(nbytes) if client.pool is not None and nbytes >= SMALLEST and client.shared else None
         self.places: list[Place | None] = [None if self._slot is None else (self._slot.segment, at) for at in starts]
         if separate:
             self.arrays = [NDArray(layout, chunk=self._chunk(at, layout.nbytes)) for at, layout in zip(starts, layouts)]
@@ -161,12 +159,3 @@ class SendBuffer:
         if self._slot is None:
             return Chunk.new(max(nbytes, 1), cpu())
         return Chunk(storage.Block(self._slot.view[at:at + nbytes], nbytes, cpu()), Var(), cpu())
-
-    def lend(self, users: int) -> None:
-        """Free the memory when `release` has been called so many times."""
-        self._users = users
-
-    def release(self) -> None:
-        self._users -= 1
-        if not self._users and self._slot is not None and self._pool is not None:
-            self._pool.give(self._slot)

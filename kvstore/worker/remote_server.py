@@ -110,7 +110,7 @@ class RemoteServer:
         text = unpack(frame.payload)
         rounds = {(key, index): (round, on_disk) for key, index, round, on_disk in text["rounds"]}
         try:
-            self._execute(self.session.on_disk({name: on_disk for name, (_, on_disk) in rounds.items()}, complete=True))
+            self.session.on_disk({name: on_disk for name, (_, on_disk) in rounds.items()}, complete=True)
         except ValuesLostError:
             self.end(KVStoreError(f"KVStore: server {self.index} restarted without its snapshots. If servers may move to another "
                                   f"machine, TRITIUM_KV_SNAPSHOT_DIR must be a folder that all machines see."))
@@ -145,9 +145,7 @@ class RemoteServer:
 
     def _execute(self, actions: Sequence[Action[Push]]) -> None:
         for verb, push in actions:
-            if verb is Verb.RELEASE:
-                push.release()
-            elif verb is Verb.RESEND:
+            if verb is Verb.RESEND:
                 self._send_pushes([push], URGENT, want_value=False)
             elif verb is Verb.SAVE:
                 self._put(URGENT, FrameType.SAVE, [], b"", 0)
@@ -272,7 +270,7 @@ class RemoteServer:
             else:
                 self._remove(frame.seq, request)
             request.end()
-        self._execute(self.session.on_disk(on_disk))
+        self.session.on_disk(on_disk)
 
     def _on_rejection(self, frame: WireFrame) -> None:
         m = unpack(frame.payload)
@@ -337,7 +335,7 @@ class RemoteServer:
 
     def _abandon(self, pushes: Sequence[tuple[Push, BaseException]]) -> None:
         """Fail pushes whose outcome is unknown. The next handshake, on a new connection, shows which of them were applied."""
-        self._execute(self.session.abandon([p for p, _ in pushes]))
+        self.session.abandon([p for p, _ in pushes])
         for p, error in pushes:
             if p in self.waiting:
                 self.waiting.remove(p)

@@ -104,14 +104,13 @@ class Push(Request):
     threshold:  of the 2-bit form.
     done:       called when the push has ended, before its group counts it.
     place:      place of data, if it is in shared memory.
-    release:    called when data is not needed any more.
     """
 
     def __init__(self, server: int, key: int, index: int, round: int, out: np.ndarray | None, data: np.ndarray,
                  done: Done = lambda error: None, *, place: Place | None = None, out_place: Place | None = None,
-                 release: Callable[[], None] = lambda: None, form: tuple[int, int] | None = None, threshold: float = 0):
+                 form: tuple[int, int] | None = None, threshold: float = 0):
         super().__init__(FrameType.PUSH, server, key, index, round, out, out_place)
-        self.data, self.done, self.place, self.release, self.nbytes = data, done, place, release, data.nbytes
+        self.data, self.done, self.place, self.nbytes = data, done, place, data.nbytes
         code, n = form or (CODES[data.dtype], len(data))
         at = place or (INLINE, int(np.float32(threshold).view(np.int32)))
         self.records = [Record(key, index, code, n, round, *at, *self.reply)]

@@ -292,8 +292,7 @@ class SimulatedWorker:
             self.job.known[self] = {entry for entry in self.job.known[self] if entry[1] != k}
             for i, (where, a, b) in enumerate(key.slices):
                 data = self.job.data(b - a)
-                work.append(requests.Push(where, key.id, i, key.round, key.value[a:b], data,
-                                      release=lambda data=data: data.view(np.uint8).fill(0xFF)))
+                work.append(requests.Push(where, key.id, i, key.round, key.value[a:b], data))
                 work[-1].done = self._done(work[-1], k, i, data.copy(), key.value[a:b])
         self._submit(work, lambda error: self._free(group))
 
@@ -309,8 +308,7 @@ class SimulatedWorker:
             dense = np.zeros((count, WIDTH), data.dtype)
             dense[numbers] = data.reshape(-1, WIDTH)
             rows = np.concatenate([numbers.view(np.uint8), data.view(np.uint8)])
-            work.append(requests.Push(where, key.id, i, key.round, None, rows, form=(ROWS, len(rows)),
-                                      release=lambda rows=rows: rows.fill(0xFF)))
+            work.append(requests.Push(where, key.id, i, key.round, None, rows, form=(ROWS, len(rows))))
             work[-1].done = self._done(work[-1], "rows", i, dense.reshape(-1), None)
         self._submit(work, lambda error: self._free(["rows"]))
 

@@ -4,7 +4,7 @@ The seed decides what happens next: a message arrives, a worker's thread runs, a
 connections and workers pause for a while, as on a busy machine. So a seed gives the same run each time.
 
 Of the messages in flight when a connection ends, some are lost; the others arrive in any order with those of the next connection.
-The bytes of a contribution are overwritten as soon as they are released, and the memory for a value before it arrives.
+The memory for a value is overwritten before it arrives.
 
 `SimulatedJob(seed, ...).run()` ends when every worker has completed its rounds, and checks every value that a worker got against
 NumPy. It fails if a value is wrong, a contribution counts twice or not at all, nothing happens any more, or a worker that waited

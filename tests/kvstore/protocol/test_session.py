@@ -42,14 +42,16 @@ def test_a_contribution_is_retained_until_it_is_on_disk():
     first, second = sent(session, 1), sent(session, 2)
     assert session.acknowledge(first) == session.acknowledge(second) == []
     assert first.state is second.state is State.ACKNOWLEDGED and session.sent == []
-    assert session.on_disk({NAME: 1}) == [(Verb.RELEASE, first)] and first.state is State.DURABLE
-    assert session.on_disk({NAME: 5}) == [(Verb.RELEASE, second)]
+    session.on_disk({NAME: 1})
+    assert first.state is State.DURABLE and second.state is State.ACKNOWLEDGED
+    session.on_disk({NAME: 5})
+    assert second.state is State.DURABLE
 
 
 def test_without_snapshots_an_acknowledged_contribution_is_done():
     session = connected(durable=False)
     c = sent(session, 1)
-    assert session.acknowledge(c) == [(Verb.RELEASE, c)] and c.state is State.DURABLE
+    assert session.acknowledge(c) == [] and c.state is State.DURABLE
 
 
 def test_an_answer_finds_the_contribution_of_its_frames_only():
@@ -73,7 +75,8 @@ def test_too_many_retained_bytes_request_one_snapshot():
     session = connected(retain_bytes=250)
     contributions = [sent(session, n) for n in (1, 2, 3, 4)]
     assert [session.acknowledge(c) for c in contributions] == [[], [], [(Verb.SAVE, contributions[2])], []]
-    assert session.on_disk({NAME: 4}, complete=True) == [(Verb.RELEASE, c) for c in contributions]
+    session.on_disk({NAME: 4}, complete=True)
+    assert all(c.state is State.DURABLE for c in contributions)
 
 
 @pytest.mark.parametrize("applied", [0, 1])
@@ -86,9 +89,9 @@ def test_the_handshake_resolves_an_abandoned_contribution(applied):
     assert not session._unknown and session.was_applied(later) == bool(applied)
     if applied:
         assert actions == [] and abandoned.state is State.ACKNOWLEDGED
-        assert session.submit(later) == [(Verb.RELEASE, later), (Verb.ALREADY_APPLIED, later)] and later.state is State.FAILED
+        assert session.submit(later) == [(Verb.ALREADY_APPLIED, later)] and later.state is State.FAILED
     else:
-        assert actions == [(Verb.RELEASE, abandoned)] and abandoned.state is State.FAILED
+        assert actions == [] and abandoned.state is State.FAILED
     assert session.submit(Contribution(1)) is None
 
 
@@ -113,7 +116,7 @@ def test_a_push_to_a_round_with_an_earlier_contribution_ends_when_that_is_applie
     assert session.applied(NAME, 0) == []
     assert session.handshake(3, True, {}) == [(Verb.RESEND, first)]
     assert session.take_sent() == [again] and session.submit(again) == []  # lost with the server once more
-    assert session.applied(NAME, 1) == [(Verb.RELEASE, again), (Verb.ALREADY_APPLIED, again)] and session.sent == []
+    assert session.applied(NAME, 1) == [(Verb.ALREADY_APPLIED, again)] and session.sent == []
     assert again.state is State.FAILED and first.state is State.ACKNOWLEDGED and session.submit(Contribution(1)) is None
 
 
@@ -123,7 +126,7 @@ def test_of_two_abandoned_contributions_to_a_round_the_first_is_retained():
     session.abandon([first])
     assert session.submit(second) is None
     session.abandon([second])
-    assert session.handshake(1, True, {NAME: 1}) == [(Verb.RELEASE, second)]
+    assert session.handshake(1, True, {NAME: 1}) == []
     assert first.state is State.ACKNOWLEDGED and second.state is State.FAILED
 
 
@@ -136,7 +139,7 @@ def test_a_rejected_contribution_that_an_earlier_process_may_have_applied_is_sen
     assert session.take_sent() == [c] and session.submit(c) is None
     session.send(c)
     session.number([c], 2)
-    assert session.reject(c, applied=False, dead=dead) == [(Verb.RESEND if resent else Verb.RELEASE, c)]
+    assert session.reject(c, applied=False, dead=dead) == ([(Verb.RESEND, c)] if resent else [])
     assert c.state is (State.ACKNOWLEDGED if resent else State.FAILED) and session.was_applied(c) == resent
 
 
@@ -165,7 +168,7 @@ class Job:
     def __init__(self, seed):
         self.rng, self.session = np.random.default_rng(seed), connected(retain_bytes=300)
         self.round, self.current, self.seq = 0, None, 1
-        self.acknowledged, self.failed, self.released = {}, [], []
+        self.acknowledged, self.failed, self.all = {}, [], []
         self.process, self.on_disk, self.applied = 1, 0, []
         self.arriving, self.answers = [], []
 
@@ -178,15 +181,13 @@ class Job:
             self.arrive(), self.answer()
         assert {n: self.applied[n - 1] for n in self.acknowledged} == self.acknowledged
         assert len(self.applied) >= self.round and all(c in self.failed for c in self.applied[self.round:])
-        assert all(c.state is (State.DURABLE if c in self.applied else State.FAILED) for c in self.released)
-        assert len(self.released) == len(set(map(id, self.released)))
+        assert all(c in self.applied for c in self.all if c.state is State.DURABLE)
+        assert not any(c in self.applied for c in self.all if c.state is State.FAILED)
 
     def execute(self, actions):
         for verb, c in actions:
-            if verb is Verb.RELEASE:
-                self.released.append(c)
-            elif verb is Verb.RESEND:
-                assert c not in self.released
+            if verb is Verb.RESEND:
+                assert c.state not in (State.DURABLE, State.FAILED)
                 self.arriving.append(c)
             elif verb is Verb.ALREADY_APPLIED:
                 self.current = None
@@ -211,6 +212,7 @@ class Job:
         if self.current is None:
             self.round += 1
             self.current = Contribution(self.round)
+            self.all.append(self.current)
             self.submit(self.current)
 
     def arrive(self):
@@ -228,7 +230,7 @@ class Job:
                 self.acknowledged[c.round], self.current = c, None
             else:
                 self.execute(self.session.applied(c.name, min(c.round, len(self.applied))))
-            self.execute(self.session.on_disk({NAME: self.on_disk}))
+            self.session.on_disk({NAME: self.on_disk})
 
     def save(self):
         if self.rng.random() < 0.3:
@@ -236,7 +238,7 @@ class Job:
 
     def cut(self):
         self.arriving, self.answers = [], []
-        self.execute(self.session.on_disk({NAME: self.on_disk}, complete=True))
+        self.session.on_disk({NAME: self.on_disk}, complete=True)
         self.execute(self.session.handshake(self.process, True, {NAME: len(self.applied)}))
         for c in self.session.take_sent():
             self.submit(c)
@@ -248,7 +250,7 @@ class Job:
 
     def abandon(self):
         if self.current is not None:
-            self.execute(self.session.abandon([self.current]))
+            self.session.abandon([self.current])
             self.failed.append(self.current)
             self.round, self.current = self.round - 1, None
             self.cut()
@@ -256,5 +258,5 @@ class Job:
 
 @pytest.mark.parametrize("seed", range(40))
 def test_every_acknowledged_contribution_is_in_its_round(seed):
-    """Messages are lost, the server restarts from old snapshots, and pushes are abandoned. No contribution is released twice."""
+    """Messages are lost, the server restarts from old snapshots, pushes are abandoned. Nothing that has ended is sent again."""
     Job(seed).run()

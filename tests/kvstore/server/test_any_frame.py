@@ -123,14 +123,14 @@ def test_every_dtype_size_and_type_of_frame(rng, dtype, tmp_path):
                     else:
                         data_slot, reply_slot = pools[rank].take(4096), pools[rank].take(4096)
                         data_slot.view[:d.nbytes] = np.frombuffer(d.tobytes(), np.uint8)
-                        slots[rank, i] = reply_slot
+                        slots[rank, i] = reply_slot, data_slot
                         answers += send(s, rank, FrameType.PUSH, [record(i, dtype, len(d), round, segment=data_slot.segment,
                                                                    reply_segment=reply_slot.segment)])
             for rank in range(2):
                 assert all(f.type is FrameType.ANSWER for to, f in answers if to == rank)
                 got = values(answers, rank)
                 if place == "shared":
-                    got = {i: bytes(slots[rank, i].view[:d.nbytes]) for i, d in total.items()}
+                    got = {i: bytes(slots[rank, i][0].view[:d.nbytes]) for i, d in total.items()}
                 elif place == "rows":
                     got = dict.fromkeys(total, b"")
                     for i, d in total.items():

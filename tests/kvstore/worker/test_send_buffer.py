@@ -1,11 +1,14 @@
-"""Several arrays in one buffer: they do not overlap, and the memory is freed after the last user."""
+"""Several arrays in one buffer: they do not overlap, and the memory is free when nothing refers to it."""
 
 from __future__ import annotations
+
+import uuid
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
 import tritium as mx
-from tritium.kvstore.wire.shared_memory import SMALLEST, SharedSlot
+from tritium.kvstore.wire.shared_memory import SMALLEST, SegmentPool, SharedSlot
 from tritium.kvstore.worker.key_state import SendBuffer
 
 
@@ -13,15 +16,12 @@ class FakeClient:
     """The part of a client that a send buffer uses."""
 
     def __init__(self, shared):
-        self.shared, self.taken, self.given = shared, [], []
+        self.shared, self.taken = shared, []
         self.pool = self
 
     def take(self, nbytes):
         self.taken.append(SharedSlot(7, np.zeros(nbytes, np.uint8)))
         return self.taken[-1]
-
-    def give(self, slot):
-        self.given.append(slot)
 
 
 LIKE = [((5,), "float32"), ((), "float64"), ((0,), "float32"), ((SMALLEST // 4, 3), "float32"), ((3,), "uint8"), ((2,), "int64")]
@@ -56,11 +56,18 @@ def test_small_buffers_use_no_shared_memory():
     assert SendBuffer(client, [mx.nd.zeros(4)]).places == [None] and not client.taken
 
 
-def test_the_last_release_frees_the_memory():
-    client = FakeClient(True)
-    buffer = SendBuffer(client, [mx.nd.zeros(SMALLEST)])
-    buffer.lend(2)
-    buffer.release()
-    assert not client.given
-    buffer.release()
-    assert client.given == client.taken
+def test_memory_is_used_again_when_nothing_refers_to_it():
+    """Not while an array in it, or bytes of it that wait to be sent, exist."""
+    job = uuid.uuid4().hex
+    client = SimpleNamespace(pool=SegmentPool(job, 0, 1), shared=True)
+    try:
+        buffer = SendBuffer(client, [mx.nd.zeros(SMALLEST)] * 2)
+        (segment, _), _ = buffer.places
+        data = buffer.arrays[1].device_array().reshape(-1)[3:].view(np.uint8).data
+        del buffer
+        others = [SendBuffer(client, [mx.nd.zeros(SMALLEST)] * 2) for _ in range(3)]
+        assert segment not in [b.places[0][0] for b in others]
+        del data
+        assert SendBuffer(client, [mx.nd.zeros(SMALLEST)] * 2).places[0][0] == segment
+    finally:
+        client.pool.close()
