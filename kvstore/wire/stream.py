@@ -26,6 +26,7 @@ LARGE = 32 << 10  # bytes: the receiver of a larger payload may say where it goe
 _PART = struct.Struct("<IIQ")
 _CONTINUED = 0xFFFFFFFF
 _MOST = 512 << 10  # bytes of payload in a part: one part is encrypted in the cache while others are in flight
+_AHEAD = 32 << 10  # bytes: what belongs to smaller places is read together
 _JOINED = 16 << 10  # bytes: a smaller payload is copied, to be sent with its head
 
 Opening = Generator[int, None, tuple["Channel", str]]  # yields events to wait for; returns the channel and its peer's name
@@ -75,6 +76,7 @@ class Stream:
         self._waiting: list[tuple[float, int, bytes | None, memoryview, int]] = []
         self._order = itertools.count()
         self._sending: deque[memoryview] = deque()  # the rest of the part that is being sent
+        self._ahead = memoryview(bytearray(_AHEAD))
         self._places = self._receive()
         self._place = next(self._places)
         self._events = 0
@@ -182,17 +184,25 @@ class Stream:
     # ---- receiving --------------------------------------------------------------------------------------------------------
     def _read(self) -> None:
         """Read what has arrived, and pass on the messages that are complete."""
-        while not self.closed:
-            try:
-                count = self._channel.recv_into(self._place)
-            except BlockingIOError:
-                return
-            if not count:
-                raise ConnectionError("the other end has closed the connection")
-            complete = count == len(self._place)
-            self._place = next(self._places) if complete else self._place[count:]
-            if not complete:
-                return  # no more has arrived
+        left, more = self._ahead[:0], True
+        while not self.closed and (left or more):
+            if left:
+                count = min(len(left), len(self._place))
+                self._place[:count], left = left[:count], left[count:]
+            else:
+                direct = len(self._place) >= len(self._ahead)
+                into = self._place if direct else self._ahead
+                try:
+                    count = self._channel.recv_into(into)
+                except BlockingIOError:
+                    return
+                if not count:
+                    raise ConnectionError("the other end has closed the connection")
+                more = count == len(into)
+                if not direct:
+                    left = into[:count]
+                    continue
+            self._place = next(self._places) if count == len(self._place) else self._place[count:]
 
     def _receive(self) -> Generator[memoryview, None, None]:
         """Yield the places of the next bytes, none of which is empty. Each is filled before the next one is asked for."""

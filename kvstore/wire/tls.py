@@ -44,8 +44,8 @@ class TlsChannel:
 
         Raises BlockingIOError if nothing complete has arrived.
         """
-        count = self._decrypt(buffer)
-        while count < len(buffer):
+        count, received = self._decrypt(buffer), _MOVED
+        while count < len(buffer) and received == _MOVED:
             try:
                 received = self._socket.recv_into(self._received)
             except BlockingIOError:
