@@ -192,16 +192,38 @@ class ReboundKernel(Kernel):
         self._moves = ready is not None
         if ready is not None:
             self._ready.append(ready)
-            self._sizes, self._n_in, self.at = sizes, n, self._run_at
+            self._sizes, self._n_in, self.at, self.begin = sizes, n, self._run_at, self._begin_at
+
+    def _begin_at(self, places: Sequence[int]) -> Callable[[Any], None] | None:
+        """See Kernel.begin."""
+        one = self._take(places, False)
+        if one is None:
+            return None
+        one.place(places)
+        first = one.call.calls[0] if isinstance(one.call, InTurn) else one.call
+        assert isinstance(first, Phases)
+        first.begin()
+
+        def end(run: Any) -> None:
+            one.call(run)
+            self._ready.append(one)
+
+        return end
+
+    def _take(self, places: Sequence[int], apart: bool) -> Ready | None:
+        """Return a call for arrays at these addresses; None if they do not fit, or other runs have all."""
+        sizes = self._sizes
+        if len(places) != len(sizes) or places.count(0) != sizes.count(0) or not (apart or disjoint(places, sizes, self._n_in)):
+            return None
+        try:
+            return self._ready.pop()
+        except IndexError:
+            return None
 
     def _run_at(self, run: Any, places: Sequence[int], scalars: Sequence[float] = (), apart: bool = False) -> bool:
         """See Kernel.at."""
-        sizes = self._sizes
-        if len(places) != len(sizes) or places.count(0) != sizes.count(0) or not (apart or disjoint(places, sizes, self._n_in)):
-            return False
-        try:
-            one = self._ready.pop()
-        except IndexError:  # other runs have them all
+        one = self._take(places, apart)
+        if one is None:
             return False
         one.place(places)
         one.call(run)

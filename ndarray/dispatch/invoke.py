@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from functools import partial
 from time import perf_counter_ns
 from typing import TYPE_CHECKING, Any
@@ -237,7 +237,23 @@ def execute(plan: DispatchPlan, kernel: Kernel, inputs: Sequence[ArrayCore], out
         except Exception as e:
             kernel = Kernel(partial(_raise, e))
 
+    begun: list[Callable[[Any], None]] = []
+    may_begin = kernel.begin is not None and short and plan.prop is None and not scalars and random is None
+
+    def begin() -> None:
+        if storage.access_checker is None and objects.active_recorder is None:
+            try:
+                places = [0 if a is None else a._address or a.address() for a in (*inputs, *outputs)]
+                end = None if 0 in places or kernel.begin is None else kernel.begin(places)
+            except MXNetError:  # of memory: the run meets it again
+                return
+            if end is not None:
+                begun.append(end)
+
     def run(rc: Any) -> None:
+        if begun:
+            begun.pop()(rc)
+            return
         if not plan.shortest:
             _compute(rc, kernel, inputs, outputs, scalars, False, random)
             return
@@ -247,7 +263,7 @@ def execute(plan: DispatchPlan, kernel: Kernel, inputs: Sequence[ArrayCore], out
 
     # a user's operator may block, so it has no key
     on.push_sync(run, plan.ctx, const, mutable, prop=plan.prop if short else None, name=plan.name,
-                 cost_key=plan if plan.op.nonblocking else None)
+                 cost_key=plan if plan.op.nonblocking else None, begin=begin if may_begin else None)
 
 
 def _variables(plan: DispatchPlan, inputs: Sequence[ArrayCore], outputs: Sequence[ArrayCore | None]

@@ -162,6 +162,26 @@ def test_what_was_bound_is_moved_to_other_arrays(rng):
 
 
 @needs_compiler
+def test_a_helper_begins_on_arrays_and_the_function_that_it_returns_ends_the_run(rng):
+    kernel, _ = rebound()
+    assert kernel.begin is None
+    check_rebound(kernel, rng)
+    check_rebound(kernel, rng)
+    x, y = rng.normal(size=2 * HALF).astype(F32), np.empty(HALF, F32)
+    run = HostRun()
+    run.threads = 2
+    kernel(run, [x], [y])  # from now on the number of threads is known
+    for k in range(50):
+        x, y = rng.normal(size=2 * HALF).astype(F32), np.empty(HALF, F32)
+        end = kernel.begin([x.ctypes.data, y.ctypes.data])
+        assert k or kernel.begin([x.ctypes.data, y.ctypes.data]) is None  # its one call is taken; the next run makes another
+        check_rebound(kernel, rng)  # another run meanwhile
+        end(run)
+        np.testing.assert_array_equal(y, 2 * x[HALF:] + 5)
+    assert kernel.begin([x.ctypes.data, x.ctypes.data]) is None  # they share memory
+
+
+@needs_compiler
 def test_inputs_may_be_one_array(monkeypatch, rng):
     """The first call gives one array twice, as concat(x, x) does; the next ones two, and two that share a part."""
     monkeypatch.setenv("TRITIUM_CPU_CODE", "c")

@@ -12,11 +12,37 @@ from tritium.cache import Cache
 from tritium.context import cpu
 from tritium.errors import ContextError, DTypeError, OperatorError, ParameterError, ShapeError
 from tritium.kernels import op as op_module
+from tritium.kernels.cpu import c_compile
+from tritium.kernels.cpu.c_team import Phases
 from tritium.kernels.op import Op, Req, register
 from tritium.kernels.params import Param
 from tritium.ndarray.core import chunk
 from tritium.ndarray.dispatch import plan as plan_module
 from tritium.ndarray.dispatch.plan import CACHE, INLINE_BYTES, SHORT, DispatchPlan, plan_of
+
+
+@pytest.mark.skipif(not c_compile.available(), reason="there is no C compiler")
+@pytest.mark.parametrize("workers", [1, 2])
+def test_a_helper_begins_a_long_call_while_the_calling_thread_goes_on(monkeypatch, workers):
+    monkeypatch.setattr(plan_module, "SHORT", -1)
+    begun, begin = [], Phases.begin
+    monkeypatch.setattr(Phases, "begin", lambda self: (begin(self), begun.append(self.begun)))
+    before = engine.set_current(engine.ThreadedEngine(workers))
+    try:
+        draw = np.random.RandomState(1)
+        weight = nd.array(draw.randint(-3, 4, (32, 8, 3, 3)))
+        for _ in range(20):
+            x = nd.array(draw.randint(-3, 4, (4, 8, 34, 35)))
+            ys = [nd.Convolution(x, weight, kernel=(3, 3), num_filter=32, no_bias=True) for _ in range(2)]
+            ys.append(ys[0] * 2)
+            windows = np.lib.stride_tricks.sliding_window_view(x.asnumpy(), (3, 3), (2, 3))
+            want = np.tensordot(windows, weight.asnumpy(), ([1, 4, 5], [1, 2, 3])).transpose(0, 3, 1, 2)
+            for y, factor in zip(ys, (1, 1, 2)):
+                np.testing.assert_array_equal(y.asnumpy(), want * factor)
+    finally:
+        engine.current().stop()
+        engine.set_current(before)
+    assert any(begun) == (workers == 2)
 
 
 class Count(Op):
