@@ -15,7 +15,7 @@ from ...dtype import float32, float64, is_float, is_half
 from ..ir.expr import CAST, CONST, Expr, typed
 from ..ir.primitives import PRIMITIVES
 from .c_math import BLOCKWISE, STORED, TYPES
-from .c_printer import RUN, NoSpelling, constant, exchanged, spelled
+from .c_printer import CHANGING, RUN, NoSpelling, constant, exchanged, spelled
 
 BLOCK = 512  # elements of a block: a few arrays of them lie in a first-level cache
 LANES, FEW_LANES = 64, 16  # elements of a step of a loop, and numbers that a sum along the block is kept in
@@ -211,7 +211,7 @@ def node_cost(x: Expr) -> int:
 
 def accumulated(combine: str, a: str, b: str, dtype: np.dtype, uses: set[str]) -> str:
     """Return the text of a and b combined, in dtype."""
-    function = {"maximum": "larger", "max": "larger", "minimum": "smaller"}.get(combine)
+    function = CHANGING.get({"max": "maximum"}.get(combine, combine))
     if function is not None:
         uses.add(f"{function}_{dtype}")
         return f"{function}_{dtype}({a}, {b})"

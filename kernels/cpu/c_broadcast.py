@@ -2,14 +2,18 @@
 
 An input of one element fills its block once. One that has the last axes alone repeats: a table of one period and a block is made
 once, and every block begins somewhere in it. Any other is copied or filled run by run along the last axis, with an index of each
-axis that is carried from block to block.
+axis that is carried from block to block. Where all of these are one number along a long last axis, and one loop computes
+everything, that loop goes through a block run by run, and takes the numbers from registers.
 """
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping, Sequence
 
 from ..ir.coalesce import BroadcastLayout
+
+LONG = 64  # elements of a last axis from which on a loop for each run takes less time than filling blocks
 
 
 def _repeats(present: Sequence[bool]) -> bool:
@@ -21,16 +25,25 @@ def _by_runs(inputs: Sequence[int], layout: BroadcastLayout) -> list[int]:
     return [i for i in inputs if any(layout.present[i]) and not _repeats(layout.present[i])]
 
 
-def spread_prologue(inputs: Sequence[int], kinds: Mapping[int, str], layout: BroadcastLayout, block: int, sizes: str
-                    ) -> list[str]:
+def numbers_of_runs(inputs: Sequence[int], layout: BroadcastLayout) -> list[int]:
+    """Return the inputs that are one number for each run, if all of those that are read run by run are, and runs are long."""
+    by_runs = _by_runs(inputs, layout)
+    return by_runs if layout.dims[-1] >= LONG and not any(layout.present[i][-1] for i in by_runs) else []
+
+
+def spread_prologue(inputs: Sequence[int], kinds: Mapping[int, str], layout: BroadcastLayout, block: int, sizes: str,
+                    numbers: Sequence[int] = ()) -> list[str]:
     """Return the lines before the loop over blocks.
 
     inputs: the broadcast ones; kinds: their C types. sizes: the C text of the address of the layout's sizes.
+    numbers: the inputs that `loop_of_runs` reads.
     """
     axes = range(len(layout.dims))
     lines = [f"const int64_t *const sizes = {sizes};", *(f"const int64_t d{a} = sizes[{a}];" for a in axes)]
     for i in inputs:
         present, kind = layout.present[i], kinds[i]
+        if i in numbers:
+            continue
         lines.append(f"{kind} b{i}[{block * (1 + _repeats(present))}];")
         if not any(present):
             lines.append(f"for (int j = 0; j < {block}; j++) b{i}[j] = x{i}[0];")
@@ -50,7 +63,8 @@ def spread_prologue(inputs: Sequence[int], kinds: Mapping[int, str], layout: Bro
             if layout.present[i][a]:
                 lines.append(f"const int64_t s{i}_{a} = {' * '.join(step) or '1'};")
                 step.append(f"d{a}")
-        lines.append(f"int64_t f{i} = -1;")
+        if i not in numbers:
+            lines.append(f"int64_t f{i} = -1;")
     return lines
 
 
@@ -68,19 +82,37 @@ def spread_text(inputs: Sequence[int], kinds: Mapping[int, str], layout: Broadca
     by_runs, last = _by_runs(inputs, layout), len(layout.dims) - 1
     if not by_runs:
         return lines
-    lines += ["for (int64_t j = 0, m; j < n; j += m) {", f"    m = d{last} - c{last} < n - j ? d{last} - c{last} : n - j;"]
+    run: list[str] = []
     for i in by_runs:
-        present = layout.present[i]
-        at = " + ".join(f"c{a} * s{i}_{a}" for a in range(last + 1) if present[a])
-        lines.append(f"    const int64_t p{i} = {at};")
-        if present[last]:
-            lines += [f"    if (m == {block}) v{i} = x{i} + p{i};", f"    else COPY(b{i} + j, x{i} + p{i}, m);"]
+        run.append(f"const int64_t p{i} = {_place(i, layout)};")
+        if layout.present[i][last]:
+            run += [f"if (m == {block}) v{i} = x{i} + p{i};", f"else COPY(b{i} + j, x{i} + p{i}, m);"]
         else:
-            lines += [f"    if (p{i} != f{i}) for (int64_t l = 0; l < m; l++) b{i}[j + l] = x{i}[p{i}];",
-                      f"    f{i} = m == {block} ? p{i} : -1;"]
-    lines.append(f"    c{last} += m;")
+            run += [f"if (p{i} != f{i}) for (int64_t l = 0; l < m; l++) b{i}[j + l] = x{i}[p{i}];",
+                    f"f{i} = m == {block} ? p{i} : -1;"]
+    return [*lines, *_runs(run, layout, "j"), *(f"CLEAR(b{i}, n, {block});" for i in by_runs)]
+
+
+def loop_of_runs(inputs: Sequence[int], kinds: Mapping[int, str], layout: BroadcastLayout, lines: Sequence[str]) -> list[str]:
+    """Return the loop over a block whose statements are `lines`, where these inputs are one number for each run: see
+    `numbers_of_runs`."""
+    for i in inputs:
+        lines = [re.sub(rf"\bv{i}\[j\]", f"u{i}", line) for line in lines]
+    return _runs([*(f"const {kinds[i]} u{i} = x{i}[{_place(i, layout)}];" for i in inputs), "LANEWISE",
+                  "for (int64_t j = first; j < first + m; j++) {", *(f"    {line}" for line in lines), "}"], layout, "first")
+
+
+def _place(i: int, layout: BroadcastLayout) -> str:
+    """Return the text of the number of the element of input i at the indices of all axes."""
+    return " + ".join(f"c{a} * s{i}_{a}" for a, present in enumerate(layout.present[i]) if present)
+
+
+def _runs(lines: Sequence[str], layout: BroadcastLayout, first: str) -> list[str]:
+    """Return the loop over the runs of a block, of m elements from `first` on, in which these lines stand."""
+    last = len(layout.dims) - 1
     carry = f"c{last} = 0;"
     for a in reversed(range(last)):
         carry += f" if (++c{a} == d{a}) {{ c{a} = 0;" if a else " c0++;"
-    lines += [f"    if (c{last} == d{last}) {{ {carry}{' }' * (last - 1)} }}", "}"]
-    return lines + [f"CLEAR(b{i}, n, {block});" for i in by_runs]
+    return [f"for (int64_t {first} = 0, m; {first} < n; {first} += m) {{",
+            f"    m = d{last} - c{last} < n - {first} ? d{last} - c{last} : n - {first};", *(f"    {line}" for line in lines),
+            f"    c{last} += m;", f"    if (c{last} == d{last}) {{ {carry}{' }' * (last - 1)} }}", "}"]

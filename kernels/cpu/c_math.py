@@ -177,7 +177,7 @@ _ROWS: dict[str, list[tuple[tuple[str, ...], str]]] = {
             (_WHOLE, "    return x > y ? x : y;")],
     "min": [(_REAL, "    const T r = x >= y ? y : x;\n    return y == y ? r : x == x ? y : x;"),
             (_WHOLE, "    return x < y ? x : y;")],
-    # the same for a fold, where y always changes: the first choice is one instruction
+    # the same where y changes with x: the first choice is one instruction
     "larger": [(_REAL, "    const T r = x > y ? x : y;\n    return x == x ? r : x;"), (_WHOLE, "    return x > y ? x : y;")],
     "smaller": [(_REAL, "    const T r = x < y ? x : y;\n    return x == x ? r : x;"), (_WHOLE, "    return x < y ? x : y;")],
     "quotient": [(_SIGNED, "    return y == 0 ? 0 : y == -1 ? (T)(0 - (uint64_t)x) : x / y;"),

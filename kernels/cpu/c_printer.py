@@ -25,7 +25,7 @@ from ..ir.coalesce import BroadcastLayout, merge
 from ..ir.expr import BOOL, CAST, CONST, LOAD, PARAM, Expr, resolve_weak_dtype, topological, typed
 from ..ir.primitives import PRIMITIVES
 from ..op import Expression, Req, Reqs, Specs
-from .c_broadcast import spread_prologue, spread_text
+from .c_broadcast import loop_of_runs, numbers_of_runs, spread_prologue, spread_text
 from .c_math import BLOCKWISE, FUNCTIONS, PREAMBLE, STORED, definitions
 
 STACK = 24 * 1024  # bytes of one block of all arrays: what fits a first-level cache
@@ -69,6 +69,10 @@ class CFunction:
     def exact(self) -> bool:
         """Return whether the results are NumPy's to the bit: it calls no exponential or the like."""
         return not any(name.partition("_")[0] in BLOCKWISE for name in self.uses)
+
+
+#: What computes these of two values that both change from element to element, with the same bits.
+CHANGING = {"maximum": "larger", "minimum": "smaller"}
 
 
 class NoSpelling(Exception):
@@ -264,8 +268,12 @@ class _FunctionPrinter:
             at = f"a{places[f'v{i}']}"
             inner += [f"const {_c(self.read[i])} *v{i} = x{i} + i;",
                       f"if (n < {block}) {{ COPY({at}, v{i}, n); CLEAR({at}, n, {block}); v{i} = {at}; }}"]
-        if spread:
-            inner += spread_text(spread, {i: _c(self.read[i]) for i in spread}, self.layout, block)
+        kinds = {i: _c(self.read[i]) for i in spread}
+        loops = [loop for loop in self.loops if loop.is_call or loop.lines]
+        numbers = numbers_of_runs(spread, self.layout) if len(loops) == 1 and not loops[0].is_call else []
+        spread_alone = [i for i in spread if i not in numbers]
+        if spread_alone:
+            inner += spread_text(spread_alone, kinds, self.layout, block)
         for k, dtype in enumerate(self.stored):
             at = f"a{places[f'w{k}']}"
             inner.append(f"{_c(dtype)} *const w{k} = {f'n < {block} ? {at} : o{k} + i' if k in direct else at};")
@@ -274,6 +282,8 @@ class _FunctionPrinter:
         for loop in self.loops:
             if loop.is_call:
                 inner += [*loop.before, f"{loop.lines[0]}, {block});"]
+            elif loop.lines and numbers:
+                inner += loop_of_runs(numbers, kinds, self.layout, [*loop.lines, *loop.stores])
             elif loop.lines:
                 inner += ["LANEWISE", f"for (int j = 0; j < {block}; j++) {{",
                           *(f"    {t}" for t in (*loop.lines, *loop.stores)), "}"]
@@ -287,8 +297,7 @@ class _FunctionPrinter:
             lines.append(f"const double *const numbers = arrays[{after}];")
         lines += self.prologue
         if spread:
-            lines += spread_prologue(spread, {i: _c(self.read[i]) for i in spread}, self.layout, block,
-                                     f"arrays[{after + bool(self.scalars)}]")
+            lines += spread_prologue(spread, kinds, self.layout, block, f"arrays[{after + bool(self.scalars)}]", numbers)
         lines += [f"for (int64_t i = begin; i < end; i += {block}) {{",
                   f"    const int64_t n = end - i < {block} ? end - i : {block};", *(f"    {t}" for t in inner), "}"]
         body = "\n".join(["(void *const *arrays, int64_t begin, int64_t end)", "{", *(f"    {t}" for t in lines), "}", ""])
@@ -330,6 +339,10 @@ class _FunctionPrinter:
             return self._converted(args[0], typed(x.args[0]), dtype)
         if is_half(dtype) or any(a.dtype is not None and is_half(a.dtype) for a in x.args):
             raise NoSpelling(f"{x.op} of half precision")
+        changing = f"{CHANGING.get(x.op)}_{dtype}"
+        if changing in FUNCTIONS and not any(a.op == CONST or id(a) in self.once for a in x.args):
+            self.uses.add(changing)
+            return f"{changing}({', '.join(args)})"
         return spelled(x.op, args, dtype, self.uses)
 
     def _converted(self, value: str, have: np.dtype, want: np.dtype) -> str:

@@ -62,7 +62,8 @@ def test_outputs_may_lie_where_inputs_lie(first, second, n, rng):
 @needs_compiler
 @pytest.mark.parametrize("shapes", [
     ((), ()), ((1,), (1,)), ((7,), ()), ((3, 5), (1, 5)), ((3, 5), (3, 1)), ((4, 3, 5), (1, 3, 1)), ((4, 3, 5), (4, 1, 5)),
-    ((2, 600), (1, 600)), ((600, 2), (600, 1)), ((5, 1000), (1, 1))])
+    ((2, 600), (1, 600)), ((600, 2), (600, 1)), ((5, 1000), (1, 1)), ((9, 129), (9, 1)), ((3, 7, 64), (1, 7, 1)),
+    ((2, 3, 700), (2, 1, 1)), ((3, 512), (3, 1))])
 @pytest.mark.parametrize("req", [Req.WRITE, Req.ADD])
 def test_broadcast(shapes, req, rng):
     x, y = (rng.normal(size=s).astype(F32) for s in shapes)

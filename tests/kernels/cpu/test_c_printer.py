@@ -215,11 +215,22 @@ def test_the_text_of_a_dense_kernel_does_not_know_its_size():
     assert printed([X * 2]) == printed([X * 2], [(8,)]) and printed([X * 2]).text == printed([X * 2], [(3, 1000)]).text
 
 
-@pytest.mark.parametrize("shapes", [[(4, 600), (1, 600)], [(7, 3), (7, 1)], [(4, 3, 5), (1, 3, 1)], [(9,), (1,)]])
+@pytest.mark.parametrize("shapes", [[(4, 600), (1, 600)], [(7, 3), (7, 1)], [(7, 80), (7, 1)], [(4, 3, 5), (1, 3, 1)], [(9,), (1,)]])
 def test_the_text_of_a_broadcast_kernel_does_not_know_its_sizes(shapes):
     larger = [tuple(n if n == 1 else 2 * n + 1 for n in s) for s in shapes]
     small, large = (printed([X * Y], s) for s in (shapes, larger))
     assert small.text == large.text and small.sizes != large.sizes and len(small.sizes) == len(small.layout.dims)
+
+
+def test_a_long_run_takes_its_number_from_a_register():
+    long, short, called = printed([X * Y], [(7, 80), (7, 1)]), printed([X * Y], [(7, 8), (7, 1)]), prim("tanh", X * Y)
+    assert "v0[j] * u1" in long.text and "b1" not in long.text and "v0[j] * v1[j]" in short.text
+    assert "v0[j] * v1[j]" in printed([called], [(7, 80), (7, 1)]).text
+
+
+def test_the_larger_of_two_arrays_is_one_comparison():
+    assert printed([prim("maximum", X, Y)], [(8,), (8,)]).uses == {"larger_float32"}
+    assert printed([prim("maximum", X, 0.0)], [(8,)]).uses == {"max_float32"}
 
 
 def test_a_function_is_called_for_a_block_and_defined_once():
