@@ -27,6 +27,8 @@ _PART = struct.Struct("<IIQ")
 _CONTINUED = 0xFFFFFFFF
 _MOST = 512 << 10  # bytes of payload in a part: one part is encrypted in the cache while others are in flight
 _AHEAD = 32 << 10  # bytes: what belongs to smaller places is read together
+_MUCH = 16 << 10  # bytes: after a read of fewer, no more have arrived
+_TURN = 2 << 20  # bytes read before other connections get a turn
 _JOINED = 16 << 10  # bytes: a smaller payload is copied, to be sent with its head
 
 Opening = Generator[int, None, tuple["Channel", str]]  # yields events to wait for; returns the channel and its peer's name
@@ -184,7 +186,7 @@ class Stream:
     # ---- receiving --------------------------------------------------------------------------------------------------------
     def _read(self) -> None:
         """Read what has arrived, and pass on the messages that are complete."""
-        left, more = self._ahead[:0], True
+        left, more, turn = self._ahead[:0], True, _TURN
         while not self.closed and (left or more):
             if left:
                 count = min(len(left), len(self._place))
@@ -198,7 +200,8 @@ class Stream:
                     return
                 if not count:
                     raise ConnectionError("the other end has closed the connection")
-                more = count == len(into)
+                turn -= count
+                more = count == len(into) or (count > _MUCH and turn > 0)
                 if not direct:
                     left = into[:count]
                     continue
