@@ -78,7 +78,7 @@ class Stream:
         self._waiting: list[tuple[float, int, bytes | None, memoryview, int]] = []
         self._order = itertools.count()
         self._sending: deque[memoryview] = deque()  # the rest of the part that is being sent
-        self._ahead = memoryview(bytearray(_AHEAD))
+        self._ahead = memoryview(b"")
         self._places = self._receive()
         self._place = next(self._places)
         self._events = 0
@@ -100,6 +100,7 @@ class Stream:
         except StopIteration as opened:
             self._opening = None
             self._channel, self.peer = opened.value
+            self._ahead = memoryview(bytearray(_AHEAD))
             self._poll(READABLE)
 
     def _poll(self, events: int) -> None:
