@@ -47,10 +47,12 @@ lint: $(TESTVENV)/done
 	$(TESTVENV)/bin/lint-imports
 	$(TESTVENV)/bin/pyright --pythonpath $(TESTVENV)/bin/python
 
-# --no-compile: Python compiles the modules that are imported when they are, a small part of them
+# --no-compile: Python compiles the modules that are imported when they are, a small part of them. Python's own pip installs, if it
+# has one that can: to put another one into the environment takes as long as all the rest
 $(VENV)/done: pyproject.toml
-	$(PYTHON) -m venv $(VENV)
-	$(VENV)/bin/python -m pip install -q --no-compile -e .
+	$(PYTHON) -m venv --without-pip $(VENV)
+	$(PYTHON) -m pip --python $(VENV)/bin/python install -q --no-compile -e . || \
+		{ $(PYTHON) -m venv $(VENV) && $(VENV)/bin/python -m pip install -q --no-compile -e .; }
 	touch $@
 
 $(TESTVENV)/done: pyproject.toml constraints.txt
