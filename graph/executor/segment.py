@@ -10,6 +10,8 @@ from threading import get_ident
 from time import perf_counter_ns
 from typing import Any
 
+import numpy as np
+
 from ...context import Context
 from ...engine import Engine, Opr, Var
 from ...engine.gpu import cuda
@@ -23,7 +25,7 @@ from ...kernels.op import Spec, compiled
 from ...ndarray import NDArray
 from ...ndarray.core.array_core import ArrayCore
 from ...ndarray.core.chunk import layout_of
-from ...ndarray.dispatch.copy import COPIED, copy_shared, host, store_host
+from ...ndarray.dispatch.copy import COPIED, host, store_host
 from ..program import KEPT, Program, Step
 
 #: A segment runs in the thread that pushes it if its shortest run took at most so many nanoseconds. Waking a worker and
@@ -250,12 +252,12 @@ class Segment:
         first = list(before)
 
         def run(rc: Run) -> None:
-            _copy(first, rc)
+            _copy(first)
             self.run(rc, draws, changed)
-            _copy(behind, rc)
+            _copy(behind)
 
         def begin_after_copies() -> None:
-            _copy(first, on.run_context(self.ctx))
+            _copy(first)
             first.clear()
             self._begin()
 
@@ -290,9 +292,9 @@ class CrossDeviceCopy(Segment):
         on.push_sync(lambda _: store_host(self.target, host(self.source)), self.ctx, self.const, self.mutable, name=self.name)
 
 
-def _copy(copies: Copies, rc: Run) -> None:
+def _copy(copies: Copies) -> None:
     for source, target in copies:
-        copy_shared(source.device_array(), target.device_array(), getattr(rc, "threads", 1))
+        np.copyto(target.device_array(), source.device_array())
 
 
 def _view(array: NDArray, spec: Spec | None) -> NDArray:

@@ -21,11 +21,10 @@ from .c_team_text import TEXT
 
 KEPT = 1 << 14  # elements of scratch memory up to which it is kept between runs
 KEPT_JOINED = 1 << 18  # the same of several kernels in one call
-SHARED = 1 << 18  # bytes of an array from which on threads share its copy
 TOGETHER = 1 << 13  # elements of short functions that are one piece, about
 
 
-FILE = PREAMBLE + TEXT, ("team_run", "team_logged", "team_one", "team_reset", "team_copy", "team_begin")
+FILE = PREAMBLE + TEXT, ("team_run", "team_logged", "team_one", "team_reset", "team_begin")
 
 
 @functools.cache
@@ -46,22 +45,6 @@ def team() -> Callable[[int], None] | None:
     threads. One argument takes a quarter of the time of three. None if it could not be compiled."""
     found = _functions()
     return None if found is None else found["team_run"].free  # type: ignore[return-value]
-
-
-def copy(source: np.ndarray, target: np.ndarray, threads: int) -> bool:
-    """Copy an array to one of its size and dtype, if so many threads do that faster than NumPy.
-
-    Return False if they do not: few bytes, one thread, parts of arrays, overlap. Nothing is compiled for this alone.
-    """
-    if target.nbytes < SHARED or threads < 2 or not _functions.cache_info().currsize or source.dtype != target.dtype or \
-            source.nbytes != target.nbytes or not (source.flags.c_contiguous and target.flags.c_contiguous):
-        return False
-    found, at, to = _functions(), source.ctypes.data, target.ctypes.data
-    if found is None or abs(at - to) < target.nbytes:
-        return False
-    record = int64s(at, to, target.nbytes, threads)
-    found["team_copy"].free(ctypes.addressof(record))  # type: ignore[call-arg,arg-type]
-    return True
 
 
 def int64s(*values: int) -> Any:

@@ -391,25 +391,6 @@ void team_logged(const int64_t *record)
     team_phases((const team_phase *)record[0], record[1], record[2], log, 0);
 }
 
-#define COPIED 65536  /* bytes of a piece */
-
-/* arrays: source, target, bytes. */
-static void team_copied(void *const *arrays, int64_t begin, int64_t end)
-{
-    const int64_t bytes = (intptr_t)arrays[2], last = end * COPIED < bytes ? end * COPIED : bytes;
-    memcpy((char *)arrays[1] + begin * COPIED, (const char *)arrays[0] + begin * COPIED, last - begin * COPIED);
-}
-
-/* Copy what does not overlap. A record: the addresses of source and target, bytes, the number of threads. */
-void team_copy(const int64_t *record)
-{
-    void *const arrays[3] = {(void *)record[0], (void *)record[1], (void *)record[2]};
-    const int64_t pieces = (record[2] + COPIED - 1) / COPIED;
-    const team_step step = {team_copied, arrays, 0, 0, pieces, 0};
-    const team_phase phase = {&step, pieces, 0};
-    team_phases(&phase, 1, record[3], 0, 0);
-}
-
 /* Call the function of a record: its address, its arrays, begin and end. */
 void team_one(const int64_t *record)
 {

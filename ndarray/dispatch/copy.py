@@ -13,7 +13,6 @@ from ...dtype import cast_copy, cast_into, to_integer
 from ...engine import RunContext
 from ...engine.gpu import cuda, transfer
 from ...errors import ShapeError, describe
-from ...kernels.cpu import c_team
 from ...kernels.gpu import copy as kernels
 from ...kernels.ir.strided import Strided
 from ...kernels.ir.strided import layout as strided
@@ -52,18 +51,9 @@ def host(a: ArrayCore) -> np.ndarray:
     return transfer.to_host(device) if a.layout.target == "gpu" else device
 
 
-def copy_shared(source: np.ndarray, target: np.ndarray, threads: int) -> None:
-    """Write target = source, of one dtype, on the host. So many threads share large copies."""
-    if not c_team.copy(source, target, threads):
-        np.copyto(target, source)
-
-
 def store_host(dst: ArrayCore, values: np.ndarray) -> None:
     """Write host values, cast to its dtype, to all of dst. For engine functions, or while dst is not used elsewhere."""
     if dst.layout.target == "cpu":
-        if values.dtype == dst.layout.dtype and values.shape == dst.shape:
-            copy_shared(values, dst.device_array(), engine.current().workers)
-            return
         with np.errstate(all="ignore"):  # beyond a float's range is infinite
             cast_into(dst.device_array(), values)
         return

@@ -215,7 +215,8 @@ def test_the_text_of_a_dense_kernel_does_not_know_its_size():
     assert printed([X * 2]) == printed([X * 2], [(8,)]) and printed([X * 2]).text == printed([X * 2], [(3, 1000)]).text
 
 
-@pytest.mark.parametrize("shapes", [[(4, 600), (1, 600)], [(7, 3), (7, 1)], [(7, 80), (7, 1)], [(4, 3, 5), (1, 3, 1)], [(9,), (1,)]])
+@pytest.mark.parametrize("shapes", [
+    [(4, 600), (1, 600)], [(7, 3), (7, 1)], [(7, 80), (7, 1)], [(4, 3, 5), (1, 3, 1)], [(9,), (1,)]])
 def test_the_text_of_a_broadcast_kernel_does_not_know_its_sizes(shapes):
     larger = [tuple(n if n == 1 else 2 * n + 1 for n in s) for s in shapes]
     small, large = (printed([X * Y], s) for s in (shapes, larger))

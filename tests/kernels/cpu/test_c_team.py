@@ -14,7 +14,7 @@ import pytest
 from support.layer_helpers import Run
 from tritium.kernels.cpu import c_compile
 from tritium.kernels.cpu.c_math import PREAMBLE
-from tritium.kernels.cpu.c_team import KEPT, SHARED, TOGETHER, Phases, Scratch, Short, Step, copy, int64s, step_of_elements
+from tritium.kernels.cpu.c_team import KEPT, TOGETHER, Phases, Scratch, Short, Step, int64s, step_of_elements
 from tritium.kernels.cpu.c_template import Call, Template
 from tritium.kernels.kernel import HostRun
 
@@ -276,21 +276,3 @@ def test_functions_together_run_once_each_and_short_ones_share_a_piece(functions
             a[:] = 0
         together(run)
         assert all((a == 1).all() for a in arrays)
-
-
-@pytest.mark.parametrize("size", [SHARED, SHARED + 12, 10 * SHARED + 4])
-def test_copies_are_shared_by_threads(size, functions):
-    Phases([[Step(functions["test_team_step"], addresses(np.zeros(1).ctypes.data), 1)]])(Threads(1))  # so that the team is there
-    source = np.random.RandomState(0).randint(0, 255, size).astype(np.uint8)
-    target = np.zeros(size + 64, np.uint8)
-    assert copy(source, target[:size], 2)
-    np.testing.assert_array_equal(target, np.concatenate([source, np.zeros(64, np.uint8)]))
-
-
-def test_copies_that_threads_do_not_share_are_left():
-    a, b = np.zeros((2, SHARED)), np.zeros((2, SHARED))
-    assert not copy(a, b, 1)
-    assert not copy(a[:, ::2], b[:, ::2], 2)
-    assert not copy(a, b.astype(np.float32), 2)
-    assert not copy(a[0, :8], b[0, :8], 2)
-    assert not copy(a.reshape(-1)[8:], a.reshape(-1)[:-8], 2)
