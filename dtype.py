@@ -11,6 +11,9 @@ import numpy as np
 
 from .errors import DTypeError
 
+if np.dtype("bool").name != "bool":  # a script says np.bool = bool, and NumPy 2 finds the name of this dtype by np.bool
+    np.bool = np.bool_  # type: ignore[misc]
+
 bfloat16 = np.dtype(ml_dtypes.bfloat16)
 float16 = np.dtype("float16")
 float32 = np.dtype("float32")

@@ -270,6 +270,8 @@ def parse_value(op: str, d: Param, value: object) -> Any:
     if value is None or (isinstance(value, str) and value == "None"):
         if d.default is None or d.kind == "any":
             return None
+        if d.name in ("dtype", "ctx") and value is None and d.default is not REQUIRED:
+            return d.default
         raise _wrong(op, d, value)
     try:
         result = _PARSERS[d.kind](value)
@@ -356,6 +358,11 @@ def _parse_str(v: Any) -> str:
     return v
 
 
+def parse_shape(v: Any) -> tuple[int, ...]:
+    """Return the sizes in a sequence, in text such as "(2, 3)", or one integer. Raises ValueError, TypeError or SyntaxError."""
+    return tuple(_parse_int(e) for e in _sequence(v))
+
+
 def _sequence(v: Any) -> list[Any]:
     if isinstance(v, str):
         if len(v) > 4096:
@@ -372,7 +379,7 @@ _PARSERS = {
     "scalar": _parse_scalar,
     "bool": _parse_bool,
     "str": _parse_str,
-    "shape": lambda v: tuple(_parse_int(e) for e in _sequence(v)),
+    "shape": parse_shape,
     "bounds": lambda v: tuple(None if e is None else _parse_int(e) for e in _sequence(v)),
     "floats": lambda v: tuple(_parse_float(e) for e in _sequence(v)),
     "dtype": as_dtype,

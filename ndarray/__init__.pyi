@@ -115,8 +115,8 @@ def histogram(a: NDArray, bins: int | NDArray = 10, range: tuple[float, float] |
 def power(base: float | NDArray, exp: float | NDArray) -> float | NDArray:
     """Return base to the power exp, for arrays or numbers, broadcast."""
 
-def negative(data: NDArray, out: NDArray | None = None) -> NDArray:
-    """Return -data."""
+def negative(data: NDArray, out: NDArray | None = None, **kwargs: Any) -> NDArray:
+    """Return -data. kwargs, such as a name, are those of symbols: ignored."""
 
 def onehot_encode(indices: NDArray, out: NDArray) -> NDArray:
     """Set out[i] to 1 at indices[i] and 0 elsewhere, and return out."""
@@ -179,7 +179,7 @@ def BatchNorm(
 def BilinearSampler(
     data: NDArray,
     grid: NDArray,
-    cudnn_off: bool = False,
+    cudnn_off: bool | None = None,
     *,
     out: NDArray | Sequence[NDArray] | None = None,
     name: str | None = None,
@@ -189,7 +189,7 @@ def BilinearSampler(
     Returns: [n, c, h', w'].
 
     Arrays: data, grid.
-    cudnn_off: bool, default False. ignored
+    cudnn_off: bool, default None. ignored
     out: the array (or list of them) to write to instead of a new one. name: ignored, for MXNet's sake.
     Returns: an array.
     """
@@ -1094,7 +1094,7 @@ def SpatialTransformer(
     *,
     transform_type: Literal['affine'],
     sampler_type: Literal['bilinear'],
-    cudnn_off: bool = False,
+    cudnn_off: bool | None = None,
     out: NDArray | Sequence[NDArray] | None = None,
     name: str | None = None,
 ) -> NDArray:
@@ -1106,7 +1106,7 @@ def SpatialTransformer(
     target_shape: shape (a tuple of ints, or one), default (0, 0).
     transform_type: str, one of 'affine', required.
     sampler_type: str, one of 'bilinear', required.
-    cudnn_off: bool, default False. ignored
+    cudnn_off: bool, default None. ignored
     out: the array (or list of them) to write to instead of a new one. name: ignored, for MXNet's sake.
     Returns: an array.
     """
@@ -1597,6 +1597,8 @@ def broadcast_like(
     name: str | None = None,
 ) -> NDArray:
     """lhs repeated along its axes of size 1 up to the shape of rhs; or only its axes lhs_axes, to the sizes of rhs_axes.
+
+    One of the two alone has no effect, as in MXNet.
 
     Arrays: lhs, rhs.
     lhs_axes: shape (a tuple of ints, or one), default None.
@@ -4442,7 +4444,7 @@ def smooth_l1(
     out: NDArray | Sequence[NDArray] | None = None,
     name: str | None = None,
 ) -> NDArray:
-    """Smooth L1: quadratic where |data| < 1/scalar², linear outside.
+    """Smooth L1: quadratic where |data| < 1/scalar², linear outside. scalar 0: zeros.
 
     Arrays: data.
     scalar: float, default 1.0.

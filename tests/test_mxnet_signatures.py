@@ -76,7 +76,6 @@ def test_functions_and_methods_have_mxnets_parameters_in_its_order():
     for path, wanted, function in differences():
         names, takes_any = accepted(function)
         wanted = [n for n in wanted if n not in ("out", "name")] if path.startswith(OPERATORS) else wanted
-        wanted = ["labels" if n == "_" else n for n in wanted]  # MXNet's name for labels that a metric ignores
         missing = [n for n in wanted if n not in names]
         common = [n for n in wanted if n in names]
         if (missing and not takes_any) or names[: len(common)] != common:

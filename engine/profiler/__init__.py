@@ -13,6 +13,7 @@ from .api import resume as resume
 from .api import scope as Scope  # noqa: F401  MXNet's name
 from .api import scope as scope
 from .api import set_config as set_config
+from .api import set_kvstore_handle as set_kvstore_handle
 from .api import set_state as set_state
 from .api import state as state
 from .api import timeline as timeline

@@ -256,6 +256,10 @@ def _write_at_exit() -> None:
 profiler_set_state, dump_profile = set_state, dump
 
 
+def set_kvstore_handle(handle: Any) -> None:
+    """Accepted without effect, as `profile_process` is: a server is profiled in its own process."""
+
+
 def profiler_set_config(mode: str = "symbolic", filename: str = "profile.json") -> None:
     """Call set_config(filename=filename); with the mode "all" also profile_all=True."""
     set_config(filename=filename, profile_all=mode == "all")

@@ -112,7 +112,7 @@ def BatchNorm(
 def BilinearSampler(
     data: Symbol | None = None,
     grid: Symbol | None = None,
-    cudnn_off: bool = False,
+    cudnn_off: bool | None = None,
     *,
     name: str | None = None,
     attr: Any = None,
@@ -123,7 +123,7 @@ def BilinearSampler(
     Returns: [n, c, h', w'].
 
     Arrays: data, grid.
-    cudnn_off: bool, default False. ignored
+    cudnn_off: bool, default None. ignored
     out: the array (or list of them) to write to instead of a new one. name: ignored, for MXNet's sake.
     Returns: an array.
     """
@@ -1064,7 +1064,7 @@ def SpatialTransformer(
     *,
     transform_type: Literal['affine'],
     sampler_type: Literal['bilinear'],
-    cudnn_off: bool = False,
+    cudnn_off: bool | None = None,
     name: str | None = None,
     attr: Any = None,
     **kwargs: Any
@@ -1077,7 +1077,7 @@ def SpatialTransformer(
     target_shape: shape (a tuple of ints, or one), default (0, 0).
     transform_type: str, one of 'affine', required.
     sampler_type: str, one of 'bilinear', required.
-    cudnn_off: bool, default False. ignored
+    cudnn_off: bool, default None. ignored
     out: the array (or list of them) to write to instead of a new one. name: ignored, for MXNet's sake.
     Returns: an array.
     """
@@ -1586,6 +1586,8 @@ def broadcast_like(
     **kwargs: Any
 ) -> Symbol:
     """lhs repeated along its axes of size 1 up to the shape of rhs; or only its axes lhs_axes, to the sizes of rhs_axes.
+
+    One of the two alone has no effect, as in MXNet.
 
     Arrays: lhs, rhs.
     lhs_axes: shape (a tuple of ints, or one), default None.
@@ -4591,7 +4593,7 @@ def smooth_l1(
     attr: Any = None,
     **kwargs: Any
 ) -> Symbol:
-    """Smooth L1: quadratic where |data| < 1/scalar², linear outside.
+    """Smooth L1: quadratic where |data| < 1/scalar², linear outside. scalar 0: zeros.
 
     Arrays: data.
     scalar: float, default 1.0.

@@ -32,7 +32,21 @@ Number = (int, float, np.number, np.bool_)
 _ARRAY_ONLY = frozenset(("asnumpy", "asscalar", "wait_to_read", "backward", "copy", "detach", "as_in_context", "attach_grad"))
 
 
-class Symbol:
+class _OperatorsOfClass(type):
+    """Gives the class Symbol the operators that its objects have as methods: `Symbol.sum(net)`."""
+
+    def __getattr__(cls, name: str) -> Any:
+        if name.startswith("_") or name not in ops.registered():
+            raise AttributeError(f"type object {cls.__name__!r} has no attribute {name!r}")
+
+        def method(self: Symbol, *args: Any, **kwargs: Any) -> Any:
+            return self.__getattr__(name)(*args, **kwargs)
+
+        method.__name__ = method.__qualname__ = name
+        return method
+
+
+class Symbol(metaclass=_OperatorsOfClass):
     """One or several outputs of a graph. Operators, called with symbols, give symbols; nothing is computed before binding."""
 
     __slots__ = ("__weakref__", "_outputs")
@@ -361,6 +375,7 @@ class Symbol:
     def __rmul__(self, o: Any) -> Symbol: return binary("elemwise_mul", "_mul_scalar", self, o)
     def __truediv__(self, o: Any) -> Symbol: return binary("elemwise_div", "_div_scalar", self, o)
     def __rtruediv__(self, o: Any) -> Symbol: return binary(None, "_rdiv_scalar", self, o)
+    __div__, __rdiv__ = __truediv__, __rtruediv__  # MXNet's names, from Python 2
     def __mod__(self, o: Any) -> Symbol: return binary("_mod", "_mod_scalar", self, o)
     def __rmod__(self, o: Any) -> Symbol: return binary(None, "_rmod_scalar", self, o)
     def __pow__(self, o: Any) -> Symbol: return binary("_power", "_power_scalar", self, o)

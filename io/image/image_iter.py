@@ -14,7 +14,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from ...dtype import as_dtype
-from ...errors import FileError, MXNetError, ParameterError, UnreachableError, check_choice
+from ...errors import FileError, MXNetError, ParameterError, ShapeError, UnreachableError, check_choice
 from ...ndarray import NDArray, array
 from ..iterator import DataBatch, DataDesc, DataIter
 from ..iterator_state import MAX_EPOCHS, check_counts, check_keys, integer_pairs, integers
@@ -326,6 +326,11 @@ class ImageIter(Closable, DataIter):
         """Raise ParameterError for an invalid data_shape."""
         if len(data_shape) != 3 or data_shape[0] != 3:
             raise ParameterError(f"{type(self).__name__}: data_shape={tuple(data_shape)} is not (3, height, width).")
+
+    def check_valid_image(self, data: Sequence[NDArray]) -> None:
+        """Raise ShapeError if the first array of data has no axes: it is no image."""
+        if not data[0].shape:
+            raise ShapeError(f"{type(self).__name__}: an image without axes.")
 
     def read_image(self, fname: str) -> bytes:
         """Read a file below path_root."""

@@ -200,6 +200,7 @@ class Arithmetic(ArrayCore):
     __truediv__ = DIVIDE.method()
     __rtruediv__ = DIVIDE.method(reflected=True)
     __itruediv__ = DIVIDE.in_place()
+    __div__, __rdiv__, __idiv__ = __truediv__, __rtruediv__, __itruediv__  # MXNet's names, from Python 2
     __mod__ = MODULO.method()
     __rmod__ = MODULO.method(reflected=True)
     __imod__ = MODULO.in_place()

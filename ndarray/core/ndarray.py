@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import ctypes
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from typing import Any
+from typing import Any, NoReturn
 
 import numpy as np
 from numpy.typing import DTypeLike
 
 from ...context import Context, current_context
 from ...dtype import as_dtype
-from ...errors import ContextError, FileError, ShapeError, describe
+from ...errors import ContextError, FileError, NotAvailableError, ShapeError, describe
 from ...kernels.op import Op
 from ..autograd import attach_grad, backward
 from ..autograd.tape import Leaf, computed, detached, written
@@ -130,6 +130,11 @@ class NDArray(Arithmetic, Indexing, OperatorMethods):
     def as_nd_ndarray(self) -> NDArray:
         """Return self."""
         return self
+
+    def as_np_ndarray(self) -> NoReturn:
+        """Raise NotAvailableError: there are no arrays with NumPy's semantics."""
+        raise NotAvailableError("NDArray.as_np_ndarray: the NumPy interface of MXNet 1.6 and later is not available. Use the "
+                                "array itself, which NumPy's own functions accept, or asnumpy().")
 
     def tostype(self, stype: str) -> Any:
         """Return self for "default", else a copy as "row_sparse" or "csr", which waits for the values."""

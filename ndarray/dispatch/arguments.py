@@ -170,7 +170,7 @@ def _call_anew(op: Op, args: Sequence[Any], kwargs: Mapping[str, Any], out: Any,
         return sparse.call_sparse(op, args, {**kwargs, "out": out})
     params = dict(kwargs)
     req = params.pop("req", Req.WRITE)
-    ctx = as_context(params.pop("ctx", None))  # for an operator without inputs; others run where their inputs are
+    place = params.pop("ctx", None)
     if is_variadic(op):
         arrays, rest = _leading(args)
         _positional(op, rest, params, skip="num_args")
@@ -190,6 +190,7 @@ def _call_anew(op: Op, args: Sequence[Any], kwargs: Mapping[str, Any], out: Any,
     traced = next((a for a in arrays if isinstance(a, TracedValue)), None)
     if traced is not None:
         return traced.trace.call(op, arrays, p)
+    ctx = None if arrays else as_context(place)  # an operator with inputs runs where these are
     if key is None or "req" in kwargs or not _is_simple(args, kwargs, arrays):
         return _result(invoke(op, arrays, p, out, req, ctx), out)
     if not arrays and ctx is None:

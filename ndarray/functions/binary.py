@@ -6,6 +6,8 @@ import operator
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
+
 from ...errors import DTypeError
 from ...kernels.op import builtin
 from ..core.arithmetic import array_op, broadcasting
@@ -26,12 +28,21 @@ def _binary(name: str, says: str, compute: Callable[[Any, Any], Any]) -> Callabl
     return call
 
 
+def _comparison(name: str, says: str, compute: Callable[[Any, Any], Any]) -> Callable[[Any, Any], Any]:
+    """Return the function whose result for two numbers is 1 or 0, as the elements of its results for arrays are."""
+    def result(lhs: Any, rhs: Any) -> Any:
+        found = compute(lhs, rhs)
+        return int(found) if isinstance(found, (bool, np.bool_)) else found
+
+    return _binary(name, says, result)
+
+
 def _symmetric(name: str, numbers: Callable[[Any, Any], Any]) -> Callable[[Any, Any], Any]:
     """Return the function for which Python has no operator. numbers: the same function of two numbers."""
     of_arrays = broadcasting(name)
 
     def compute(lhs: Any, rhs: Any) -> Any:
-        if isinstance(lhs, (int, float)) and isinstance(rhs, (int, float)):
+        if isinstance(lhs, (int, float, np.number)) and isinstance(rhs, (int, float, np.number)):
             return numbers(lhs, rhs)
         if find_sparse((lhs, rhs), {}) is not None:
             lhs, rhs = (a.tostype("default") if isinstance(a, SparseCore) else a for a in (lhs, rhs))
@@ -76,8 +87,8 @@ def power(base: float | NDArray, exp: float | NDArray) -> float | NDArray:
     return base**exp
 
 
-def negative(data: NDArray, out: NDArray | None = None) -> NDArray:
-    """Return -data."""
+def negative(data: NDArray, out: NDArray | None = None, **kwargs: Any) -> NDArray:
+    """Return -data. kwargs, such as a name, are those of symbols: ignored."""
     return array_op("negative", data, out=out)
 
 
@@ -95,12 +106,12 @@ FUNCTIONS: dict[str, Callable[..., Any]] = {f.__name__: f for f in (
     _binary("divide", "Quotient", operator.truediv),
     _binary("true_divide", "Quotient", operator.truediv),
     _binary("modulo", "Remainder, with the divisor's sign,", operator.mod),
-    _binary("equal", "1 where equal, else 0,", operator.eq),
-    _binary("not_equal", "1 where different, else 0,", operator.ne),
-    _binary("greater", "1 where lhs > rhs, else 0,", operator.gt),
-    _binary("greater_equal", "1 where lhs ≥ rhs, else 0,", operator.ge),
-    _binary("lesser", "1 where lhs < rhs, else 0,", operator.lt),
-    _binary("lesser_equal", "1 where lhs ≤ rhs, else 0,", operator.le),
+    _comparison("equal", "1 where equal, else 0,", operator.eq),
+    _comparison("not_equal", "1 where different, else 0,", operator.ne),
+    _comparison("greater", "1 where lhs > rhs, else 0,", operator.gt),
+    _comparison("greater_equal", "1 where lhs ≥ rhs, else 0,", operator.ge),
+    _comparison("lesser", "1 where lhs < rhs, else 0,", operator.lt),
+    _comparison("lesser_equal", "1 where lhs ≤ rhs, else 0,", operator.le),
     _binary("maximum", "The larger", _symmetric("maximum", max)),
     _binary("minimum", "The smaller", _symmetric("minimum", min)),
     _binary("logical_and", "1 where both are not 0, else 0,", _symmetric("logical_and", lambda a, b: int(bool(a and b)))),

@@ -16,6 +16,7 @@ from ...dtype import DTYPES, as_dtype, float32
 from ...errors import ParameterError, ShapeError
 from ...kernels.op import builtin
 from ...kernels.ops.tensor.data_movement import FILLED
+from ...kernels.params import parse_shape
 from ..autograd.tape import any_taped, state
 from ..core.array_core import ArrayCore, allocate
 from ..core.chunk import Layout, ShapeLike, layout_of
@@ -54,6 +55,8 @@ def array(source_array: NDArray | ArrayLike, ctx: Context | str | None = None, d
         given = [e.asnumpy() if isinstance(e, ArrayCore) else e for e in given]
     try:
         values = np.asarray(given)
+        if values.dtype.kind == "U" and values.ndim:  # numbers as text
+            values = values.astype(np.float64)
         if values.dtype.kind in "OUSMmc":
             raise ValueError(f"its elements are {values.dtype}")
     except ValueError as e:
@@ -155,6 +158,8 @@ def ones(shape: ShapeLike, ctx: Context | str | None = None, dtype: DTypeLike | 
 def arange(start: float, stop: float | None = None, step: float = 1.0, repeat: int = 1, infer_range: bool | None = None,
            ctx: Context | str | None = None, dtype: DTypeLike | None = None) -> NDArray:
     """Return start, start + step, ... below stop, each `repeat` times. With one number: from 0 to that number."""
+    start, step = _number(start), _number(step)
+    stop = stop if stop is None else _number(stop)
     if step == 0 or repeat < 1:
         raise ParameterError(f"arange: step={step}, repeat={repeat}: step must not be 0, repeat at least 1.")
     first, last = (0, start) if stop is None else (start, stop)
@@ -165,14 +170,20 @@ def arange(start: float, stop: float | None = None, step: float = 1.0, repeat: i
     return array(np.repeat(np.arange(first, last, step, dtype=np.float64), repeat), ctx, wanted)
 
 
+def _number(n: float | str) -> float:
+    """Return n, or the number that text says."""
+    return float(n) if isinstance(n, str) else n
+
+
 def linspace(start: float, stop: float, num: int, endpoint: bool = True, ctx: Context | str | None = None,
              dtype: DTypeLike | None = None) -> NDArray:
     """Return num values evenly spaced from start to stop."""
-    return array(np.linspace(start, stop, num, endpoint=endpoint), ctx, as_dtype(dtype))
+    return array(np.linspace(float(start), float(stop), int(num), endpoint=endpoint), ctx, as_dtype(dtype))
 
 
-def eye(N: int, M: int = 0, k: int = 0, ctx: Context | str | None = None, dtype: DTypeLike | None = None) -> NDArray:
-    """Return an array [N, M or N] with ones on the k-th diagonal."""
+def eye(N: int, M: int = 0, k: int = 0, ctx: Context | str | None = None, dtype: DTypeLike | None = None, **kwargs: Any
+        ) -> NDArray:
+    """Return an array [N, M or N] with ones on the k-th diagonal. kwargs, such as a name, are those of symbols: ignored."""
     return call_op(builtin("_eye"), [], {"N": N, "M": M, "k": k, "ctx": context_of(ctx), "dtype": as_dtype(dtype)})
 
 
@@ -199,7 +210,9 @@ def waitall() -> None:
 
 def _shape(name: str, shape: ShapeLike) -> tuple[int, ...]:
     try:
+        if isinstance(shape, str):
+            shape = parse_shape(shape)
         sizes = (shape,) if isinstance(shape, (int, np.integer)) else tuple(shape)
         return tuple(int(n.__index__()) for n in sizes)
-    except (TypeError, AttributeError):
+    except (TypeError, AttributeError, ValueError, SyntaxError):
         raise ShapeError(f"{name}: shape {shape!r} is not a tuple of integers.") from None

@@ -53,7 +53,8 @@ def _module(title: str, source: str, result: str, needed: str) -> str:
     for name, f in functions.items():
         if name not in names:
             names.add(name)
-            parameters = [(p.name, f"{p.annotation}{'' if p.default is p.empty else f' = {p.default!r}'}")
+            stars = {inspect.Parameter.VAR_POSITIONAL: "*", inspect.Parameter.VAR_KEYWORD: "**"}
+            parameters = [(stars.get(p.kind, "") + p.name, f"{p.annotation}{'' if p.default is p.empty else f' = {p.default!r}'}")
                           for p in inspect.signature(f).parameters.values()]
             parts.append(_definition(name, parameters, inspect.signature(f).return_annotation, inspect.getdoc(f) or ""))
     public = {name: op for name, op in _public() if name not in names}

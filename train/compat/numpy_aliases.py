@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+from types import ModuleType
 from typing import Any
 
 import numpy as np
@@ -28,8 +29,21 @@ REMOVED: dict[str, Any] = {
 }
 
 
+#: Of these, the names that NumPy 2 has again. It prints the dtype of truth values as "bool8" when np.bool is another class.
+KEPT = frozenset(REMOVED) & vars(np).keys()
+
+
+class _NumPy(ModuleType):
+    """NumPy, in which `np.bool = bool`, a line that scripts have for versions of NumPy without it, changes nothing."""
+
+    def __setattr__(self, name: str, value: Any) -> None:
+        if name not in KEPT:
+            super().__setattr__(name, value)
+
+
 def put_back() -> None:
-    """Give NumPy the removed names again. The first use of one is noted once, on stderr."""
+    """Give NumPy the removed names again, and keep those that it has. The first use of one is noted once, on stderr."""
+    sys.modules["numpy"].__class__ = _NumPy
     before = getattr(np, "__getattr__", None)
     noted = False
 

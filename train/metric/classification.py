@@ -62,9 +62,9 @@ class BinaryMetric(AveragedMetric):
         counts, samples = np.zeros(4), 0
         for label, pred in zip(labels, preds):
             truth, pred = _classes(_host(label)), self.as_host(pred)
-            if pred.ndim != 2 or pred.shape[1] > 2 or (truth.size and (truth.min() < 0 or truth.max() > 1)):
+            if pred.ndim != 2 or len(found := set(truth.tolist())) > 2:
                 raise ParameterError(f"{self.name}: only two classes can be scored: predictions {pred.shape}, "
-                                     f"labels {sorted(set(truth.tolist()))[:5]}. Give scores [n, 2] and labels 0 or 1.")
+                                     f"labels {sorted(found)[:5]}. Give scores [n, 2] and labels 0 or 1.")
             _same_count(self, truth, pred)
             positive, true = pred.argmax(axis=1) == 1, truth == 1
             counts += [(p & t).sum() for p, t in ((positive, true), (positive, ~true), (~positive, ~true), (~positive, true))]

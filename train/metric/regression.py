@@ -84,6 +84,10 @@ class PearsonCorrelation(AveragedMetric):
     def score(self, statistics: _Moments) -> float:
         return statistics.correlation()
 
+    def reset_micro(self) -> None:
+        """Forget the samples since the last reset, as `reset_local` does."""
+        self.reset_local()
+
     def count_pair(self, label: np.ndarray, pred: np.ndarray) -> None:
         check_label_shapes(label, pred, shape=True)
         moments = (self._local if self.pooled else _Moments()).add(label, pred)
@@ -95,6 +99,9 @@ class Loss(EvalMetric):
     """The mean of all elements of the outputs. Labels are ignored."""
 
     default_name = "loss"
+
+    def update(self, _: Any, preds: Any) -> None:  # MXNet's name for labels that are ignored
+        super().update(_, preds)
 
     def check(self, labels: Any, preds: Any) -> tuple[Any, Any]:
         return (), preds if isinstance(preds, (list, tuple)) else [preds]

@@ -60,6 +60,8 @@ class Optimizer(Shown):
                  multi_precision: bool = False, param_dict: Mapping[int, Any] | None = None):
         self.rescale_grad, self.wd, self.clip_gradient = rescale_grad, wd, clip_gradient
         self.lr_scheduler, self.multi_precision = lr_scheduler, multi_precision
+        if isinstance(learning_rate, str):  # from a configuration file
+            learning_rate = float(learning_rate)
         self.lr = 0.01 if learning_rate is None else learning_rate
         if lr_scheduler is not None and learning_rate is not None:
             if isinstance(lr_scheduler, LRScheduler):

@@ -110,9 +110,6 @@ class _FiniteScheduler(LRScheduler):
         name = type(self).__name__
         if not isinstance(max_update, int) or max_update < 1:
             raise ParameterError(f"{name}: max_update={max_update!r} is not an integer >= 1.")
-        if max_update <= warmup_steps:
-            raise ParameterError(f"{name}: no updates are left after the warm-up: max_update={max_update}, "
-                                 f"warmup_steps={warmup_steps}.")
         self.final_lr, self.max_update, self.max_steps = final_lr, max_update, max_update - warmup_steps
 
     def share_of_base_lr(self, t: float) -> float:
@@ -120,7 +117,8 @@ class _FiniteScheduler(LRScheduler):
         raise NotImplementedError
 
     def after_warmup(self, num_update: int) -> float:
-        share = self.share_of_base_lr(min(1.0, (num_update - self.warmup_steps) / self.max_steps))
+        t = (num_update - self.warmup_steps) / self.max_steps if self.max_steps > 0 else 1.0  # the warm-up may fill all updates
+        share = self.share_of_base_lr(min(1.0, t))
         self.base_lr = self.final_lr + (self.base_lr_orig - self.final_lr) * share
         return self.base_lr
 

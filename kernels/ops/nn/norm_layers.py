@@ -251,7 +251,7 @@ class L2Normalization(OperatorProperty):
     backward_reads = ("dy0", "x0")
 
     def view(self, shape: Shape) -> tuple[Shape, Shape]:
-        if len(shape) < (2 if self.mode == "instance" else 3):
+        if len(shape) < (1 if self.mode == "instance" else 3):
             raise ShapeError(f"{self.name}: data {shape} has too few axes for mode={self.mode!r}.")
         if self.mode == "instance":
             return (shape[0], math.prod(shape[1:])), (shape[0], 1)

@@ -186,8 +186,9 @@ _ROUNDED: dict[str, Callable[[int], int]] = {
 class BilinearResize2D(Resampled):
     """The planes of data [n, c, h, w] in another size, by bilinear interpolation.
 
-    mode:  "size": height by width, or the sizes times scale_height and scale_width; "odd_scale": likewise, and of an odd
-           size one less is scaled, plus one; "like": the size of the second array; "to_even_down" ...: the nearest such size.
+    mode:  "size": height by width, or with scale_height, the sizes times scale_height and scale_width; "odd_scale": these
+           factors, and of an odd size one less is scaled, plus one; "like": the size of the second array; "to_even_down" ...:
+           the nearest such size.
     align_corners: the corners of both planes coincide; else their edges do.
     """
 
@@ -215,8 +216,10 @@ class BilinearResize2D(Resampled):
     def output_shapes(self, in_shape: KnownShapes) -> Shapes:
         known = [self.planes(s) for s in in_shape if s is not None]
         x = known[0]
+        alone = self.mode == "size" and self.scale_height is None  # MXNet then uses height and width
+        scale_width = None if alone else self.scale_width
         size = known[1][2:] if self.mode == "like" else \
-            (self._size(x[2], self.height, self.scale_height), self._size(x[3], self.width, self.scale_width))
+            (self._size(x[2], self.height, self.scale_height), self._size(x[3], self.width, scale_width))
         if min(size) < 1 or min(x[2:]) < 1:
             raise ShapeError(f"{self.name}: planes of {x[2:]} cannot be resized to {size}. Sizes must be at least 1.")
         return [(*x[:2], *size)]

@@ -87,7 +87,10 @@ class BroadcastAxis(Broadcast):
 
 @register_operator("broadcast_like")
 class BroadcastLike(Broadcast):
-    """lhs repeated along its axes of size 1 up to the shape of rhs; or only its axes lhs_axes, to the sizes of rhs_axes."""
+    """lhs repeated along its axes of size 1 up to the shape of rhs; or only its axes lhs_axes, to the sizes of rhs_axes.
+
+    One of the two alone has no effect, as in MXNet.
+    """
 
     lhs_axes: tuple | None = None
     rhs_axes: tuple | None = None
@@ -95,8 +98,9 @@ class BroadcastLike(Broadcast):
     own_dtypes = True
 
     def validate(self) -> None:
-        if (self.lhs_axes is None) != (self.rhs_axes is None) or len(self.lhs_axes or ()) != len(self.rhs_axes or ()) \
-                or self.lhs_axes == ():
+        if self.lhs_axes is None or self.rhs_axes is None:
+            return
+        if len(self.lhs_axes) != len(self.rhs_axes) or not self.lhs_axes:
             raise ParameterError(f"{self.name}: lhs_axes={self.lhs_axes} and rhs_axes={self.rhs_axes} must have equal length, or "
                                  f"both be left out.")
 

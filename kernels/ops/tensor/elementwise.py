@@ -183,14 +183,18 @@ Activation = registry.register(ActivationOp(_activation, name="Activation"))
 
 @simple_op
 def smooth_l1(data: Float, *, scalar: float = 1.0) -> Float:
-    """Smooth L1: quadratic where |data| < 1/scalar², linear outside."""
+    """Smooth L1: quadratic where |data| < 1/scalar², linear outside. scalar 0: zeros."""
     s2 = scalar * scalar
+    if s2 == 0:
+        return data * 0
     return where(abs(data) < 1 / s2, 0.5 * s2 * data * data, abs(data) - 0.5 / s2)
 
 
 @smooth_l1.gradient
 def _(dy, data, *, scalar):
     s2 = scalar * scalar
+    if s2 == 0:
+        return dy * 0
     return dy * where(data > 1 / s2, 1, where(data < -1 / s2, -1, s2 * data))
 
 

@@ -70,7 +70,7 @@ def _check_sampler(name: str, data: TracedValue, n: int) -> None:
 
 
 @composite("BilinearSampler")
-def bilinear_sampler(data: TracedValue, grid: TracedValue, *, cudnn_off: bool = False) -> TracedValue:
+def bilinear_sampler(data: TracedValue, grid: TracedValue, *, cudnn_off: bool | None = None) -> TracedValue:
     """data [n, c, h, w] interpolated along grid [n, 2, h', w'], zero outside.
 
     Returns: [n, c, h', w'].
@@ -83,7 +83,7 @@ def bilinear_sampler(data: TracedValue, grid: TracedValue, *, cudnn_off: bool = 
 
 @composite("SpatialTransformer", complete=lambda p, shapes: [shapes[0], (shapes[0][0], 6) if shapes[0] else shapes[1]])
 def spatial_transformer(data: TracedValue, loc: TracedValue, *, target_shape: tuple[int, ...] = (0, 0),
-                        transform_type: Literal["affine"], sampler_type: Literal["bilinear"], cudnn_off: bool = False
+                        transform_type: Literal["affine"], sampler_type: Literal["bilinear"], cudnn_off: bool | None = None
                         ) -> TracedValue:
     """data [n, c, h, w] interpolated along the affine grid of the 2 × 3 matrices loc [n, 6].
 
