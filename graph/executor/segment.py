@@ -32,6 +32,9 @@ from ..program import KEPT, Program, Step
 #: switching threads costs some 40 us, a quarter of the time of a graph of tiny arrays.
 SHORT = 300_000
 
+#: Runs after which it is known whether a segment is short: the first one prepares much, and a loaded machine makes some long.
+MEASURED = 4
+
 #: Nanoseconds between two pieces from which on a profile shows them apart: a helper may have computed for another caller.
 APART = 2_000
 
@@ -68,7 +71,7 @@ class Segment:
     random:          [(step, number of random numbers it draws)].
     draws:           {step: (seed, offset)} of the current run; runs do not overlap. drawn: those of the last push.
     read, produced:  arrays by name, for a monitor.
-    shortest:        nanoseconds of the shortest run so far.
+    shortest:        nanoseconds of the shortest run so far. measured: how many runs that took into account.
     kept:            variables of the arrays from which its kernels keep something. versions: theirs at the last push.
     ready:           what a run calls: (function, the first and the last of the kernels that it is). Consecutive kernels in C
                      are one function. phases: the kernel of each of its phases. prepares: what makes the things that are
@@ -76,8 +79,8 @@ class Segment:
     shared:          what it shares with the other segments of its pass, which are bound and run in order.
     """
 
-    __slots__ = ("calls", "computes_only", "const", "ctx", "drawn", "draws", "failed", "kept", "mutable", "name", "phases",
-                 "prepares", "produced", "random", "read", "ready", "shared", "shares", "shortest", "versions")
+    __slots__ = ("calls", "computes_only", "const", "ctx", "drawn", "draws", "failed", "kept", "measured", "mutable", "name",
+                 "phases", "prepares", "produced", "random", "read", "ready", "shared", "shares", "shortest", "versions")
 
     def __init__(self, steps: Sequence[Step], arrays: Mapping[int, NDArray], program: Program, arena_var: Var, ctx: Context,
                  name: str, shared: Shared):
@@ -94,6 +97,7 @@ class Segment:
         self.shares: list[bool] = []
         self.computes_only = not ctx.is_gpu and all(s.op.can_be_captured(s.params, program.input_specs(s)) for s in steps)
         self.shortest: float = math.inf
+        self.measured = 0
         self.kept: list[Var] = []
         self.versions: list[int] = []
         mutable: dict[Any, None] = {arena_var: None}
@@ -147,6 +151,7 @@ class Segment:
                     self._record(rc, recorder, i, (get_ident(), start))
             if not begun:
                 self.shortest = min(self.shortest, perf_counter_ns() - start)
+                self.measured += 1
         except MXNetError as failure:
             self.failed, self.versions = True, []
             raise type(failure)(f"{self._named(at, last)}: {failure}") from failure
@@ -236,7 +241,7 @@ class Segment:
         inline = self.computes_only and self.shortest <= SHORT
         versions = [v.version for v in self.kept]
         changed, self.versions = versions != self.versions, versions
-        begin = self._begin if self.computes_only and not inline and not changed else None
+        begin = self._begin if self.computes_only and not inline and not changed and self.measured >= MEASURED else None
         if not self.random and not changed and not before and not behind:
             on.push(opr, self.ctx, inline=inline, begin=begin)
             return

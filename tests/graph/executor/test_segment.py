@@ -97,6 +97,18 @@ def test_a_helper_begins_a_long_segment_while_the_pushing_thread_goes_on(monkeyp
     assert any(begun) if workers == 2 else not any(begun)
 
 
+@pytest.mark.skipif(not c_compile.available(), reason="there is no C compiler")
+def test_nobody_begins_a_segment_before_it_is_known_to_be_long(monkeypatch):
+    times, begun = iter([0, 10 ** 9, *range(10 ** 9, 10 ** 9 + 100_000, 1000)]), []  # the first run is long, others are short
+    monkeypatch.setattr(segments, "perf_counter_ns", lambda: next(times))
+    monkeypatch.setattr(Phases, "begin", lambda self: begun.append(self))
+    net = mx.sym.Convolution(mx.sym.Variable("data"), kernel=(3, 3), num_filter=32, no_bias=True, name="conv")
+    bound = net.simple_bind(mx.cpu(), data=(4, 8, 12, 12), grad_req="null")
+    for _ in range(segments.MEASURED + 2):
+        bound.forward()[0].wait_to_read()
+    assert not begun
+
+
 def expected(x, w):
     """Return the convolution of x with w, by their sums of products."""
     windows = np.lib.stride_tricks.sliding_window_view(x, w.shape[2:], (2, 3))
