@@ -85,9 +85,11 @@ def test_class_1_of_several_is_scored(metric):
     scores = nd.array([[0.1, 0.7, 0.2], [0.6, 0.3, 0.1], [0.1, 0.2, 0.7], [0.2, 0.5, 0.3]])
     scored.update([nd.array([1, 0, 1, 0])], [scores])
     assert scored.get()[1] == {"f1": 0.5, "mcc": 0}[metric]
-    scored.update([nd.array([1, 0, 2, 0])], [scores])
-    with pytest.raises(ParameterError, match="only two classes can be scored"):
-        scored.get()
+    for labels, preds in (([1, 0, 2, 0], scores), ([1, 0], nd.ones(2))):
+        scored = mx.metric.create(metric)
+        scored.update([nd.array(labels)], [preds])
+        with pytest.raises(ParameterError, match="only two classes can be scored"):
+            scored.get()
 
 
 def test_a_warm_up_longer_than_the_schedule():
@@ -121,3 +123,7 @@ def test_a_script_may_say_what_np_bool_is(program, tmp_path):
                       "mask[mask].asnumpy(), mx.nd.LeakyReLU(mask, act_type='elu').asnumpy(), np.int(3))\n")
     done = subprocess.run([sys.executable, "-m", "tritium", "run", str(script)], capture_output=True, text=True, timeout=120)
     assert done.stdout.split("\n")[0] == "bool [1.] [0. 1.] 3", done.stderr
+
+
+def test_a_constant_of_an_array_of_numpy_is_written():
+    assert mx.init.Constant(np.array([1.0, 2.0])).dumps() == '["constant", {"value": [1.0, 2.0]}]'

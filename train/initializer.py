@@ -169,7 +169,8 @@ class Constant(Initializer):
     """Weights equal to a number, or to an array of the parameter's shape."""
 
     def __init__(self, value: Any):
-        super().__init__(value=value.asnumpy().tolist() if isinstance(value, NDArray) else value)
+        value = value.asnumpy() if isinstance(value, NDArray) else value
+        super().__init__(value=value.tolist() if isinstance(value, np.ndarray) else value)
         self.value = value
 
     def _init_weight(self, name: str, arr: NDArray) -> None:

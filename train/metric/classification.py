@@ -62,7 +62,8 @@ class BinaryMetric(AveragedMetric):
         counts, samples = np.zeros(4), 0
         for label, pred in zip(labels, preds):
             truth, pred = _classes(_host(label)), self.as_host(pred)
-            if pred.ndim != 2 or len(found := set(truth.tolist())) > 2:
+            found = set(truth.tolist())
+            if pred.ndim != 2 or len(found) > 2:
                 raise ParameterError(f"{self.name}: only two classes can be scored: predictions {pred.shape}, "
                                      f"labels {sorted(found)[:5]}. Give scores [n, 2] and labels 0 or 1.")
             _same_count(self, truth, pred)
