@@ -99,6 +99,7 @@ IN_PLACE = {f"__i{name}__": [in_place(getattr(operator, f"i{name}"))] for name i
 LOGICAL = {f"__{name}__": [lambda a, f=getattr(operator, f"__{name}__"): f(a > 0.5, a < 1)] for name in ("and", "or", "xor")}
 METHODS = {
     **NUMBER_AND_ARRAY, **REFLECTED, **IN_PLACE, **LOGICAL,
+    "__div__": [lambda a: a.__div__(2)], "__rdiv__": [lambda a: a.__rdiv__(2)], "__idiv__": [lambda a: a.__idiv__(2)],
     "__setstate__": [lambda a: a.__setstate__(a.__getstate__())],
     "__abs__": [abs], "__neg__": [operator.neg], "__pos__": [operator.pos], "__invert__": [lambda a: ~(a > 1)],
     "__matmul__": [lambda a: a @ a.T], "__rmatmul__": [lambda a: a.T.__rmatmul__(VALUES)],
@@ -140,7 +141,7 @@ METHODS = {
 }
 #: Facts of an array, which touch no values, and what Python and the package itself use.
 FACTS = {"__array_priority__", "array_class", "chunk", "context", "ctx", "device_array", "dtype", "layout", "nbytes", "ndim",
-         "offset", "shape", "size", "stype", "address"}
+         "offset", "shape", "size", "stype", "address", "as_np_ndarray"}  # the last one raises
 
 
 def test_no_method_of_arrays_is_left_out():
