@@ -170,7 +170,7 @@ def _child(report: Report, name: str, first: int, left: float, given: argparse.N
         if not status:
             return None
         complaints.seek(0)
-        said = complaints.read().strip()[-800:]
+        said = complaints.read().replace(f"{Path(__file__).resolve().parents[1]}/", "").strip()[-800:]
         late = time.monotonic() - began >= left + GRACE
         report.add({"bench": name, "error": "it was ended: the time ran out" if late else f"status {status}: {said}"})
     if at is None:  # it never came to a case
