@@ -27,8 +27,7 @@ from .run_context import RunContext, ThreadTeam
 from .worker_pool import WorkerPool, current_task, enter, leave, running_here, this_pool
 
 _SHORT = 50_000  # nanoseconds: the thread that waits for a function runs it if it is known to be shorter
-_SHORT_KERNEL = 20_000_000  # the same for kernels
-_HELPED = 20_000_000  # nanoseconds that it runs such functions, one after the other, before it sleeps
+_HELPED = 20_000_000  # nanoseconds that it runs kernels and such functions, one after the other, before it sleeps
 _THROTTLE_FROM = 4  # tasks in flight for each worker, up to which `catch_up` does not hold a thread back
 _THROTTLE_POLL = 0.001  # seconds
 _STREAMS = {"compute": "compute", "copy": "copy", "io": "copy", "priority": "priority"}  # kind of work -> GPU stream
@@ -442,7 +441,7 @@ class ThreadedEngine(Engine):
             is_kernel = task.cost_key is not None
             cost = task_cost.of(task) if is_kernel or var in task.mutable_vars else None  # another may wait for this thread
             task_cost.measure(task)
-            if cost is None or cost > min(left, _SHORT_KERNEL if is_kernel else _SHORT) or task.wants_complete or \
+            if cost is None or cost > (left if is_kernel else min(left, _SHORT)) or task.wants_complete or \
                     (self._uses_gpu and streams.would_block(task.const_vars, task.mutable_vars)):
                 task.pool.put(task, first)
                 return False
