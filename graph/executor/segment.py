@@ -10,8 +10,6 @@ from threading import get_ident
 from time import perf_counter_ns
 from typing import Any
 
-import numpy as np
-
 from ...context import Context
 from ...engine import Engine, Opr, Var
 from ...engine.gpu import cuda
@@ -23,10 +21,10 @@ from ...kernels.cpu.c_team import Phases
 from ...kernels.kernel import BoundKernel, InTurn, Kernel, Prepared, Run
 from ...kernels.op import Spec, compiled
 from ...ndarray import NDArray
-from ...ndarray.core.array_core import ArrayCore
 from ...ndarray.core.chunk import layout_of
 from ...ndarray.dispatch.copy import COPIED, host, store_host
 from ..program import KEPT, Program, Step
+from .loads import Copies, Loads, copy, is_long
 
 #: A segment runs in the thread that pushes it if its shortest run took at most so many nanoseconds. Waking a worker and
 #: switching threads costs some 40 us, a quarter of the time of a graph of tiny arrays.
@@ -38,14 +36,14 @@ MEASURED = 4
 #: Nanoseconds between two pieces from which on a profile shows them apart: a helper may have computed for another caller.
 APART = 2_000
 
+#: Stands for the number of a kernel where a run copies what it is given.
+LOADS = -1
+
 #: Steps that read an array, from which on it is prepared once for all of them, as a packed weight: a layer in training has two.
 MANY_READERS = 4
 
 #: {name of a step and its operator: the (seed, offset) of its random numbers in each of its calls}
 Draws = Mapping[str, Iterator[tuple[int, int]]]
-
-#: (source, target) of arrays of equal layouts on the host, to be copied.
-Copies = Sequence[tuple[ArrayCore, ArrayCore]]
 
 
 class Shared:
@@ -76,11 +74,12 @@ class Segment:
     ready:           what a run calls: (function, the first and the last of the kernels that it is). Consecutive kernels in C
                      are one function. phases: the kernel of each of its phases. prepares: what makes the things that are
                      kept, (function, kernel).
+    loads:           the long copies with which a run began that had any; other runs leave them out.
     shared:          what it shares with the other segments of its pass, which are bound and run in order.
     """
 
-    __slots__ = ("calls", "computes_only", "const", "ctx", "drawn", "draws", "failed", "kept", "measured", "mutable", "name",
-                 "phases", "prepares", "produced", "random", "read", "ready", "shared", "shares", "shortest", "versions")
+    __slots__ = ("calls", "computes_only", "const", "ctx", "drawn", "draws", "failed", "kept", "loads", "measured", "mutable",
+                 "name", "phases", "prepares", "produced", "random", "read", "ready", "shared", "shares", "shortest", "versions")
 
     def __init__(self, steps: Sequence[Step], arrays: Mapping[int, NDArray], program: Program, arena_var: Var, ctx: Context,
                  name: str, shared: Shared):
@@ -98,6 +97,7 @@ class Segment:
         self.computes_only = not ctx.is_gpu and all(s.op.can_be_captured(s.params, program.input_specs(s)) for s in steps)
         self.shortest: float = math.inf
         self.measured = 0
+        self.loads: Loads | None = None
         self.kept: list[Var] = []
         self.versions: list[int] = []
         mutable: dict[Any, None] = {arena_var: None}
@@ -158,6 +158,9 @@ class Segment:
         except Exception as failure:
             self.failed, self.versions = True, []
             raise MXNetError(f"{self._named(at, last)}: {type(failure).__name__}: {failure}") from failure
+        finally:
+            if self.loads is not None and self.loads.phases.count:
+                self._leave_out(self.loads.phases.count)
 
     def _record(self, rc: Run, recorder: Recorder, i: int, run: tuple[int, int]) -> None:
         """Run what `ready` has at i, and note which thread computed what when. run: this run's thread and start."""
@@ -170,25 +173,29 @@ class Segment:
             return
         pieces = call.logged(rc) if isinstance(call, Phases) else call(rc)
         if not pieces:
-            recorder.part(self.calls[at][3], run, get_ident(), start, perf_counter_ns())
+            recorder.part(self._named(at, at), run, get_ident(), start, perf_counter_ns())
             return
         ordered = sorted(pieces, key=lambda p: (p.thread, p.begin))
         first = 0
         for k, (piece, then) in enumerate(zip(ordered, [*ordered[1:], None]), 1):
             if then is None or (then.thread, then.phase) != (piece.thread, piece.phase) or then.begin > piece.end + APART:
-                name = self.calls[self.phases[i][piece.phase]][3]
+                number = self.phases[i][piece.phase]
+                name = self._named(number, number)
                 recorder.part(name, run, -piece.thread or get_ident(), ordered[first].begin, piece.end, k - first)
                 first = k
 
     def _named(self, at: int, last: int) -> str:
         """Return the names of the kernels from one to another, for an error."""
-        return self.calls[at][3] if at == last else f"{self.calls[at][3]} to {self.calls[last][3]}"
+        first, end = ("copy of the inputs" if k == LOADS else self.calls[k][3] for k in (at, last))
+        return first if at == last else f"{first} to {end}"
 
     def _joined(self) -> list[tuple[BoundKernel, int, int]]:
         """Return what a run calls."""
         self.prepares, self.phases = [], []
         joined: list[tuple[BoundKernel, int, int]] = []
         parts = [(part, at) for at, bound in enumerate(self._bound()) for part in self._parts(bound, at)]
+        if self.loads is not None and self.loads.phases.count:
+            parts.insert(0, (self.loads.phases, LOADS))
         for in_c, some in groupby(parts, lambda p: isinstance(p[0], Phases)):
             run = list(some)
             if in_c:
@@ -254,22 +261,42 @@ class Segment:
             const = [v for v in dict.fromkeys([*const, *[source.chunk.var for source, _ in copies]]) if v not in mutable]
             inline = inline and sum([target.layout.nbytes for _, target in copies]) <= COPIED
 
-        first = list(before)
+        begun = False
 
         def run(rc: Run) -> None:
-            _copy(first)
+            if not begun:
+                self._load(before)
             self.run(rc, draws, changed)
-            _copy(behind)
+            copy(behind)
 
         def begin_after_copies() -> None:
-            _copy(first)
-            first.clear()
+            nonlocal begun
+            begun = True
+            self._load(before)
             self._begin()
 
-        if self.random or sum([target.layout.nbytes for _, target in before]) > COPIED:
+        if self.random:
             begin = None
         on.push_sync(run, self.ctx, const, mutable, prop="inline" if inline else None, name=self.name,
                      cost_key=opr.cost_key, begin=begin and begin_after_copies)
+
+    def _load(self, copies: Copies) -> None:
+        """Copy what the next run reads. Long copies are left to its first phase."""
+        long = [pair for pair in copies if is_long(pair[1])]
+        if long:
+            targets = [target for _, target in long]
+            if self.loads is None or not self.loads.write(targets):
+                self.loads, self.ready = Loads(targets), None
+            if self.loads.phases.count:
+                self.loads.give([source for source, _ in long])
+                self._leave_out(0)
+                copies = [pair for pair in copies if not is_long(pair[1])]
+        copy(copies)
+
+    def _leave_out(self, phases: int) -> None:
+        """Leave out the first phases in later runs."""
+        if self.ready is not None:
+            self.ready[0][0].leave_out(phases)  # type: ignore[attr-defined]
 
     def _begin(self) -> None:
         """Let the functions in C at its beginning begin: `run`, which must follow, takes part in them."""
@@ -295,11 +322,6 @@ class CrossDeviceCopy(Segment):
     def push(self, on: Engine, opr: Opr, again: Draws | None = None, before: Copies = (), behind: Copies = ()) -> None:
         """Push the copy."""
         on.push_sync(lambda _: store_host(self.target, host(self.source)), self.ctx, self.const, self.mutable, name=self.name)
-
-
-def _copy(copies: Copies) -> None:
-    for source, target in copies:
-        np.copyto(target.device_array(), source.device_array())
 
 
 def _view(array: NDArray, spec: Spec | None) -> NDArray:

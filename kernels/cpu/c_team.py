@@ -151,8 +151,8 @@ class Phases:
     numbers:  the run-time scalars of its functions, as C reads them; `hold` sets them.
     """
 
-    __slots__ = ("_at", "_count", "_given", "_held", "_kept", "_memory", "_phases", "_record", "_record_at", "_run", "_scratch",
-                 "_threads", "numbers")
+    __slots__ = ("_at", "_count", "_given", "_held", "_kept", "_left_out", "_memory", "_phases", "_record", "_record_at", "_run",
+                 "_scratch", "_table_at", "_threads", "numbers")
 
     def __init__(self, phases: Sequence[Sequence[Step]], threads: int = 0, *, scratch: Sequence[Scratch] = (),
                  numbers: Any = None):
@@ -163,7 +163,7 @@ class Phases:
         self._phases, self._scratch, self._kept, self._count = phases, scratch, kept, len(phases)
         self._memory = max((sum(map(_room, each)) for each in scratch), default=0)
         self._record: Any = None  # what `team` gets: the phases, their number, the threads
-        self._record_at = self._threads = 0
+        self._record_at = self._threads = self._left_out = 0
         self._at = 0  # the address of its scratch memory, as the functions know it
         self._held: list[Any] = []
         self._run: Any = team()
@@ -218,7 +218,8 @@ class Phases:
         table = int64s(*(n for t, count, (_, threads) in zip(tables, pieces, self._phases)
                          for n in (ctypes.addressof(t), threads << 32 | count)))
         self._held += tables, table
-        record = int64s(ctypes.addressof(table), self._count, 0, 0)
+        self._table_at = ctypes.addressof(table)
+        record = int64s(self._table_at + 16 * self._left_out, self._count - self._left_out, 0, 0)
         self._record_at = ctypes.addressof(record)
         if 0 < self._memory <= self._kept:
             self._held.append(self._take(None))
@@ -238,6 +239,13 @@ class Phases:
                         addresses[i] = here
                     here += 4 * _room(scratch)
         return memory
+
+    def leave_out(self, phases: int) -> None:
+        """Leave out the first phases in later runs."""
+        self._left_out = phases
+        if self._record is not None:
+            self._record[0] = self._table_at + 16 * phases
+            self._record[1] = self._count - phases
 
     def begin(self) -> None:
         """Let a helper begin while this thread goes on, if there is one and nothing must be made first.
@@ -266,7 +274,7 @@ class Phases:
                 self._record[2] = self._threads = threads
             self._run(self._record_at)
             return
-        for steps, _ in self._phases:
+        for steps, _ in self._phases[self._left_out:]:
             pieces = [(s, i) for s in steps for i in range(s.pieces)]
             if len(pieces) == 1 or run is None:
                 for step, i in pieces:
@@ -302,7 +310,7 @@ class Phases:
         record = int64s(*self._record[:2], threads, ctypes.addressof(log))
         found["team_logged"].free(ctypes.addressof(record))  # type: ignore[call-arg,arg-type]
         ahead = now - log[1]
-        return [Piece(phase, thread, begin + ahead, end + ahead)
+        return [Piece(phase + self._left_out, thread, begin + ahead, end + ahead)
                 for phase, thread, begin, end in zip(*(log[2 + i:2 + 4 * log[0]:4] for i in range(4)))]
 
 

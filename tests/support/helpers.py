@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import contextlib
+
 import numpy as np
 import tritium as mx
+from tritium.engine import ThreadedEngine, set_current
 from tritium.kernels.tolerance import differs
 
 
@@ -53,3 +56,15 @@ def check_gradient(fn, xs, ctx, rng, *, eps: float = 1e-5, tolerance: float = 1e
     numeric = np.sum(u * (at(1) - at(-1)) / (2 * eps))
     exact = sum(np.sum(a.grad.asnumpy() * v) for a, v in zip(arrays, vs))
     assert abs(numeric - exact) <= tolerance * max(1.0, abs(numeric)), f"{exact} along a random direction, numerically {numeric}"
+
+
+@contextlib.contextmanager
+def threaded_engine(workers: int):
+    """A threaded engine with so many workers, as long as it is used."""
+    made = ThreadedEngine(workers)
+    before = set_current(made)
+    try:
+        yield made
+    finally:
+        made.stop()
+        set_current(before)

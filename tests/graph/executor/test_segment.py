@@ -5,8 +5,8 @@ import math
 import numpy as np
 import pytest
 import tritium as mx
+from support.helpers import threaded_engine
 from support.trace_format import check
-from tritium import engine
 from tritium.graph.executor import segment as segments
 from tritium.graph.executor.segment import SHORT
 from tritium.kernels.cpu import c_compile
@@ -76,8 +76,7 @@ def test_a_helper_begins_a_long_segment_while_the_pushing_thread_goes_on(monkeyp
     net = mx.sym.Convolution(mx.sym.Variable("data"), kernel=(3, 3), num_filter=32, no_bias=True, name="conv")
     draw = np.random.RandomState(0)
     weight = mx.nd.array(draw.randint(-3, 4, (32, 8, 3, 3)))
-    before = engine.set_current(engine.ThreadedEngine(workers))
-    try:
+    with threaded_engine(workers):
         op = mx.nd.CachedOp(net, [("param_indices", [1])])
         for k in range(20):
             data = mx.nd.array(draw.randint(-3, 4, (4, 8, 12, 12)))
@@ -91,9 +90,6 @@ def test_a_helper_begins_a_long_segment_while_the_pushing_thread_goes_on(monkeyp
             np.testing.assert_array_equal(again[0], again[1])
             np.testing.assert_array_equal(again[0], expected(x.asnumpy(), weight.asnumpy()))
             assert got.shape == again[0].shape
-    finally:
-        engine.current().stop()
-        engine.set_current(before)
     assert any(begun) if workers == 2 else not any(begun)
 
 
@@ -122,8 +118,7 @@ def test_a_profile_shows_which_thread_computed_each_layer(tmp_path, workers):
     x = mx.sym.Convolution(mx.sym.Variable("data"), kernel=(3, 3), num_filter=32, name="first")
     x = mx.sym.erfinv(mx.sym.Convolution(mx.sym.relu(x), kernel=(1, 1), num_filter=32, name="second"), name="between")
     net = mx.sym.FullyConnected(x, num_hidden=20, name="last")
-    before = engine.set_current(engine.ThreadedEngine(workers))
-    try:
+    with threaded_engine(workers):
         executor = net.simple_bind(mx.cpu(), "null", data=(16, 8, 20, 20))
         executor.forward()
         mx.nd.waitall()
@@ -131,10 +126,7 @@ def test_a_profile_shows_which_thread_computed_each_layer(tmp_path, workers):
         mx.profiler.set_state("run")
         executor.forward()
         mx.nd.waitall()
-        mx.profiler.dump()
-    finally:
-        mx.profiler.set_state("stop")
-        engine.set_current(before).stop()
+        mx.profiler.dump()  # stops it
     events = check((tmp_path / "profile.json").read_text())
     (whole,) = [e for e in events if e.get("cat") == "operation"]
     kernels = [e for e in events if e.get("cat") == "kernel"]

@@ -5,7 +5,7 @@ import gc
 import numpy as np
 import pytest
 import tritium as mx
-from support.helpers import assert_close
+from support.helpers import assert_close, threaded_engine
 from tritium import autograd, engine
 from tritium import ndarray as nd
 from tritium.cache import Cache
@@ -27,8 +27,7 @@ def test_a_helper_begins_a_long_call_while_the_calling_thread_goes_on(monkeypatc
     monkeypatch.setattr(plan_module, "SHORT", -1)
     begun, begin = [], Phases.begin
     monkeypatch.setattr(Phases, "begin", lambda self: (begin(self), begun.append(self.begun)))
-    before = engine.set_current(engine.ThreadedEngine(workers))
-    try:
+    with threaded_engine(workers):
         draw = np.random.RandomState(1)
         weight = nd.array(draw.randint(-3, 4, (32, 8, 3, 3)))
         for _ in range(20):
@@ -39,9 +38,6 @@ def test_a_helper_begins_a_long_call_while_the_calling_thread_goes_on(monkeypatc
             want = np.tensordot(windows, weight.asnumpy(), ([1, 4, 5], [1, 2, 3])).transpose(0, 3, 1, 2)
             for y, factor in zip(ys, (1, 1, 2)):
                 np.testing.assert_array_equal(y.asnumpy(), want * factor)
-    finally:
-        engine.current().stop()
-        engine.set_current(before)
     assert any(begun) == (workers == 2)
 
 
