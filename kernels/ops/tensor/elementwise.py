@@ -200,8 +200,10 @@ def _(dy, data, *, scalar):
 
 @simple_op
 def clip(data: Array, *, a_min: Scalar, a_max: Scalar) -> Array:
-    """data limited to [a_min, a_max]; NaN stays NaN. Bounds out of range of the dtype become its nearest value."""
-    return lang.minimum(maximum(data, lang.nearest(a_min, data)), lang.nearest(a_max, data))
+    """a_max where data > a_max, else a_min where data < a_min; NaN stays NaN. Bounds out of range of the dtype become its nearest
+    value."""
+    largest = lang.nearest(a_max, data)
+    return where(data > largest, largest, maximum(data, lang.nearest(a_min, data)))
 
 
 @clip.gradient

@@ -345,6 +345,13 @@ def test_clip_passes_the_derivative_on_at_nan(ctx):
     assert gradients(lambda a: mx.nd.clip(a, np.nan, 1), ctx, x) == [[1, 0, 1, 1, 1, 1]]
 
 
+def test_clip_between_bounds_that_cross_is_mxnets(ctx):
+    x = mx.nd.array([-3, -1, -0.5, 0, 0.5, 1, 3], ctx=ctx)
+    assert mx.nd.clip(x, 1, -1).asnumpy().tolist() == [1, 1, -1, -1, -1, -1, -1]  # what MXNet 1.9.1 gave
+    assert mx.nd.clip(x, 2, 0).asnumpy().tolist() == [2, 2, 2, 2, 0, 0, 0]
+    assert mx.nd.clip(x, 0, np.nan).asnumpy().tolist() == [0, 0, 0, 0, 0.5, 1, 3]
+
+
 @pytest.mark.parametrize("dtype", ["int32", "int64", "uint8", "int8"])
 def test_whole_numbers_have_no_infinite_derivatives(dtype, ctx):
     """No integer is infinite: where a divisor is zero, nothing is passed on, on either side."""
