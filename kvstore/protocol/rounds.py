@@ -54,8 +54,8 @@ class _Contribution(NamedTuple):
     """resent: its round was applied before and lost when the server died. A dead worker does not invalidate it."""
 
     data: Any
-    resent: bool
     reply: Any
+    resent: bool
 
 
 @dataclass
@@ -139,6 +139,24 @@ class Rounds(dict[Hashable, KeyRounds]):
         """Add a key, or set it to the state that was read from disk."""
         self[name] = KeyRounds(version, applied=dict(applied or {}))
 
+    def join(self, names: Sequence[Hashable], whole: Hashable) -> bool:
+        """Replace keys by one, if they are in the same state and have no contributions. Returns whether they were."""
+        first = self[names[0]]
+        if first.waiting or any(self[name] != first for name in names):
+            return False
+        for name in names:
+            del self[name]
+        self[whole] = first
+        return True
+
+    def split(self, whole: Hashable, names: Sequence[Hashable], part: Callable[[int, Any, Any], tuple[Any, Any]]) -> None:
+        """Replace a key by several in its state. part(i, data, reply): what the i-th of them gets of a contribution."""
+        state = self.pop(whole)
+        for i, name in enumerate(names):
+            self[name] = KeyRounds(state.version, {n: {r: _Contribution(*part(i, c.data, c.reply), c.resent)
+                                                       for r, c in by_rank.items()} for n, by_rank in state.waiting.items()},
+                                   dict(state.applied))
+
     def last_applied(self, name: Hashable, rank: int) -> int:
         """Return the last round of the key that rank need not send again."""
         key = self[name]
@@ -181,13 +199,8 @@ class Rounds(dict[Hashable, KeyRounds]):
         by_rank = key.waiting.setdefault(n, {})
         if rank in by_rank and by_rank[rank].resent and not resent:  # an applied contribution wins over a later attempt
             data, resent = by_rank[rank].data, True
-        by_rank[rank] = _Contribution(data, resent, reply)
+        by_rank[rank] = _Contribution(data, reply, resent)
         return self._advance(name, key)
-
-    def can_batch(self, names: Sequence[Hashable], numbers: Sequence[int]) -> bool:
-        """Return whether these are the next rounds of these keys, without contributions, and all members are present (sync)."""
-        keys = [self[name] for name in names]
-        return not self._gone and all(key.version + 1 == n and not key.waiting for key, n in zip(keys, numbers))
 
     def _advance(self, name: Hashable, key: KeyRounds) -> list[Action]:
         actions: list[Action] = []

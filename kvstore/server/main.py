@@ -128,11 +128,9 @@ class ServerProcess:
         return stream is current and rank in self.peers
 
     def _send(self, outgoing: list[Out]) -> None:
-        for rank, head, pieces in outgoing:
+        for rank, head, payload in outgoing:
             if rank in self.peers:
-                # in a synchronous job, the value does not change until its readers have it and push again
-                borrowed = len(pieces) == 1 and self.server is not None and self.server.rounds.sync
-                self.peers[rank][0].put(head, pieces[0] if borrowed else b"".join(pieces))
+                self.peers[rank][0].put(head, payload)
 
     # ---- the loop -------------------------------------------------------------------------------------------------------
     def turn(self) -> None:

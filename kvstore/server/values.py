@@ -1,4 +1,4 @@
-"""The values of a server, with their updaters and snapshots, and contributions that arrive in several runs."""
+"""The values of a server, with their updaters and snapshots."""
 
 from __future__ import annotations
 
@@ -116,7 +116,6 @@ class StoredValue:
     saved:    async: the last contribution of each rank to the version on disk.
     files:    its snapshots, once there are any.
     turn:     a number that spreads the snapshots of different values over the rounds.
-    sparse:   it has received Rows.
     """
 
     def __init__(self, name: Name, key: str, shape: tuple[int, ...], dtype: np.dtype):
@@ -132,14 +131,13 @@ class StoredValue:
         self.durable, self.turn = -1, 0
         self.saved: dict[int, int] = {}
         self.files: SnapshotFiles | None = None
-        self.sparse = False
 
     def agrees(self, key: str, shape: tuple[int, ...], dtype: str) -> bool:
         return self._layout == (key, tuple(shape), np.dtype(dtype))
 
     def update(self, contributions: Sequence[Any]) -> None:
         """Merge the sum of contributions (arrays or Rows, added from first to last): by the updater, or replacing the value."""
-        if self.sparse and any(type(c) is Rows for c in contributions):
+        if any(type(c) is Rows for c in contributions):
             self._update_rows(contributions)
             return
         if self.updater is None:

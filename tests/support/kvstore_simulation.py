@@ -24,8 +24,8 @@ from unittest import mock
 import numpy as np
 from tritium import engine
 from tritium.kvstore.protocol.coordinator import Coordinator
+from tritium.kvstore.server import answers, optimizer_codec
 from tritium.kvstore.server import main as server_main
-from tritium.kvstore.server import optimizer_codec, outgoing
 from tritium.kvstore.wire.frame import pack, unpack
 from tritium.kvstore.wire.shared_memory import remove_segments
 from tritium.kvstore.worker import coordinator_connection, event_loop, remote_server, requests
@@ -203,7 +203,7 @@ class SimulatedJob:
         for i in range(self.num_servers):
             (self.folder / f"server-{i}").mkdir(exist_ok=True)
         with contextlib.ExitStack() as stack:
-            for module, names in ((remote_server, time_and_sockets), (requests, {"LARGE": LARGE, **chunk}), (outgoing, chunk),
+            for module, names in ((remote_server, time_and_sockets), (requests, {"LARGE": LARGE, **chunk}), (answers, chunk),
                                   (coordinator_connection, time_and_sockets), (event_loop, {"time": clock}),
                                   (server_main, time_and_sockets)):
                 stack.enter_context(mock.patch.multiple(module, **names))

@@ -16,10 +16,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from tritium.errors import FrameError
 from tritium.kvstore.protocol.rounds import Rounds
-from tritium.kvstore.server import outgoing
-from tritium.kvstore.server.batched_rounds import BatchedRounds
-from tritium.kvstore.server.incoming import Incoming
-from tritium.kvstore.server.outgoing import Outgoing
+from tritium.kvstore.server import answers
+from tritium.kvstore.server.answers import Answers
+from tritium.kvstore.server.batches import Batch, Batches
 from tritium.kvstore.server.server import Server
 from tritium.kvstore.server.values import StoredValue, StoredValues
 from tritium.kvstore.wire.compression import TwoBit
@@ -47,7 +46,7 @@ MEMBERS = {"0": 1, "1": 1}
 @pytest.fixture(autouse=True)
 def _alone(serial):
     """Run as a server does, with short frames, and remove the shared memory."""
-    with mock.patch.object(outgoing, "CHUNK", CHUNK):
+    with mock.patch.object(answers, "CHUNK", CHUNK):
         yield
     remove_segments(JOB)
 
@@ -72,7 +71,7 @@ def record(key, dtype, n, round, **more):
 
 def decoded(out):
     """The frames that are sent. Their payloads must be bytes."""
-    return [(rank, decode(head, b"".join(pieces))) for rank, head, pieces in out]
+    return [(rank, decode(head, payload)) for rank, head, payload in out]
 
 
 def send(s, rank, type, records, payload=b"", *, seq=1, flags=WANT_VALUE):
@@ -179,15 +178,16 @@ def test_a_server_works_after_any_frames(data):
         send(s, rank, FrameType.HANDSHAKE, [], b"{}")
     for i, n in enumerate(SIZES):
         value = s.values[i, 0]
-        ahead = s.rounds[i, 0].version + 1
+        ahead = s.rounds[s._batches[value]].version + 1
         for rank in range(2):
             out = send(s, rank, FrameType.PUSH, [record(i, value.flat.dtype, n, ahead)], np.ones(n, value.flat.dtype).tobytes())
         assert values(out, 0)[i] == (np.ones(n) + (value.flat.dtype != bool)).astype(value.flat.dtype).tobytes()
 
 
 FAULTS = (MemoryError, OSError, RuntimeError, ZeroDivisionError, AttributeError, RecursionError, BufferError)
-PLACES = ((StoredValue, "update"), (StoredValues, "save"), (SegmentViews, "bytes"), (TwoBit, "expand"), (BatchedRounds, "_sum"),
-          (BatchedRounds, "_make_layout"), (Rounds, "push"), (Incoming, "place"), (Incoming, "_check"), (Outgoing, "_value_for"))
+PLACES = ((StoredValue, "update"), (StoredValues, "save"), (SegmentViews, "bytes"), (TwoBit, "expand"), (Batch, "update"),
+          (Batches, "_whole"), (Batches, "_join"), (Rounds, "push"), (Rounds, "join"), (Batches, "place"),
+          (Answers, "_values_for"))
 
 
 class Adds:

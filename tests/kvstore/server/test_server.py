@@ -33,7 +33,7 @@ def push(rank, n, key, number, *, seq=0, flags=WANT_VALUE):
 
 
 def decoded(out):
-    return [(rank, decode(head, b"".join(bytes(p) for p in pieces))) for rank, head, pieces in out]
+    return [(rank, decode(head, payload)) for rank, head, payload in out]
 
 
 def test_a_frame_with_one_invalid_record_changes_nothing():
@@ -81,7 +81,7 @@ def test_a_handshake_drops_contributions_that_are_not_applied():
     s = make_server()
     s.receive(0, push(0, 1, 0, 1))
     s.receive(0, decode(encode(FrameType.HANDSHAKE, [], 2, rank=0), b"{}"))
-    assert s.receive(1, push(1, 1, 0, 1)) == [] and s.rounds.missing((0, 0)) == (1, [0])
+    assert s.receive(1, push(1, 1, 0, 1)) == [] and s.rounds.missing(s._batches[s.values[0, 0]]) == (1, [0])
 
 
 def test_a_pull_waits_for_the_round_that_its_worker_knows():

@@ -1,4 +1,4 @@
-"""Batched rounds. Oracle: a server that handles every frame key by key."""
+"""Batches of keys. Oracle: a server in which every key is alone."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ import uuid
 import numpy as np
 import pytest
 from tritium.kvstore.server.server import Server
+from tritium.kvstore.server.values import StoredValues
 from tritium.kvstore.wire.frame import CODES, INLINE, WANT_VALUE, FrameType, Record, decode, encode
 from tritium.kvstore.wire.shared_memory import SegmentPool, SegmentViews, remove_segments
 
@@ -21,8 +22,8 @@ def _alone(serial):
     remove_segments(JOB)
 
 
-def make_server(workers, batched, **more):
-    s = Server(JOB, "fail", "sync", **more)
+def make_server(workers, batched, kind="sync", **more):
+    s = Server(JOB, "fail", kind, **more)
     keys = [{"id": i, "key": f"i:{i}", "shape": [n], "dtype": "float32", "slices": [[0, 0, n]]} for i, n in enumerate(SIZES)]
     s.control({"members": {"ranks": {str(r): 1 for r in range(workers)}, "gone": {}, "generation": 0}, "keys": keys, "index": 0})
     for r in range(workers):
@@ -31,7 +32,7 @@ def make_server(workers, batched, **more):
     records = [Record(i, 0, CODES[first.dtype], n, 0, INLINE) for i, n in enumerate(SIZES)]
     s.receive(0, decode(encode(FrameType.INITIALIZE, records, first.nbytes, rank=0), first.tobytes()))
     if not batched:
-        s._batched.add = lambda rank, frame: (False, None)
+        s._batches._whole = lambda table: None
     return s
 
 
@@ -56,8 +57,8 @@ def push(rank, n, keys, rng, pool=None, flags=WANT_VALUE):
 def answers_of(out):
     """The answers in a canonical order: (rank, key, round, elements, round on disk, bytes of the value), or rejections."""
     answers = []
-    for rank, head, pieces in out:
-        payload = b"".join(bytes(p) for p in pieces)
+    for rank, head, payload in out:
+        payload = bytes(payload)
         frame, at = decode(head, payload), 0
         if frame.type is FrameType.REJECTED:
             answers.append((rank, "rejected", payload))
@@ -71,18 +72,22 @@ def answers_of(out):
 
 @pytest.mark.parametrize("seed", range(30))
 @pytest.mark.parametrize("shared", [False, True])
-def test_batching_changes_no_answer_and_no_value(seed, shared):
+@pytest.mark.parametrize("kind_of_store", ["sync", "async"])
+def test_batching_changes_no_answer_and_no_value(monkeypatch, seed, shared, kind_of_store):
     """Random rounds of up to three workers: the same keys, fewer, in other orders, repeated, with pulls in between."""
+    monkeypatch.setattr(StoredValues, "has_optimizer", True)
     results = []
     for batched in (True, False):
         remove_segments(JOB)
         rng, order = np.random.default_rng(seed), np.random.default_rng([seed, 1])
         workers = int(order.integers(1, 4))
-        s = make_server(workers, batched)
+        s = make_server(workers, batched, kind_of_store)
+        for value in s.values.values() if kind_of_store == "async" else ():
+            value.updater = lambda key, grad, weight: weight.__iadd__(grad)
         pools = [SegmentPool(JOB, r, 1) if shared and r != 2 else None for r in range(workers)]
         for r, pool in enumerate(pools):
             if pool is not None:
-                s._views[r] = SegmentViews(JOB, r, 1)
+                s._batches.views[r] = SegmentViews(JOB, r, 1)
         sent, replies, done = [], [], dict.fromkeys(range(len(SIZES)), 0)
         for _ in range(6):
             keys = order.permutation(len(SIZES))[:order.integers(1, len(SIZES) + 1)].tolist()
@@ -110,7 +115,7 @@ def test_batching_changes_no_answer_and_no_value(seed, shared):
             for k in keys:
                 done[k] += 1
         results.append((sent, [None if v is None else bytes(v) for v in replies], [v.flat.tobytes() for _, v in s.values.items()],
-                        [s.rounds[name].version for name, _ in s.values.items()]))
+                        [s.rounds[s._batches[v]].version for _, v in s.values.items()]))
     for a, b in zip(*results):
         assert a == b
 
@@ -119,8 +124,8 @@ def test_equal_frames_are_summed_in_the_order_of_ranks(rng):
     s, keys = make_server(2, True), list(range(len(SIZES)))
     (one, _), (two, _) = push(1, 1, keys, rng), push(0, 1, keys, rng)
     assert s.receive(1, decode(*one)) == []
-    (rank, head, [payload]), (other, same, [again]) = s.receive(0, decode(*two))
-    assert (rank, other, head, payload) == (0, 1, same, again)
+    (rank, head, payload), (other, same, again) = s.receive(0, decode(*two))
+    assert (rank, other, head, payload) == (0, 1, same, again) and len({id(s._batches[v]) for v in s.values.values()}) == 1
     np.testing.assert_array_equal(np.frombuffer(payload, "f"), np.frombuffer(two[1], "f") + np.frombuffer(one[1], "f"))
 
 
@@ -128,7 +133,8 @@ def test_a_death_rejects_held_frames(rng):
     s = make_server(2, True)
     s.receive(0, decode(*push(0, 1, [0, 1, 2, 3], rng)[0]))
     out = s.control({"members": {"ranks": {"0": 1, "1": 1}, "gone": {"1": "died"}, "generation": 0}})
-    assert [rank for rank, _, _ in out] == [0] * 4 and all(b"worker 1 died" in pieces[0] for _, _, pieces in out)
+    assert [(rank, [r.key for r in decode(head, payload).records]) for rank, head, payload in out] == [(0, [0, 1, 2, 3])]
+    assert b"worker 1 died" in out[0][2]
 
 
 def test_a_failed_update_is_rejected_for_its_key_only(rng, monkeypatch):
@@ -161,7 +167,7 @@ def test_a_rejection_can_be_decoded(rng):
     (rejection,) = answers_of(make_server(1, True).receive(0, decode(*push(0, 9999, [0], rng)[0])))
     assert rejection[1] == "rejected" and b"round 9999 is too far ahead" in rejection[2]
     wrong = encode(FrameType.INITIALIZE, [Record(0, 0, 0, 1000, 0, INLINE)], 4000, rank=0), bytes(4000)
-    ((_, head, (payload,)),) = make_server(1, True).receive(0, decode(*wrong))
+    ((_, head, payload),) = make_server(1, True).receive(0, decode(*wrong))
     assert decode(head, payload).type is FrameType.REJECTED and b"do not fit" in payload
 
 
