@@ -18,7 +18,6 @@ from .c_team import int64s
 from .c_template import Call, Template
 from .c_turn import turn_text
 
-LEAST = 1 << 10  # bytes of a copy from which on C makes it: a machine compiles it once for each size of elements
 PIECE = 1 << 17  # bytes of a piece
 SHORT = 8  # elements of an axis that is neither an inner loop nor turned
 BLOCK = 64  # elements along each side of a block that is turned
@@ -135,7 +134,7 @@ def copies(moves: Sequence[tuple[Strided, Strided]], have: np.dtype, want: np.dt
         return None
     made = template(size, ADDED[have.name] if add else "")
     plans = [_Plan(source, target, add) for source, target in moves]
-    if any(len(p.axes) > MOST_AXES for p in plans) or not made.serves(sum(p.elements for p in plans) * size, LEAST):
+    if any(len(p.axes) > MOST_AXES for p in plans) or not made.serves(sum(p.elements for p in plans)):
         return None
     calls = [p.call(made, size, add) for p in plans]
     if alike and not any(p.turned for p in plans):
@@ -146,7 +145,7 @@ def copies(moves: Sequence[tuple[Strided, Strided]], have: np.dtype, want: np.dt
 
 def fills(dtype: np.dtype, nbytes: int) -> bool:
     """Return whether C fills arrays of this size."""
-    return dtype.itemsize in (1, 2, 4, 8) and template(dtype.itemsize, "").serves(nbytes, LEAST)
+    return dtype.itemsize in (1, 2, 4, 8) and template(dtype.itemsize, "").serves(nbytes)
 
 
 def filling(size: int, dtype: np.dtype) -> Call:

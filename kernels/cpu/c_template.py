@@ -37,7 +37,7 @@ class Template:
         """Return the functions by name; None if they could not be compiled."""
         return c_compile.library(self._text(), self.names)
 
-    def serves(self, work: int, least: int) -> bool:
+    def serves(self, work: int, least: int = 1) -> bool:
         """Return whether C computes so much work: `least` in mode "auto", any in mode "c"; see `c_compile.mode`."""
         return pays(work, least) and c_compile.available() and self.functions() is not None
 
