@@ -1,8 +1,8 @@
 """Sorted order, the first of it, and extremes along an axis, in C: by integer keys whose order is that of the numbers.
 
 A key and the index of its element make one integer. All are different, so the order of equal elements is known. A line is sorted
-digit by digit; of a line whose first few elements are wanted, only those that may be among them are kept. NaN is larger than
-every number, -0.0 equals 0.0. Each dtype has a C file of its own.
+digit by digit, a short one by counting the elements before each. Of a line whose first few elements are wanted, only those that
+may be among them are kept. NaN is larger than every number, -0.0 equals 0.0. Each dtype has a C file of its own.
 """
 
 from __future__ import annotations
@@ -17,11 +17,10 @@ from .c_math import TYPES
 from .c_team import Phases, Scratch, int64s
 from .c_template import Call, Template
 
-LEAST = 1 << 12  # elements from which on C is worth compiling for a sorted order
-LEAST_EXTREME = 1 << 14  # the same for an extreme
 PIECE = 1 << 14  # elements of a piece
 PIECES = 64  # at most: each has scratch memory
 KEPT, FEW = 512, 32  # up to so many wanted elements, of FEW times as many, are kept in order while the others are read
+RANKED = 128  # elements of a line up to which each is compared with each
 COLUMNS = 512  # lines beside each other whose extremes are found together
 #: How indices are written, by their dtype.
 KINDS = {"int64": 1, "int32": 2, "float32": 3, "float64": 4}
@@ -66,14 +65,17 @@ static inline W *order_digits(W *a, W *b, int64_t n, const int digit)
 static W *order_sort(W *a, W *b, int64_t n)
 {
     if (n > 4096) return order_digits(a, b, n, 11);
-    if (n > 24) return order_digits(a, b, n, 8);
-    for (int64_t i = 1; i < n; i++) {
-        const W v = a[i];
-        int64_t j = i;
-        for (; j && KEY(a[j - 1]) > KEY(v); j--) a[j] = a[j - 1];
-        a[j] = v;
+    if (n > %(ranked)d) return order_digits(a, b, n, 8);
+    K keys[%(ranked)d];
+    for (int64_t i = 0; i < n; i++) keys[i] = KEY(a[i]);
+    for (int64_t i = 0; i < n; i++) {  /* its place is the number of elements before it */
+        const K key = keys[i];
+        K less = 0, same = 0;
+        for (int64_t j = 0; j < n; j++) less += keys[j] < key, same += keys[j] == key;
+        for (int64_t j = 0; same > 1 && j < i; j++) less += keys[j] == key;
+        b[less] = a[i];
     }
-    return a;
+    return b;
 }
 
 /* The first k of a line, in order, in a: only elements before the last of them are looked at. */
@@ -231,24 +233,15 @@ def template(dtype: np.dtype) -> Template:
 
     def text() -> str:
         head = f"typedef {TYPES[dtype.name]} T;{_WIDE if dtype.itemsize == 8 else _NARROW}"
-        return head + _TEXT % {"name": dtype.name, "key": key, "nan": nan, "columns": COLUMNS}
+        return head + _TEXT % {"name": dtype.name, "key": key, "nan": nan, "columns": COLUMNS, "ranked": RANKED}
 
     return Template(text, (f"order_{dtype.name}", f"extreme_{dtype.name}"))
 
 
-def _possible(dtype: np.dtype, lines: tuple[int, int, int], least: int) -> bool:
+def orders(dtype: np.dtype, lines: tuple[int, int, int]) -> bool:
+    """Return whether C sorts lines [outer, n, inner] along n and finds their extremes: dtype and machine alone decide."""
     outer, n, inner = lines
-    return dtype.name in TYPES and n < 2**31 and template(dtype).serves(outer * n * inner, least)
-
-
-def sorts(dtype: np.dtype, lines: tuple[int, int, int]) -> bool:
-    """Return whether C sorts lines [outer, n, inner] along n: that depends on dtype, sizes and the machine alone."""
-    return _possible(dtype, lines, LEAST)
-
-
-def finds_extremes(dtype: np.dtype, lines: tuple[int, int, int]) -> bool:
-    """Return whether C finds the extremes of lines [outer, n, inner] along n."""
-    return _possible(dtype, lines, LEAST_EXTREME)
+    return dtype.name in TYPES and n < 2**31 and template(dtype).serves(outer * n * inner)
 
 
 def ordered(dtype: np.dtype, lines: tuple[int, int, int], k: int, down: bool, kind: int) -> Callable[..., Phases]:

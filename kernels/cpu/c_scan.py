@@ -11,7 +11,6 @@ from .c_move import ADDED
 from .c_team import int64s
 from .c_template import Call, Template
 
-LEAST = 1 << 14  # elements from which on C is worth compiling
 PIECE = 1 << 15  # elements of a piece
 TOGETHER, COLUMNS = 4, 256  # lines whose sums run together: dense ones, and those beside each other
 
@@ -69,7 +68,7 @@ def _template(name: str) -> Template:
 def sums(dtype: np.dtype, lines: tuple[int, int, int]) -> bool:
     """Return whether C computes running sums of lines [outer, n, inner] along n: by dtype, sizes and the machine alone."""
     outer, n, inner = lines
-    return dtype.name in ADDED and _template(dtype.name).serves(outer * n * inner, LEAST)
+    return dtype.name in ADDED and _template(dtype.name).serves(outer * n * inner)
 
 
 def running_sums(dtype: np.dtype, lines: tuple[int, int, int], back: bool) -> Call:

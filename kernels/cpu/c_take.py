@@ -17,8 +17,6 @@ from .c_move import ADDED
 from .c_team import Phases, Scratch, int64s
 from .c_template import Call, Template
 
-LEAST = 1 << 14  # elements of selected rows from which on C is worth compiling
-LEAST_ADDED = 1 << 12  # the same for the derivative
 PIECE = 1 << 15  # elements of a piece
 PARTS = 16  # ranges of rows that are added to
 #: Dtypes of indices that C reads, by their C types.
@@ -136,10 +134,10 @@ def _bind(numbers: Call, rows: Call, k: int, x: np.ndarray, indices: np.ndarray,
 def selects(outer: int, n: int, k: int, inner: int, dtype: np.dtype, indices: np.dtype) -> bool:
     """Return whether C selects such rows: that depends on the sizes, the dtypes and the machine alone."""
     possible = n and dtype.itemsize in (1, 2, 4, 8) and indices.name in INDICES
-    return bool(possible) and _SELECTED.serves(outer * k * inner, LEAST)
+    return bool(possible) and _SELECTED.serves(outer * k * inner)
 
 
 def adds(outer: int, n: int, k: int, inner: int, dtype: np.dtype, indices: np.dtype) -> bool:
     """Return whether C adds rows where they belong."""
     possible = dtype.name in ADDED and indices.name in INDICES and outer * k * inner
-    return bool(possible) and _added(dtype.name).serves(outer * max(n, k) * inner, LEAST_ADDED) and _SELECTED.serves(k, 0)
+    return bool(possible) and _added(dtype.name).serves(outer * max(n, k) * inner) and _SELECTED.serves(k, 0)

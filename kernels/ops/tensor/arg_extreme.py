@@ -45,7 +45,7 @@ class ArgExtreme(OperatorProperty):
             return lambda run, inputs, outputs: module.extreme(run, lines, inputs[0], outputs[0], low=low, add=req == Req.ADD)
 
         wide = np.dtype(np.float32) if is_half(ins[0].dtype) else ins[0].dtype
-        if c_order.finds_extremes(wide, lines):
+        if c_order.orders(wide, lines):
             direct = req != Req.ADD and outs[0].dtype.name in c_order.KINDS
             extreme = c_order.extreme(wide, lines, low, c_order.KINDS[outs[0].dtype.name if direct else "int64"])
             bind = lambda x, found: Phases([[extreme.prepare(x, found)]])

@@ -98,7 +98,7 @@ class Ordered(OperatorProperty):
         if target == "gpu":
             return self._gpu(lines, k, what, down, outs, reqs)
         wide = np.dtype(np.float32) if is_half(ins[0].dtype) else ins[0].dtype
-        in_c, writes = c_order.sorts(wide, lines), [r in (Req.WRITE, Req.INPLACE) for r in reqs]
+        in_c, writes = c_order.orders(wide, lines), [r in (Req.WRITE, Req.INPLACE) for r in reqs]
         own = [in_c and w for w in writes]  # the outputs that C writes
         own[0] &= what == "indices" or wide == ins[0].dtype
         if what != "mask":

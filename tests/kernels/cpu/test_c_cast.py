@@ -51,5 +51,5 @@ def test_floats_beside_and_between_halves(half, rng):
 def test_what_numpy_casts(cpu_code):
     half, wide = Spec((99,), HALVES[0]), Spec((99,), FLOAT32)
     assert c_cast.cast_kernel(half, wide, Req.ADD) is None and c_cast.cast_kernel(wide, wide, Req.WRITE) is None
-    cpu_code("auto")
+    cpu_code("numpy")
     assert c_cast.cast_kernel(half, wide, Req.WRITE) is None

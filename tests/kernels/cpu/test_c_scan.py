@@ -30,4 +30,4 @@ def test_the_sums_are_numpys(rng, dtype, lines, back):
 def test_where_c_sums(cpu_code):
     assert not c_scan.sums(np.dtype("float16"), (1, 99, 1)) and not c_scan.sums(np.dtype("float32"), (0, 9, 1))
     cpu_code("auto")
-    assert not c_scan.sums(np.dtype("float32"), (1, 99, 1)) and c_scan.sums(np.dtype("float32"), (99, 999, 1))
+    assert c_scan.sums(np.dtype("float32"), (1, 1, 1))
