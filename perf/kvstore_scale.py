@@ -32,7 +32,7 @@ import common
 from tritium.kvstore.protocol.coordinator import Coordinator
 from tritium.kvstore.protocol.key_table import place
 from tritium.kvstore.protocol.rounds import Acknowledge, Apply, Rounds
-from tritium.kvstore.protocol.session import Session, State
+from tritium.kvstore.protocol.session import Contribution, Session
 
 _HEAD = 64 + 80  # bytes of a frame with one record, besides its values
 _REAL_MBIT, _REAL_KEYS, _REAL_STEPS = 100, 4, 5
@@ -83,18 +83,6 @@ class _Machine:
     received_bytes: int = 0
 
 
-@dataclass
-class _Push:
-    """A contribution, as `Session` needs it."""
-
-    name: tuple[int, int]
-    round: int
-    nbytes: int
-    seq: int = 1
-    process: int = 0
-    state: State = State.QUEUED
-
-
 class Simulation:
     """Steps of a job: each worker computes, pushes every key, and has every value before it computes again.
 
@@ -108,7 +96,7 @@ class Simulation:
         self.net, self.compute, self.chunk, self.random = network, compute, chunk, random.Random(seed)
         ranks = -(-workers // groups)
         self.workers, self.servers = [_Machine() for _ in range(ranks)], [_Machine() for _ in range(servers)]
-        self.sessions = [[Session[_Push](1 << 40) for _ in range(servers)] for _ in range(ranks)]
+        self.sessions = [[Session[Contribution](1 << 40) for _ in range(servers)] for _ in range(ranks)]
         self.rounds = [Rounds() for _ in range(servers)]
         self.parts: dict[tuple[int, int], tuple[int, int]] = {}  # slice -> server, bytes
         loads = [0] * servers
@@ -203,13 +191,13 @@ class Simulation:
             return
         self._left[rank] = len(self.parts)
         for name, (server, nbytes) in self.parts.items():
-            push = _Push(name, round, nbytes)
+            push = Contribution(name, round, nbytes)
             session = self.sessions[rank][server]
             session.submit(push)
-            session.send(push)
+            session.send(push, 1)
             self._transfer(rank, name, True, lambda push=push, server=server: self._arrived(rank, server, push, steps))
 
-    def _arrived(self, rank: int, server: int, push: _Push, steps: int) -> None:
+    def _arrived(self, rank: int, server: int, push: Contribution, steps: int) -> None:
         for action in self.rounds[server].push(push.name, rank, push.round, push):
             if isinstance(action, Apply):
                 machine = self.servers[server]
@@ -219,7 +207,7 @@ class Simulation:
 
     def _acknowledged(self, rank: int, server: int, answer: Acknowledge, steps: int) -> None:
         session = self.sessions[rank][server]
-        push = session.find(answer.key, answer.round, 0)
+        push = session.find(answer.key, answer.round)
         assert push is not None
         session.acknowledge(push)
         self._left[rank] -= 1

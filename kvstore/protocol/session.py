@@ -1,23 +1,11 @@
 """Session: a worker's contributions to one server, from the push until the server has them on disk. No bytes, sockets or clock.
 
-Every method takes an event and returns the actions that follow, in order. A contribution is in one of these states:
-
     QUEUED        waits to be sent, or to be sent again on a new connection
-    SENT          sent on the current connection, not acknowledged. Or not sent, because an earlier contribution to its round
-                  counts, which is not acknowledged yet
+    SENT          sent on the current connection, not acknowledged. Or held, because an earlier contribution to its round counts
     ACKNOWLEDGED  applied, but not on the server's disk: kept, so that it can be sent again if the server restarts
     UNKNOWN       reported to the caller as failed, although it may have been applied. The next handshake resolves it
     DURABLE       applied, and on disk or acknowledged by a server without snapshots: the session has forgotten it
     FAILED        not applied, and it never will be: the session has forgotten it
-
-    QUEUED -> SENT -> ACKNOWLEDGED -> DURABLE   pushed, acknowledged, on disk
-    SENT -> QUEUED                              the connection was lost
-    SENT -> DURABLE                             acknowledged by a server without snapshots
-    SENT -> FAILED                              rejected
-    QUEUED, SENT -> UNKNOWN                     abandoned: a deadline, or the failure of other pushes of the same call
-    UNKNOWN -> ACKNOWLEDGED                     it counts all the same: the next push to that round fails as ALREADY_APPLIED, when
-                                                the server has applied the round
-    UNKNOWN -> FAILED                           it was not applied
 
 A handshake makes this sound: the server discards what was sent before it and not applied. So an acknowledgement always refers to
 what was sent on the same connection, and a contribution that the handshake does not report as applied never will be.
@@ -28,7 +16,8 @@ from __future__ import annotations
 import enum
 from collections import deque
 from collections.abc import Mapping, Sequence
-from typing import Generic, Protocol, TypeVar
+from dataclasses import dataclass
+from typing import Generic, TypeVar
 
 Name = tuple[int, int]  # key number, slice index
 
@@ -42,33 +31,23 @@ class State(enum.Enum):
     FAILED = enum.auto()
 
 
-class Contribution(Protocol):
-    """A contribution to `round` of the slice `name`, as a session needs it.
+@dataclass(eq=False)
+class Contribution:
+    """A contribution to `round` of the slice `name`.
 
-    seq:      number of the frames in which it was last sent.
+    seq:      number of the frame in which it was last sent; 0: it is held.
     process:  the server process to which it was first sent; -1: none yet.
     """
 
     name: Name
     round: int
     nbytes: int
-    seq: int
-    process: int
-    state: State
+    seq: int = 0
+    process: int = -1
+    state: State = State.QUEUED
 
 
 C = TypeVar("C", bound=Contribution)
-
-
-class Verb(enum.Enum):
-    """An action, on a contribution except for SAVE."""
-
-    RESEND = enum.auto()  # send it again, without a request for its value
-    ALREADY_APPLIED = enum.auto()  # fail it: its round contains an earlier contribution, which had been reported as failed
-    SAVE = enum.auto()  # ask the server to write its values to disk: retained contributions take too much memory
-
-
-Action = tuple[Verb, C]
 
 
 class ValuesLostError(Exception):
@@ -76,14 +55,17 @@ class ValuesLostError(Exception):
 
 
 class Session(Generic[C]):
-    """The contributions of one worker to one server.
+    """The contributions of one worker to one server. Its owner takes what follows from an event out of the first three fields.
 
-    retain_bytes:  of retained contributions; beyond them the server is asked for a snapshot.
+    again:         to be sent again, without a request for their values.
+    superseded:    failed, because their rounds contain earlier contributions, which had been reported as failed.
+    save:          ask the server to write its values to disk: retained contributions exceed `retain_bytes`.
     process:       the server process that answered the last handshake; -1: none.
     durable:       the server writes snapshots.
     """
 
     def __init__(self, retain_bytes: int):
+        self.again, self.superseded, self.save = list[C](), list[C](), False
         self.process, self.durable = -1, False
         self._retain_bytes, self._retained_bytes, self._saving = retain_bytes, 0, False
         self._sent: dict[tuple[Name, int], C] = {}
@@ -97,103 +79,86 @@ class Session(Generic[C]):
     def sent(self) -> list[C]:
         return list(self._sent.values())
 
-    def find(self, name: Name, round: int, seq: int) -> C | None:
-        """Return the sent contribution that an answer refers to. seq: of its frames; 0: of any."""
+    def find(self, name: Name, round: int, seq: int = 0) -> C | None:
+        """Return the sent contribution that an answer refers to. seq: of its frame; 0: of any."""
         c = self._sent.get((name, round))
         return c if c is not None and c.seq and seq in (0, c.seq) else None
 
     # ---- events of the worker -------------------------------------------------------------------------------------------
-    def submit(self, c: C) -> list[Action[C]] | None:
-        """Queue a contribution, also one that is to be sent again. Returns None if it is to be sent.
+    def submit(self, c: C) -> bool:
+        """Queue a contribution, also one that is to be sent again. Returns whether it is to be sent.
 
-        If its round includes an earlier contribution, it ends when the server has applied that: not before, because the value of
-        the round can be pulled then.
+        If its round contains an earlier contribution, it is held until the server has applied that, when the value of the round
+        can be pulled.
         """
+        c.state, c.seq = State.QUEUED, 0
         if not self.was_applied(c):
-            c.state = State.QUEUED
-            return None
-        self.send(c)
-        c.seq = 0
-        return self.applied(c.name, self._applied.get(c.name, 0))
+            return True
+        self._sent[c.name, c.round], c.state = c, State.SENT
+        self.applied(c.name, self._applied.get(c.name, 0))
+        return False
 
-    def send(self, c: C) -> None:
-        """Move a contribution from the queue to the sent ones."""
-        self._sent[c.name, c.round] = c
-        c.state = State.SENT
-
-    def number(self, contributions: Sequence[C], seq: int) -> None:
-        """Note the number of the frames that carry contributions."""
-        for c in contributions:
-            c.seq = seq
-            c.process = self.process if c.process < 0 else c.process
+    def send(self, c: C, seq: int) -> None:
+        """Note that a queued contribution, or one of `again`, is sent in a frame."""
+        c.seq, c.process = seq, self.process if c.process < 0 else c.process
+        if c.state is State.QUEUED:
+            self._sent[c.name, c.round], c.state = c, State.SENT
 
     def abandon(self, contributions: Sequence[C]) -> None:
         """Give up contributions whose outcome is unknown. The caller must connect again: the handshake resolves them."""
         for c in contributions:
             held = self._sent.pop((c.name, c.round), None) is c and not c.seq
-            if held:
-                c.state = State.FAILED
-            else:
-                self._unknown.append(c)
-                c.state = State.UNKNOWN
+            c.state = State.FAILED if held else State.UNKNOWN
+            self._unknown += [] if held else [c]
 
     def take_sent(self) -> list[C]:
         """Remove and return the sent contributions, because the connection was lost."""
         sent, self._sent = self.sent, {}
         return sent
 
-    def end(self) -> list[C]:
-        """Remove and return the sent contributions, which the caller fails: the server is lost."""
-        sent = self.take_sent()
-        for c in sent:
-            c.state = State.FAILED
-        return sent
-
     def was_applied(self, c: C) -> bool:
-        """Return whether a contribution was applied, or will be, although it was reported as failed."""
+        """Return whether a contribution to this round was applied, or will be, although it was reported as failed."""
         return self._counted.get(c.name) == c.round
 
     # ---- events of the server -------------------------------------------------------------------------------------------
-    def handshake(self, process: int, durable: bool, applied: Mapping[Name, int]) -> list[Action[C]]:
+    def handshake(self, process: int, durable: bool, applied: Mapping[Name, int]) -> None:
         """Handle the answer to a handshake.
 
         applied:  the last round of each slice that contains a contribution of this worker.
         Raises ValuesLostError if the server was restarted without snapshots.
         """
         first, restarted = self.process < 0, process != self.process
-        self.process, self.durable, self._saving = process, durable, False
+        self.process, self.durable, self.save, self._saving = process, durable, False, False
         self._applied = dict(applied)
         if first:
-            return []
+            return
         if restarted and not durable and (self._sent or applied or self._retained):
             raise ValuesLostError
-        actions: list[Action[C]] = []
         unknown, self._unknown = self._unknown, []
         for c in unknown:
             if c.process in (-1, process) and c.round > applied.get(c.name, 0):
                 c.state = State.FAILED
             else:  # applied, or sent to an earlier process, whose answer others may have seen: it must be applied again
                 self._counted[c.name] = c.round
-                actions += self._retain(c)
+                self._retain(c)
         again = [c for retained in self._retained.values() for c in retained if c.round > applied.get(c.name, 0)]
-        return actions + [(Verb.RESEND, c) for c in sorted(again, key=lambda c: c.round)]
+        self.again = sorted(again, key=lambda c: c.round)
 
-    def acknowledge(self, c: C) -> list[Action[C]]:
+    def acknowledge(self, c: C) -> None:
         """Handle the acknowledgement of a sent contribution."""
         del self._sent[c.name, c.round]
-        return self._retain(c)
+        self._retain(c)
 
-    def applied(self, name: Name, round: int) -> list[Action[C]]:
+    def applied(self, name: Name, round: int) -> None:
         """Handle the report that the server has applied a contribution that was sent again, or an earlier one."""
         self._applied[name] = max(round, self._applied.get(name, 0))
         c = self._sent.get((name, self._counted.get(name, 0)))
-        if c is None or c.seq or c.round > round:
-            return []
-        del self._sent[c.name, c.round], self._counted[c.name]
-        c.state = State.FAILED
-        return [(Verb.ALREADY_APPLIED, c)]
+        if c is not None and not c.seq and c.round <= round:
+            del self._sent[c.name, c.round], self._counted[c.name]
+            c.state = State.FAILED
+            self.superseded.append(c)
 
-    def reject(self, c: C, *, applied: bool, dead: bool) -> list[Action[C]]:
+    def reject(self, c: C, *, applied: bool, dead: bool) -> None:
         """Handle the rejection of a sent contribution.
 
         applied:  the server has applied it, and only could not send the value.
@@ -201,14 +166,15 @@ class Session(Generic[C]):
                   server may be in a round whose result other workers have seen. Then it is sent again, and counts.
         """
         del self._sent[c.name, c.round]
-        if applied:
-            return self._retain(c)
-        if not (dead and self.durable and c.process != self.process):
+        again = not applied and dead and self.durable and c.process != self.process
+        if again:
+            self._counted[c.name] = c.round
+        if applied or again:
+            self._retain(c)
+        else:
             c.state = State.FAILED
-            return []
-        self._counted[c.name] = c.round
-        actions = self._retain(c)
-        return [*actions, (Verb.RESEND, c)] if c.state is State.ACKNOWLEDGED else actions
+        if again and c.state is State.ACKNOWLEDGED:
+            self.again.append(c)
 
     def on_disk(self, rounds: Mapping[Name, int], complete: bool = False) -> None:
         """Handle the server's report of the last rounds on disk. complete: of all slices, as it answers SAVE and a handshake.
@@ -226,16 +192,14 @@ class Session(Generic[C]):
                 self._retained_bytes -= c.nbytes
                 c.state = State.DURABLE
 
-    def _retain(self, c: C) -> list[Action[C]]:
+    def _retain(self, c: C) -> None:
         retained = self._retained.setdefault(c.name, deque())
         earlier = retained and retained[-1].round >= c.round  # of two, that was applied
         if earlier or not self.durable:
             c.state = State.FAILED if earlier else State.DURABLE
-            return []
+            return
         retained.append(c)
         c.state = State.ACKNOWLEDGED
         self._retained_bytes += c.nbytes
-        if self._retained_bytes <= self._retain_bytes or self._saving:
-            return []
-        self._saving = True
-        return [(Verb.SAVE, c)]
+        if self._retained_bytes > self._retain_bytes and not self._saving:
+            self.save = self._saving = True

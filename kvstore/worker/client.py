@@ -16,6 +16,7 @@ from typing import Any
 
 from ... import environment
 from ...errors import KVStoreError
+from ..protocol.session import Name
 from ..wire import sockets
 from ..wire.credentials import Credentials, read_secret
 from ..wire.frame import FrameType
@@ -115,7 +116,7 @@ class Client:
         self.loop.call_soon(lambda: self.servers[server].submit(question, URGENT))
         return question.future
 
-    def rounds(self, servers: Sequence[int]) -> dict[tuple[int, int], int]:
+    def rounds(self, servers: Sequence[int]) -> dict[Name, int]:
         """Return the last round of each slice on these servers that contains a contribution of this worker."""
         answers = self.wait_all([self.ask(i, FrameType.SAVE) for i in servers], "the servers' answer")
         return dict(entry for rounds in answers for entry in rounds)
@@ -145,10 +146,11 @@ class Client:
         if self.pool is not None:
             self.pool.close()
 
-    def name_of(self, key: int) -> str:
-        return self.key_names.get(key, f"number {key}")
+    def name_of(self, name: Name) -> str:
+        """Return the key of a slice, for messages."""
+        return self.key_names.get(name[0], f"number {name[0]}")
 
 
-def common_round(rounds: Mapping[tuple[int, int], int], key: int, slices: int) -> int:
+def common_round(rounds: Mapping[Name, int], key: int, slices: int) -> int:
     """Return the round that all slices of a key have reached, from `Client.rounds`. A slice that is ahead ignores a repeat."""
     return min((rounds.get((key, i), 0) for i in range(slices)), default=0)

@@ -38,7 +38,7 @@ from ..wire.compression import TwoBit, read_parameters
 from ..wire.frame import CHUNK, CODES, FrameType, Record
 from .client import Client, common_round
 from .key_state import KeyState, SendBuffer
-from .requests import Request, pull
+from .requests import Request
 
 _log = logging.getLogger(__name__)
 _SMALL = 256 << 10  # bytes: smaller contributions are sent together
@@ -355,7 +355,7 @@ class DistKVStore(LocalKVStore):
     def _wait_for_rounds(self) -> None:
         """Wait until the servers have this worker's rounds: a restarted server may have to apply its last rounds again."""
         super().barrier()
-        self._wait_for([pull(p.server, p.key, p.index, p.round, None) for key in self._keys.values() for p in key.pulls()])
+        self._wait_for([p for key in self._keys.values() for p in key.pulls(wanted=False)])
 
     def _require_optimizer(self, caller: str) -> None:
         if not self._optimizers:

@@ -19,9 +19,9 @@ from ...ndarray.core.chunk import Chunk, layout_of
 from ..array_ops import queue
 from ..protocol.row_sparse import row_size
 from ..wire.compression import TwoBit, packed_bytes
-from ..wire.frame import ROWS, TWO_BITS
+from ..wire.frame import CODES, INLINE, ROWS, TWO_BITS, FrameType, Record
 from ..wire.shared_memory import SMALLEST
-from .requests import Place, Push, Request, initial_value, pull, pull_rows
+from .requests import Place, Push, Request
 
 if TYPE_CHECKING:
     from .client import Client
@@ -55,50 +55,55 @@ class KeyState:
 
     def memory(self, index: int) -> tuple[np.ndarray, Place | None]:
         """Return the memory of one slice of the copy, and its place in shared memory, or None."""
-        _, start, stop = self.slices[index]
-        flat = self.value.device_array().reshape(-1)
-        return flat[start:stop], _advance(self.place, start, flat)
+        return _part(self.value, self.place, *self.slices[index][1:])
 
     # ---- requests ---------------------------------------------------------------------------------------------------------
     def initial_values(self) -> list[Request]:
-        return [initial_value(server, self.id, i, data, place)
-                for i, (server, _, _) in enumerate(self.slices) for data, place in [self.memory(i)]]
+        requests = []
+        for i, (server, _, _) in enumerate(self.slices):
+            data, place = self.memory(i)
+            record = Record(self.id, i, CODES[data.dtype], len(data), 0, *(place or (INLINE, 0)))
+            requests.append(Request(FrameType.INITIALIZE, server, (self.id, i), records=[record],
+                                    payload=b"" if place is not None else data.view(np.uint8).data))
+        return requests
 
-    def pulls(self) -> list[Request]:
-        return [pull(server, self.id, i, self.round, *self.memory(i)) for i, (server, _, _) in enumerate(self.slices)]
+    def pulls(self, wanted: bool = True) -> list[Request]:
+        """Return the requests for the value, which goes to the copy if it is wanted."""
+        return [Request(FrameType.PULL, server, (self.id, i), self.round, *(self.memory(i) if wanted else (None, None)))
+                for i, (server, _, _) in enumerate(self.slices)]
 
     def pulls_of_rows(self, out: NDArray, indices: np.ndarray) -> list[Request]:
         """Return the requests for rows of the value, which go to out [n, ...]. indices [n]: ascending."""
-        flat, width, pulls = out.device_array().reshape(-1), row_size(self.value.shape), []
-        for i, (server, start, stop) in enumerate(self.slices):
-            a, b = np.searchsorted(indices, (start // width, stop // width))
-            if a < b:
-                pulls.append(pull_rows(server, self.id, i, self.round, flat[a * width:b * width], indices[a:b] - start // width))
-        return pulls
+        flat, width = out.device_array().reshape(-1), row_size(self.value.shape)
+        return [Request(FrameType.PULL_ROWS, server, (self.id, i), self.round, flat[a * width:b * width],
+                        payload=(indices[a:b] - first).tobytes())
+                for i, server, first, a, b in self._rows_of_slices(indices) if a < b]
 
     def pushes(self, total: NDArray, codes: NDArray | None, place: Place | None, two_bit: TwoBit | None) -> list[Push]:
         """Return the contributions to the next round: total, or its 2-bit form if there are codes. place: of total."""
         done, pushes, at = self._begin_round(), [], 0
         for i, (server, start, stop) in enumerate(self.slices):
-            flat = total.device_array().reshape(-1)
-            data, data_place, form = flat[start:stop], _advance(place, start, flat), {}
+            (data, data_place), (out, out_place), form = _part(total, place, start, stop), self.memory(i), {}
             if codes is not None and two_bit is not None:
                 data, data_place = codes.device_array()[at:at + packed_bytes(stop - start)], None
                 at += len(data)
                 form = {"form": (TWO_BITS, stop - start), "threshold": two_bit.threshold}
-            out, out_place = self.memory(i)
-            pushes.append(Push(server, self.id, i, self.round, out, data, done, place=data_place, out_place=out_place,
-                               **form))
+            pushes.append(Push(server, (self.id, i), self.round, out, data, done, place=data_place, out_place=out_place, **form))
         return pushes
 
     def pushes_of_rows(self, total: RowSparseNDArray) -> list[Push]:
         """Return the contributions to the next round, of which each server gets the rows of its slice."""
         done, flat, width, pushes = self._begin_round(), total.data.device_array().reshape(-1), row_size(self.value.shape), []
-        for i, (server, start, stop) in enumerate(self.slices):
-            a, b = np.searchsorted(total.rows, (start // width, stop // width))
-            data = np.concatenate([part.view(np.uint8) for part in (total.rows[a:b] - start // width, flat[a * width:b * width])])
-            pushes.append(Push(server, self.id, i, self.round, None, data, done, form=(ROWS, len(data))))
+        for i, server, first, a, b in self._rows_of_slices(total.rows):
+            data = np.concatenate([part.view(np.uint8) for part in (total.rows[a:b] - first, flat[a * width:b * width])])
+            pushes.append(Push(server, (self.id, i), self.round, None, data, done, form=(ROWS, len(data))))
         return pushes
+
+    def _rows_of_slices(self, rows: np.ndarray) -> list[tuple[int, int, int, int, int]]:
+        """Return (index, server, first row, a, b) of each slice, which holds rows[a:b]."""
+        width = row_size(self.value.shape)
+        return [(i, server, start // width, *np.searchsorted(rows, (start // width, stop // width)).tolist())
+                for i, (server, start, stop) in enumerate(self.slices)]
 
     def _begin_round(self) -> Callable[[BaseException | None], None]:
         self.round += 1
@@ -131,8 +136,10 @@ def note_end(key: Any, n: int, error: BaseException | None) -> None:
         key.round = n - 1  # it was not applied: the next push is for this round
 
 
-def _advance(place: Place | None, start: int, flat: np.ndarray) -> Place | None:
-    return None if place is None else (place[0], place[1] + start * flat.itemsize)
+def _part(whole: NDArray, place: Place | None, start: int, stop: int) -> tuple[np.ndarray, Place | None]:
+    """Return elements of an array, and their place in shared memory if the array has one."""
+    flat = whole.device_array().reshape(-1)
+    return flat[start:stop], None if place is None else (place[0], place[1] + start * flat.itemsize)
 
 
 class SendBuffer:

@@ -17,7 +17,7 @@ import numpy as np
 
 from ... import environment
 from ...errors import DeadWorkerError, FrameError, KVStoreError, RoundMadeError
-from ..protocol.session import Action, Name, Session, ValuesLostError, Verb
+from ..protocol.session import Name, Session, ValuesLostError
 from ..wire import sockets
 from ..wire.frame import INLINE, LARGEST_MESSAGE, WANT_VALUE, FrameType, Record, WireFrame, decode, encode, pack, unpack
 from ..wire.stream import Stream
@@ -39,7 +39,7 @@ class RemoteServer:
     lost:        the error that ends every request; None: the server is usable.
     incarnation: of the server process.
     waiting:     requests that are not encoded.
-    asked:       number of a frame -> name -> the sent request that its answer is for. Pushes are in the session.
+    asked:       (number of a frame, name) -> the sent request that its answer is for. Pushes are in the session.
     """
 
     def __init__(self, client: Client, index: int):
@@ -49,7 +49,7 @@ class RemoteServer:
         self.session: Session[Push] = Session(environment.KV_RETAIN_BYTES.get())
         self.stream: Stream | None = None
         self.waiting: deque[Request] = deque()
-        self.asked: dict[int, dict[Name, Request]] = {}
+        self.asked: dict[tuple[int, Name], Request] = {}
         self._client, self._seq, self._warned = client, 0, 0.0
         client.loop.connections.append(self)
 
@@ -96,7 +96,7 @@ class RemoteServer:
                                           on_large=self._on_large)
         except OSError:
             return  # `check` tries again
-        self._put(URGENT, FrameType.HANDSHAKE, [], pack({"probe": client.probe}), self._number())
+        self._put(URGENT, FrameType.HANDSHAKE, [], pack({"probe": client.probe}))
 
     def close(self) -> None:
         """Close the connection. Everything waits until there is a new one."""
@@ -108,52 +108,33 @@ class RemoteServer:
     def _on_handshake_reply(self, frame: WireFrame) -> None:
         """Send again what the server does not have, in order. The answer to SAVE has the same form."""
         text = unpack(frame.payload)
-        rounds = {(key, index): (round, on_disk) for key, index, round, on_disk in text["rounds"]}
+        applied = {(key, index): round for key, index, round, _ in text["rounds"]}
         try:
-            self.session.on_disk({name: on_disk for name, (_, on_disk) in rounds.items()}, complete=True)
+            self.session.on_disk({(key, index): on_disk for key, index, _, on_disk in text["rounds"]}, complete=True)
+            if "shared" not in text:
+                question = self.asked.pop((frame.seq, Question.NAME), None)
+                if isinstance(question, Question):
+                    question.future.set_result(list(applied.items()))
+                return
+            self.session.handshake(self.incarnation, bool(text["durable"]), applied)
         except ValuesLostError:
-            self.end(KVStoreError(f"KVStore: server {self.index} restarted without its snapshots. If servers may move to another "
-                                  f"machine, TRITIUM_KV_SNAPSHOT_DIR must be a folder that all machines see."))
-            return
-        applied = {name: round for name, (round, _) in rounds.items()}
-        if "shared" not in text:
-            question = self._question(frame.seq)
-            if question is not None:
-                self._remove(frame.seq, question)
-                question.future.set_result(list(applied.items()))
+            why = "restarted without its snapshots. If servers may move to another machine, TRITIUM_KV_SNAPSHOT_DIR must be a " \
+                  "folder that all machines see." if self.session.durable else \
+                  "died, and its values are lost: the job keeps no snapshots. Start it with TRITIUM_KV_SNAPSHOT_ROUNDS=10."
+            self.end(KVStoreError(f"KVStore: server {self.index} {why}"))
             return
         self.shared, self.ready = bool(text["shared"]), True
-        try:
-            actions = self.session.handshake(self.incarnation, bool(text["durable"]), applied)
-        except ValuesLostError:
-            self.end(KVStoreError(f"KVStore: server {self.index} died, and its values are lost: the job keeps no snapshots. "
-                                  f"Start it with TRITIUM_KV_SNAPSHOT_ROUNDS=10."))
-            return
         if not self.handshaken.done():
             self.handshaken.set_result(None)
-        self._execute(actions)
         for r in self._take_back():
             self._enqueue(r)
 
     def _take_back(self) -> list[Request]:
         """Remove and return what is not answered, in order: sent pushes, other sent requests, and what waits."""
-        asked = [r for requests in self.asked.values() for r in requests.values()]
-        requests = [*self.session.take_sent(), *asked, *self.waiting]
-        self.asked = {}
+        requests = [*self.session.take_sent(), *self.asked.values(), *self.waiting]
+        self.asked.clear()
         self.waiting.clear()
         return requests
-
-    def _execute(self, actions: Sequence[Action[Push]]) -> None:
-        for verb, push in actions:
-            if verb is Verb.RESEND:
-                self._send_pushes([push], URGENT, want_value=False)
-            elif verb is Verb.SAVE:
-                self._put(URGENT, FrameType.SAVE, [], b"", 0)
-            else:
-                push.end(RoundMadeError(
-                    f"KVStore.push: worker {self._client.rank}, key {self._client.name_of(push.key)}: round {push.round} already "
-                    f"includes an earlier push that had been reported as failed. This push was not applied; push again for round "
-                    f"{push.round + 1}."))
 
     # ---- sending ----------------------------------------------------------------------------------------------------------
     def submit(self, request: Request, priority: float) -> None:
@@ -165,43 +146,49 @@ class RemoteServer:
         self._enqueue(request)
 
     def _enqueue(self, request: Request) -> None:
-        if isinstance(request, Push):
-            actions = self.session.submit(request)
-            if actions is not None:
-                self._execute(actions)
-                return
-        self.waiting.append(request)
+        if not isinstance(request, Push) or self.session.submit(request):
+            self.waiting.append(request)
 
     def flush(self) -> None:
-        """Encode everything that waits, once the handshake is complete."""
-        if not self.ready or not self.waiting:
+        """Do what follows from the last events, and encode everything that waits once the handshake is complete."""
+        session = self.session
+        while session.superseded:
+            push = session.superseded.pop(0)
+            push.end(RoundMadeError(
+                f"KVStore.push: worker {self._client.rank}, key {self._client.name_of(push.name)}: round {push.round} already "
+                f"includes an earlier push that had been reported as failed. This push was not applied; push again for round "
+                f"{push.round + 1}."))
+        if not self.ready:
             return
-        requests = list(self.waiting)
-        self.waiting.clear()
-        for some in in_frames(requests):
-            pushes = [r for r in some if isinstance(r, Push)]
-            if not pushes:
-                seq = self._number()
-                self.asked[seq] = {r.name: r for r in some}
-                self._put(some[0].priority, some[0].type, [record for r in some for record in r.records], some[0].payload, seq)
-                continue
-            for p in pushes:
-                self.session.send(p)
-            self._send_pushes(pushes, pushes[0].priority)
+        if session.save:
+            session.save = False
+            self._put(URGENT, FrameType.SAVE, [], b"")
+        again, session.again = session.again, []
+        for push in again:
+            self._put_pushes([push], URGENT, 0)
+        if self.waiting:
+            requests = list(self.waiting)
+            self.waiting.clear()
+            for some in in_frames(requests):
+                if isinstance(some[0], Push):
+                    self._put_pushes(some, some[0].priority, WANT_VALUE)
+                    continue
+                seq = self._put(some[0].priority, some[0].type, [record for r in some for record in r.records], some[0].payload)
+                self.asked.update(((seq, r.name), r) for r in some)
 
-    def _send_pushes(self, pushes: Sequence[Push], priority: float, want_value: bool = True) -> None:
-        seq, pieces = self._number(), [p.data.view(np.uint8).data for p in pushes if p.place is None]
-        self.session.number(pushes, seq)
-        self._put(priority, FrameType.PUSH, [p.records[0] for p in pushes], pieces[0] if len(pieces) == 1 else b"".join(pieces),
-                  seq, WANT_VALUE if want_value else 0)
+    def _put_pushes(self, pushes: Sequence[Any], priority: float, flags: int) -> None:
+        pieces = [p.data.view(np.uint8).data for p in pushes if p.place is None]
+        seq = self._put(priority, FrameType.PUSH, [p.records[0] for p in pushes],
+                        pieces[0] if len(pieces) == 1 else b"".join(pieces), flags)
+        for p in pushes:
+            self.session.send(p, seq)
 
-    def _put(self, priority: float, type: FrameType, records: Sequence[Record], payload: Any, seq: int, flags: int = 0) -> None:
-        if self.stream is not None:
-            head = encode(type, records, len(payload), flags=flags, rank=self._client.rank, seq=seq)
-            self.stream.put(head, payload, priority)
-
-    def _number(self) -> int:
+    def _put(self, priority: float, type: FrameType, records: Sequence[Record], payload: Any, flags: int = 0) -> int:
+        """Send a frame. Returns its number."""
         self._seq += 1
+        if self.stream is not None:
+            head = encode(type, records, len(payload), flags=flags, rank=self._client.rank, seq=self._seq)
+            self.stream.put(head, payload, priority)
         return self._seq
 
     # ---- receiving ----------------------------------------------------------------------------------------------------------
@@ -211,15 +198,15 @@ class RemoteServer:
         except FrameError as e:
             _log.warning("kvstore: server %d sent an invalid frame: %s", self.index, e)
             return
-        question = self._question(frame.seq)
+        question = self.asked.get((frame.seq, Question.NAME))
         if frame.type is FrameType.HANDSHAKE_REPLY:
             self._on_handshake_reply(frame)
         elif frame.type is FrameType.REJECTED:
             self._on_rejection(frame)
-        elif question is not None:
+        elif isinstance(question, Question):
             question.answers.append((frame, frame.payload))
             if frame.type is not FrameType.STATES:
-                self._remove(frame.seq, question)
+                del self.asked[frame.seq, Question.NAME]
                 question.end()
         elif frame.type is FrameType.ANSWER:
             self._on_answer(frame)
@@ -236,18 +223,9 @@ class RemoteServer:
         out = None if request is None else request.out
         return out.view(np.uint8).data if out is not None and out.nbytes == size else None
 
-    def _question(self, seq: int) -> Question | None:
-        asked = next(iter(self.asked.get(seq, {}).values()), None)
-        return asked if isinstance(asked, Question) else None
-
     def _find(self, seq: int, r: Record) -> Request | None:
         """Return the sent request that a record of the answer with a number refers to."""
-        return self.asked[seq].get(r.name) if seq in self.asked else self.session.find(r.name, r.round, seq)
-
-    def _remove(self, seq: int, request: Request) -> None:
-        del self.asked[seq][request.name]
-        if not self.asked[seq]:
-            del self.asked[seq]
+        return self.asked.get((seq, r.name)) or self.session.find(r.name, r.round, seq)
 
     def _on_answer(self, frame: WireFrame) -> None:
         """Store values, and end the pulls and pushes that are answered."""
@@ -257,7 +235,7 @@ class RemoteServer:
                 on_disk[r.name] = r.at
             request = self._find(frame.seq, r)
             if request is None:
-                self._execute(self.session.applied(r.name, r.round))
+                self.session.applied(r.name, r.round)
             if r.segment == INLINE:
                 wanted = request is not None and request.store(r, frame.payload, at)
                 at += r.nbytes
@@ -266,9 +244,9 @@ class RemoteServer:
             if request is None or not wanted:
                 continue
             if isinstance(request, Push):
-                self._execute(self.session.acknowledge(request))
+                self.session.acknowledge(request)
             else:
-                self._remove(frame.seq, request)
+                del self.asked[frame.seq, r.name]
             request.end()
         self.session.on_disk(on_disk)
 
@@ -276,34 +254,32 @@ class RemoteServer:
         m = unpack(frame.payload)
         text, dead, applied = str(m["text"]), {int(r): str(why) for r, why in m["gone"].items()}, bool(m.get("made"))
         self._client.coordinator.learn_gone(dead, m["generation"])
-        question = self._question(frame.seq)
+        question = self.asked.pop((frame.seq, Question.NAME), None)
         if question is not None:
-            keys = "".join(f"key {self._client.name_of(r.key)}: " for r in frame.records[:1])
-            self._remove(frame.seq, question)
+            keys = "".join(f"key {self._client.name_of(r.name)}: " for r in frame.records[:1])
             question.end(KVStoreError(f"KVStore: server {self.index}: {keys}{text}."))
             return
         for r in frame.records:
             request = self._find(frame.seq, r)
             if isinstance(request, Push):
-                self._execute(self.session.reject(request, applied=applied, dead=bool(dead)))
+                self.session.reject(request, applied=applied, dead=bool(dead))
                 error = self.explain(f"{text}. The push was applied; pull the value" if applied else text, dead, request)
                 error.made = applied
                 request.group.failing = request.group.failing or (time.monotonic(), error)
                 request.end(error)
             elif request is not None:
-                self._remove(frame.seq, request)
+                del self.asked[frame.seq, r.name]
                 request.end(self.explain(text, dead, request))
 
     def explain(self, text: str, dead: Mapping[int, str], request: Request) -> KVStoreError:
         """Return the error of a rejected request, with worker, key and round."""
-        subject = f"KVStore.{'push' if isinstance(request, Push) else 'pull'}: worker {self._client.rank}, key " \
-                  f"{self._client.name_of(request.key)}"
-        if isinstance(request, Push):
-            subject += f", round {request.round}"
+        push = isinstance(request, Push)
+        subject = f"KVStore.{'push' if push else 'pull'}: worker {self._client.rank}, key {self._client.name_of(request.name)}" \
+                  f"{f', round {request.round}' if push else ''}: {text}."
         if dead:
-            return DeadWorkerError(f"{subject}: {text}. Push again when a replacement has joined, or start the job with policy "
-                                   f"'wait' or 'shrink'.")
-        return KVStoreError(f"{subject}: {text}.")
+            return DeadWorkerError(f"{subject} Push again when a replacement has joined, or start the job with policy 'wait' or "
+                                   f"'shrink'.")
+        return KVStoreError(subject)
 
     # ---- deadlines --------------------------------------------------------------------------------------------------------
     def check(self, now: float) -> None:
@@ -315,20 +291,19 @@ class RemoteServer:
                    if p.group.failing is not None and now - p.group.failing[0] > _GROUP_DEADLINE]
         if failing:  # the caller can repeat the rejected pushes of the group only when these have ended
             self._abandon(failing)
-        asked = [r for requests in self.asked.values() for r in requests.values()]
-        requests = [r for r in (*self.session.sent, *asked, *self.waiting) if not isinstance(r, Question)]
+        requests = [r for r in (*self.session.sent, *self.asked.values(), *self.waiting) if not isinstance(r, Question)]
         if not requests:
             return
         waited = now - min(r.started for r in requests)
         if waited > client.stall and now - self._warned > client.stall:
             self._warned = now
-            keys = ", ".join(f"key {client.name_of(r.key)} round {r.round}" for r in requests[:5])
+            keys = ", ".join(f"key {client.name_of(r.name)} round {r.round}" for r in requests[:5])
             _log.warning("kvstore: worker %d has waited %.0f s for server %d: %s%s", client.rank, waited, self.index, keys,
                          "" if self.ready else "; the server is away")
             self._log_missing([r for r in requests if isinstance(r, Push) or client.kind == "async"][:5])
         if waited > client.timeout:
             error = KVStoreError(f"KVStore: worker {client.rank}: server {self.index} did not answer for key "
-                                 f"{client.name_of(requests[0].key)} within {client.timeout:.0f} s. TRITIUM_KV_TIMEOUT sets "
+                                 f"{client.name_of(requests[0].name)} within {client.timeout:.0f} s. TRITIUM_KV_TIMEOUT sets "
                                  f"the limit.")
             self._abandon([(r, error) for r in requests if isinstance(r, Push)])
             self._fail(error)
@@ -346,7 +321,7 @@ class RemoteServer:
     def _log_missing(self, requests: Sequence[Request]) -> None:
         if not self.ready or not requests:
             return
-        names = {f"{r.key}.{r.index}": self._client.name_of(r.key) for r in requests}
+        names = {"{}.{}".format(*r.name): self._client.name_of(r.name) for r in requests}
 
         def log(answer: Future[list[Any]]) -> None:
             if answer.exception() is None:
@@ -364,7 +339,7 @@ class RemoteServer:
         self._fail(error)
 
     def _fail(self, error: BaseException) -> None:
-        for r in (*self.session.end(), *self._take_back()):
+        for r in self._take_back():
             r.end(error)
         if not self.handshaken.done():
             self.handshaken.set_exception(error)

@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from ..protocol.session import Name, State
+from ..protocol.session import Contribution, Name
 from ..wire.frame import CHUNK, CODES, INLINE, MOST_RECORDS, NOTHING, FrameType, Record
 
 LARGE = 512 << 10  # bytes: a larger contribution has a frame of its own
@@ -38,24 +38,20 @@ class Group:
 class Request:
     """A request about one slice of a key. It may be sent again.
 
-    index:      of the slice.
-    round:      that a push contributes to; of a pull: the last that this worker has contributed to, which the value must contain.
-    out:        flat array for the value; None if it is not wanted.
-    out_place:  place of out, if it is in shared memory.
-    group:      set when the request is submitted.
-    type:       of its frame, which has these records and, unless it is a push, this payload.
+    round:    that a push contributes to; of a pull: the last that this worker has contributed to, which the value must contain.
+    out:      flat array for the value; None if it is not wanted. reply: its place, for the server.
+    group:    set when the request is submitted.
+    records:  of its frame, which has this type and, unless it is a push, this payload.
     """
 
     group: Group
 
-    def __init__(self, type: FrameType, server: int, key: int, index: int, round: int, out: np.ndarray | None = None,
-                 out_place: Place | None = None, payload: Any = b""):
-        self.type, self.server, self.key, self.index, self.round = type, server, key, index, round
-        self.out, self.payload = out, payload
-        self.name: Name = key, index
+    def __init__(self, type: FrameType, server: int, name: Name, round: int = 0, out: np.ndarray | None = None,
+                 out_place: Place | None = None, payload: Any = b"", records: Sequence[Record] = ()):
+        self.type, self.server, self.name, self.round, self.out, self.payload = type, server, name, round, out, payload
         self.started = self.priority = 0.0
         self.reply: Place = (NOTHING, 0) if out is None else out_place or (INLINE, 0)
-        self.records: Sequence[Record] = [Record(key, index, 0, 0, round, NOTHING, 0, *self.reply)]
+        self.records = records or [Record(*name, 0, 0, round, NOTHING, 0, *self.reply)]
 
     def end(self, error: BaseException | None = None) -> None:
         self.group.end_one(error)
@@ -69,35 +65,21 @@ class Request:
         return True
 
 
-def pull(server: int, key: int, index: int, round: int, out: np.ndarray | None, out_place: Place | None = None) -> Request:
-    return Request(FrameType.PULL, server, key, index, round, out, out_place)
-
-
-def pull_rows(server: int, key: int, index: int, round: int, out: np.ndarray, rows: np.ndarray) -> Request:
-    """Return a request for some rows of a slice, with ascending indices, int64."""
-    return Request(FrameType.PULL_ROWS, server, key, index, round, out, None, rows.tobytes())
-
-
-def initial_value(server: int, key: int, index: int, data: np.ndarray, place: Place | None = None) -> Request:
-    """Return the initial value of a slice. place: of data, if it is in shared memory."""
-    request = Request(FrameType.INITIALIZE, server, key, index, 0, payload=b"" if place is not None else data.view(np.uint8).data)
-    request.records = [Record(key, index, CODES[data.dtype], len(data), 0, *(place or (INLINE, 0)))]
-    return request
-
-
 class Question(Request):
     """A request outside the order of keys. future: gets the (frame, payload) of each answer."""
 
+    NAME: Name = -1, 0
+
     def __init__(self, server: int, type: FrameType, records: Sequence[Record] = (), payload: bytes = b""):
-        super().__init__(type, server, -1, 0, 0, payload=payload)
+        super().__init__(type, server, self.NAME, payload=payload)
         self.records, self.future, self.answers = records, Future[list[Any]](), list[Any]()
 
     def end(self, error: BaseException | None = None) -> None:
         self.future.set_exception(error) if error is not None else self.future.set_result(self.answers)
 
 
-class Push(Request):
-    """A contribution (protocol/session.py).
+class Push(Request, Contribution):
+    """A contribution.
 
     data:       [n], or what form says.
     form:       `dtype` and `n` of its record: TWO_BITS and the number of values, ROWS and that of bytes; None: data holds values.
@@ -106,16 +88,16 @@ class Push(Request):
     place:      place of data, if it is in shared memory.
     """
 
-    def __init__(self, server: int, key: int, index: int, round: int, out: np.ndarray | None, data: np.ndarray,
+    def __init__(self, server: int, name: Name, round: int, out: np.ndarray | None, data: np.ndarray,
                  done: Done = lambda error: None, *, place: Place | None = None, out_place: Place | None = None,
                  form: tuple[int, int] | None = None, threshold: float = 0):
-        super().__init__(FrameType.PUSH, server, key, index, round, out, out_place)
-        self.data, self.done, self.place, self.nbytes = data, done, place, data.nbytes
+        Request.__init__(self, FrameType.PUSH, server, name, round, out, out_place)
+        Contribution.__init__(self, name, round, data.nbytes)
+        self.data, self.done, self.place = data, done, place
         code, n = form or (CODES[data.dtype], len(data))
         at = place or (INLINE, int(np.float32(threshold).view(np.int32)))
-        self.records = [Record(key, index, code, n, round, *at, *self.reply)]
+        self.records = [Record(*name, code, n, round, *at, *self.reply)]
         self.alone = form is not None or (place is None and data.nbytes > LARGE)  # in its frame
-        self.seq, self.process, self.state = 0, -1, State.QUEUED
 
     def end(self, error: BaseException | None = None) -> None:
         self.done(error)

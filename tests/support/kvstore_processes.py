@@ -18,7 +18,7 @@ from tritium.kvstore.protocol.key_table import tag
 from tritium.kvstore.protocol.session import State
 from tritium.kvstore.server import main as server_main
 from tritium.kvstore.wire.credentials import Credentials
-from tritium.kvstore.wire.frame import ROWS, FrameType
+from tritium.kvstore.wire.frame import CODES, INLINE, ROWS, FrameType, Record
 from tritium.kvstore.worker import client, coordinator_connection, event_loop, remote_server, requests
 from tritium.kvstore.worker.key_state import note_end
 
@@ -164,9 +164,7 @@ class SimulatedWorker:
         self.keys = {k: SimulatedKey(e) for k, e in zip(SIZES, m["keys"])}
         fill = {e["key"] for e in m["fill"]}
         if fill:
-            yield from self._all(lambda k, i, out: requests.initial_value(
-                self.keys[k].slices[i][0], self.keys[k].id, i, job.first(k)[slice(*self.keys[k].slices[i][1:])]),
-                                 [k for k in SIZES if tag(k) in fill])
+            yield from self._all(self._initial_value, [k for k in SIZES if tag(k) in fill])
         if m.get("first"):
             m = yield from self._request("filled", keys=[e["key"] for e in m["keys"]])
         yield from self._rounds()
@@ -224,7 +222,14 @@ class SimulatedWorker:
             key.round = client.common_round(rounds, key.id, len(key.slices))
 
     def _fetch(self, k, i, out):
-        return requests.pull(self.keys[k].slices[i][0], self.keys[k].id, i, self.keys[k].round, out)
+        key = self.keys[k]
+        return requests.Request(FrameType.PULL, key.slices[i][0], (key.id, i), key.round, out)
+
+    def _initial_value(self, k, i, out):
+        key, (server, a, b) = self.keys[k], self.keys[k].slices[i]
+        data = self.job.first(k)[a:b]
+        record = Record(key.id, i, CODES[data.dtype], b - a, 0, INLINE)
+        return requests.Request(FrameType.INITIALIZE, server, (key.id, i), payload=data.view(np.uint8).data, records=[record])
 
     def _all(self, make, keys):
         while not (yield from self._try(make, keys)):
@@ -292,7 +297,7 @@ class SimulatedWorker:
             self.job.known[self] = {entry for entry in self.job.known[self] if entry[1] != k}
             for i, (where, a, b) in enumerate(key.slices):
                 data = self.job.data(b - a)
-                work.append(requests.Push(where, key.id, i, key.round, key.value[a:b], data))
+                work.append(requests.Push(where, (key.id, i), key.round, key.value[a:b], data))
                 work[-1].done = self._done(work[-1], k, i, data.copy(), key.value[a:b])
         self._submit(work, lambda error: self._free(group))
 
@@ -308,7 +313,7 @@ class SimulatedWorker:
             dense = np.zeros((count, WIDTH), data.dtype)
             dense[numbers] = data.reshape(-1, WIDTH)
             rows = np.concatenate([numbers.view(np.uint8), data.view(np.uint8)])
-            work.append(requests.Push(where, key.id, i, key.round, None, rows, form=(ROWS, len(rows))))
+            work.append(requests.Push(where, (key.id, i), key.round, None, rows, form=(ROWS, len(rows))))
             work[-1].done = self._done(work[-1], "rows", i, dense.reshape(-1), None)
         self._submit(work, lambda error: self._free(["rows"]))
 

@@ -2,37 +2,28 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 import numpy as np
 import pytest
-from tritium.kvstore.protocol.session import Session, State, ValuesLostError, Verb
+from tritium.kvstore.protocol.session import Contribution, Session, State, ValuesLostError
 
 NAME = (7, 0)
 
 
-@dataclass(eq=False)
-class Contribution:
-    round: int
-    name: tuple[int, int] = NAME
-    nbytes: int = 100
-    seq: int = 0
-    process: int = -1
-    state: State = State.QUEUED
+def contribution(round, name=NAME):
+    return Contribution(name, round, 100)
 
 
 def connected(durable=True, retain_bytes=1000, process=1):
     session = Session(retain_bytes)
-    assert session.handshake(process, durable, {}) == []
+    session.handshake(process, durable, {})
     return session
 
 
 def sent(session, round, seq=1):
     """A contribution in state SENT."""
-    c = Contribution(round)
-    assert session.submit(c) is None and c.state is State.QUEUED
-    session.send(c)
-    session.number([c], seq)
+    c = contribution(round)
+    assert session.submit(c) and c.state is State.QUEUED
+    session.send(c, seq)
     assert c.state is State.SENT and c.process == session.process
     return c
 
@@ -40,7 +31,8 @@ def sent(session, round, seq=1):
 def test_a_contribution_is_retained_until_it_is_on_disk():
     session = connected()
     first, second = sent(session, 1), sent(session, 2)
-    assert session.acknowledge(first) == session.acknowledge(second) == []
+    session.acknowledge(first)
+    session.acknowledge(second)
     assert first.state is second.state is State.ACKNOWLEDGED and session.sent == []
     session.on_disk({NAME: 1})
     assert first.state is State.DURABLE and second.state is State.ACKNOWLEDGED
@@ -51,7 +43,8 @@ def test_a_contribution_is_retained_until_it_is_on_disk():
 def test_without_snapshots_an_acknowledged_contribution_is_done():
     session = connected(durable=False)
     c = sent(session, 1)
-    assert session.acknowledge(c) == [] and c.state is State.DURABLE
+    session.acknowledge(c)
+    assert c.state is State.DURABLE and not session.save
 
 
 def test_an_answer_finds_the_contribution_of_its_frames_only():
@@ -66,15 +59,21 @@ def test_a_restarted_server_gets_the_retained_contributions_in_order():
     for n in (1, 2, 3):
         session.acknowledge(sent(session, n))
     unanswered = sent(session, 4)
-    assert [(verb, c.round) for verb, c in session.handshake(2, True, {NAME: 1})] == [(Verb.RESEND, 2), (Verb.RESEND, 3)]
+    session.handshake(2, True, {NAME: 1})
+    assert [c.round for c in session.again] == [2, 3]
     assert session.take_sent() == [unanswered] and session.sent == []
-    assert session.submit(unanswered) is None and unanswered.state is State.QUEUED and unanswered.process == 1
+    assert session.submit(unanswered) and unanswered.state is State.QUEUED and unanswered.process == 1
 
 
 def test_too_many_retained_bytes_request_one_snapshot():
     session = connected(retain_bytes=250)
     contributions = [sent(session, n) for n in (1, 2, 3, 4)]
-    assert [session.acknowledge(c) for c in contributions] == [[], [], [(Verb.SAVE, contributions[2])], []]
+    asked = []
+    for c in contributions:
+        session.acknowledge(c)
+        asked.append(session.save)
+        session.save = False
+    assert asked == [False, False, True, False]
     session.on_disk({NAME: 4}, complete=True)
     assert all(c.state is State.DURABLE for c in contributions)
 
@@ -82,17 +81,17 @@ def test_too_many_retained_bytes_request_one_snapshot():
 @pytest.mark.parametrize("applied", [0, 1])
 def test_the_handshake_resolves_an_abandoned_contribution(applied):
     session = connected()
-    abandoned, later = sent(session, 1), Contribution(1)
+    abandoned, later = sent(session, 1), contribution(1)
     session.abandon([abandoned])
     assert abandoned.state is State.UNKNOWN and session._unknown and session.sent == []
-    actions = session.handshake(1, True, {NAME: applied})
-    assert not session._unknown and session.was_applied(later) == bool(applied)
+    session.handshake(1, True, {NAME: applied})
+    assert not session._unknown and session.again == [] and session.was_applied(later) == bool(applied)
     if applied:
-        assert actions == [] and abandoned.state is State.ACKNOWLEDGED
-        assert session.submit(later) == [(Verb.ALREADY_APPLIED, later)] and later.state is State.FAILED
+        assert abandoned.state is State.ACKNOWLEDGED
+        assert not session.submit(later) and session.superseded == [later] and later.state is State.FAILED
     else:
-        assert actions == [] and abandoned.state is State.FAILED
-    assert session.submit(Contribution(1)) is None
+        assert abandoned.state is State.FAILED
+    assert session.submit(contribution(1))
 
 
 def test_an_abandoned_contribution_of_an_earlier_process_is_sent_again():
@@ -100,34 +99,39 @@ def test_an_abandoned_contribution_of_an_earlier_process_is_sent_again():
     session = connected(process=1)
     c = sent(session, 1)
     session.abandon([c])
-    assert session.handshake(2, True, {}) == [(Verb.RESEND, c)]
+    session.handshake(2, True, {})
+    assert session.again == [c]
     assert c.state is State.ACKNOWLEDGED and session.was_applied(c)
 
 
 def test_a_push_to_a_round_with_an_earlier_contribution_ends_when_that_is_applied():
     """Not before: a pull of that round would wait for other workers, which may wait for this one."""
     session = connected(process=1)
-    first, again = sent(session, 1), Contribution(1)
+    first, again = sent(session, 1), contribution(1)
     session.abandon([first])
-    assert session.handshake(2, True, {}) == [(Verb.RESEND, first)]
-    session.number([first], 7)
-    assert session.submit(again) == [] and session.sent == [again] and again.state is State.SENT
+    session.handshake(2, True, {})
+    assert session.again == [first]
+    session.send(first, 7)
+    assert not session.submit(again) and session.superseded == [] and session.sent == [again] and again.state is State.SENT
     assert session.find(NAME, 1, 0) is session.find(NAME, 1, 7) is None  # the answer is not to the second contribution
-    assert session.applied(NAME, 0) == []
-    assert session.handshake(3, True, {}) == [(Verb.RESEND, first)]
-    assert session.take_sent() == [again] and session.submit(again) == []  # lost with the server once more
-    assert session.applied(NAME, 1) == [(Verb.ALREADY_APPLIED, again)] and session.sent == []
-    assert again.state is State.FAILED and first.state is State.ACKNOWLEDGED and session.submit(Contribution(1)) is None
+    session.applied(NAME, 0)
+    session.handshake(3, True, {})
+    assert session.again == [first]
+    assert session.take_sent() == [again] and not session.submit(again)  # lost with the server once more
+    assert session.superseded == []
+    session.applied(NAME, 1)
+    assert session.superseded == [again] and session.sent == []
+    assert again.state is State.FAILED and first.state is State.ACKNOWLEDGED and session.submit(contribution(1))
 
 
 def test_of_two_abandoned_contributions_to_a_round_the_first_is_retained():
     session = connected()
-    first, second = sent(session, 1), Contribution(1)
+    first, second = sent(session, 1), contribution(1)
     session.abandon([first])
-    assert session.submit(second) is None
+    assert session.submit(second)
     session.abandon([second])
-    assert session.handshake(1, True, {NAME: 1}) == []
-    assert first.state is State.ACKNOWLEDGED and second.state is State.FAILED
+    session.handshake(1, True, {NAME: 1})
+    assert session.again == [] and first.state is State.ACKNOWLEDGED and second.state is State.FAILED
 
 
 @pytest.mark.parametrize("dead, process, resent", [(True, 1, True), (True, 2, False), (False, 1, False)])
@@ -136,23 +140,24 @@ def test_a_rejected_contribution_that_an_earlier_process_may_have_applied_is_sen
     session = connected(process=process)
     c = sent(session, 1)
     session.handshake(2, True, {})
-    assert session.take_sent() == [c] and session.submit(c) is None
-    session.send(c)
-    session.number([c], 2)
-    assert session.reject(c, applied=False, dead=dead) == ([(Verb.RESEND, c)] if resent else [])
+    assert session.take_sent() == [c] and session.submit(c)
+    session.send(c, 2)
+    session.reject(c, applied=False, dead=dead)
+    assert session.again == [c] * resent
     assert c.state is (State.ACKNOWLEDGED if resent else State.FAILED) and session.was_applied(c) == resent
 
 
 def test_a_rejected_contribution_that_was_applied_is_retained():
     session = connected()
     c = sent(session, 1)
-    assert session.reject(c, applied=True, dead=False) == [] and c.state is State.ACKNOWLEDGED and not session.was_applied(c)
+    session.reject(c, applied=True, dead=False)
+    assert session.again == [] and c.state is State.ACKNOWLEDGED and not session.was_applied(c)
 
 
 def test_a_server_that_has_lost_its_values_is_an_error():
     session = connected(durable=False)
     session.acknowledge(sent(session, 1))
-    assert session.handshake(1, False, {NAME: 1}) == []
+    session.handshake(1, False, {NAME: 1})
     with pytest.raises(ValuesLostError):
         session.handshake(2, False, {})
     session = connected()
@@ -184,34 +189,34 @@ class Job:
         assert all(c in self.applied for c in self.all if c.state is State.DURABLE)
         assert not any(c in self.applied for c in self.all if c.state is State.FAILED)
 
-    def execute(self, actions):
-        for verb, c in actions:
-            if verb is Verb.RESEND:
-                assert c.state not in (State.DURABLE, State.FAILED)
-                self.arriving.append(c)
-            elif verb is Verb.ALREADY_APPLIED:
-                self.current = None
-                assert self.applied_by_earlier(c)
-            elif self.rng.random() < 0.5:
-                self.on_disk = len(self.applied)
+    def follow(self):
+        """Do what follows from an event."""
+        session = self.session
+        for c in session.again:
+            assert c.state not in (State.DURABLE, State.FAILED)
+            self.arriving.append(c)
+        for c in session.superseded:
+            self.current = None
+            assert self.applied_by_earlier(c)
+        if session.save and self.rng.random() < 0.5:
+            self.on_disk = len(self.applied)
+        session.again, session.superseded, session.save = [], [], False
 
     def applied_by_earlier(self, c):
         """Return True if the server has an abandoned contribution to the round of c."""
         return any(e.round == c.round and e in self.failed for e in self.applied)
 
     def submit(self, c):
-        actions = self.session.submit(c)
-        self.execute(actions or [])
-        if actions is None:
-            self.session.send(c)
+        if self.session.submit(c):
             self.seq += 1
-            self.session.number([c], self.seq)
+            self.session.send(c, self.seq)
             self.arriving.append(c)
+        self.follow()
 
     def push(self):
         if self.current is None:
             self.round += 1
-            self.current = Contribution(self.round)
+            self.current = contribution(self.round)
             self.all.append(self.current)
             self.submit(self.current)
 
@@ -226,10 +231,11 @@ class Job:
         if self.answers:
             c = self.answers.pop(0)
             if self.session.find(c.name, c.round, c.seq) is c:
-                self.execute(self.session.acknowledge(c))
+                self.session.acknowledge(c)
                 self.acknowledged[c.round], self.current = c, None
             else:
-                self.execute(self.session.applied(c.name, min(c.round, len(self.applied))))
+                self.session.applied(c.name, min(c.round, len(self.applied)))
+            self.follow()
             self.session.on_disk({NAME: self.on_disk})
 
     def save(self):
@@ -239,7 +245,8 @@ class Job:
     def cut(self):
         self.arriving, self.answers = [], []
         self.session.on_disk({NAME: self.on_disk}, complete=True)
-        self.execute(self.session.handshake(self.process, True, {NAME: len(self.applied)}))
+        self.session.handshake(self.process, True, {NAME: len(self.applied)})
+        self.follow()
         for c in self.session.take_sent():
             self.submit(c)
 
