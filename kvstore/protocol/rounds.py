@@ -1,14 +1,11 @@
 """Rounds: decides which contributions form an update of a key, and which workers to notify. No array data, sockets or clock.
 
-Every method takes an event and returns the actions that follow, in order. A contribution is any object; it comes back in `Apply`,
-in the order of ranks. Keys are any hashable values.
+Every method takes an event and returns the actions that follow, in order. A key is any hashable object; a server's keys are its
+batches. A contribution is any object, too.
 
 Sync: a round of a key is applied when every member has contributed to it; then all are acknowledged. Async: each contribution is
 applied at once. A contribution that was applied already is acknowledged and never applied again, so it is safe to send anything
 twice, or everything again after a restart.
-
-A worker that connects again sends every unacknowledged contribution again. `forget` discards its earlier ones, so that
-acknowledgements on a connection refer only to contributions sent on it.
 """
 
 from __future__ import annotations
@@ -21,7 +18,7 @@ MOST_AHEAD = 4096  # rounds by which a contribution may be ahead of the key
 
 
 class Apply(NamedTuple):
-    """Update key with these contributions. Its version is `version` afterwards."""
+    """Update key with these contributions, in the order of ranks. Its version is `version` afterwards."""
 
     key: Hashable
     version: int
@@ -119,7 +116,7 @@ class Rounds(dict[Hashable, KeyRounds]):
         return actions
 
     def forget(self, rank: int) -> None:
-        """Drop the contributions of rank to rounds that are not applied."""
+        """Drop the contributions of rank to rounds that are not applied: it has connected again, and sends them again."""
         for key in self.values():
             key.keep(lambda r, _: r != rank)
 

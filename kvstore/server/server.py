@@ -18,13 +18,13 @@ from typing import Any
 import numpy as np
 
 from ...errors import FrameError, KVStoreError
-from ..protocol.rounds import Acknowledge, Apply, KeyRounds, Reject, Rounds
+from ..protocol.rounds import Acknowledge, Apply, Reject, Rounds
 from ..protocol.row_sparse import slice_shape
 from ..wire.frame import CODES, INLINE, NOTHING, WANT_VALUE, FrameType, Record, WireFrame, pack, unpack
 from ..wire.shared_memory import SegmentViews
 from .answers import Answers, Out, describe, records
 from .batches import Batch, Batches, row_indices
-from .values import Name, StoredValue, StoredValues
+from .values import StoredValue, StoredValues
 
 _MOST_STATES = 8  # arrays of the size of a value that an optimizer may keep
 _log = logging.getLogger(__name__)
@@ -51,7 +51,7 @@ class Server:
         self._batches = Batches(self.values, self.rounds)
         self._answers = Answers(self.rounds, self._batches)
         self._waiting_pulls: list[tuple[int, WireFrame]] = []  # for a round, or for slower workers
-        self._changed: dict[Name, StoredValue] = {}
+        self._changed: dict[StoredValue, None] = {}
 
     # ---- messages of the coordinator ------------------------------------------------------------------------------------
     def control(self, m: Mapping[str, Any]) -> list[Out]:
@@ -94,32 +94,27 @@ class Server:
         for i, (server, _, _) in enumerate(entry["slices"]):
             name = (int(entry["id"]), i)
             shape = slice_shape(entry["shape"], entry["slices"], i)
-            if server != own_index or (name in self.values and (
-                    self.values[name].filled or self.values[name].agrees(entry["key"], shape, entry["dtype"]))):
-                continue  # a value without initial value may be of a key that the coordinator has removed
             earlier = self.values.get(name)
-            self._batches.add(self.values.create(name, entry["key"], shape, entry["dtype"]), earlier)
+            if server == own_index and (earlier is None or not (
+                    earlier.filled or earlier.layout == (entry["key"], shape, entry["dtype"]))):
+                # an earlier value without initial value is of a key that the coordinator has removed
+                self._batches.add(self.values.create(name, entry["key"], shape, entry["dtype"]), earlier)
 
     def restore(self) -> None:
-        for name, value in self.values.items():
-            snapshot = self.values.load(name)
+        for value in self.values.values():
+            snapshot = value.load()
             if snapshot is not None:
                 self.rounds.add(self._batches[value], *snapshot)
 
-    def save(self, values: Mapping[Name, StoredValue] | None = None) -> None:
+    def save(self, values: Iterable[StoredValue] | None = None) -> None:
         """Write the values that have changed since their last snapshots. A failed write is retried; workers retain the pushes."""
-        if not self.snapshot_rounds:
-            return
-        for name, value in (self.values if values is None else values).items():
-            state = self._rounds_of(value)
+        for value in (self.values.values() if values is None else values) if self.snapshot_rounds else ():
+            state = self.rounds[self._batches[value]]
             if value.filled and value.durable != state.version:
                 try:
-                    self.values.save(name, state.version, state.applied)
+                    value.save(state.version, state.applied)
                 except Exception as e:
                     _log.error("kvstore: key %s cannot be written to disk: %s", value.key[2:], describe(e))
-
-    def _rounds_of(self, value: StoredValue) -> KeyRounds:
-        return self.rounds[self._batches[value]]
 
     def _last_applied(self, value: StoredValue, rank: int) -> int:
         return self.rounds.last_applied(self._batches[value], rank)
@@ -128,11 +123,10 @@ class Server:
     def receive(self, rank: int, frame: WireFrame) -> list[Out]:
         """Handle a frame of an authenticated rank. Returns the frames to send."""
         self._handle(rank, frame)
-        if self._waiting_pulls:
-            self._retry_pulls()
+        self._retry_pulls()
         outgoing = self._answers.take()
         if self.snapshot_rounds:
-            self.save({name: v for name, v in self._changed.items() if self._is_due(v, self._rounds_of(v).version)})
+            self.save([v for v in self._changed if self._is_due(v, self.rounds[self._batches[v]].version)])
         self._changed.clear()
         return outgoing
 
@@ -184,7 +178,7 @@ class Server:
             if self.rounds[batch].version:
                 raise FrameError(f"frame: key {batch.values[0].key[2:]!r} has a value already")
             batch.set(data)
-        self.save({r.name: self.values[r.name] for r in frame.records})
+        self.save([self.values[r.name] for r in frame.records])
         self._answers.send(rank, FrameType.ANSWER, [r._replace(segment=NOTHING, at=0) for r in frame.records], b"", frame.seq)
 
     def _on_push(self, rank: int, frame: WireFrame) -> None:
@@ -210,38 +204,32 @@ class Server:
         (r,) = frame.records
         if self._must_wait(rank, frame):
             return
-        value = self._filled(r)
+        value = self.values[r.name]
         indices = row_indices(np.frombuffer(frame.payload, np.uint8), value.array.shape[0])
         rows = value.raw.reshape(value.array.shape[0], -1)[indices].reshape(-1)
         record = Record(r.key, r.slice, value.code, len(rows) // value.flat.itemsize, self._last_applied(value, rank), INLINE,
                         self._answers.last_durable(value, rank))
         self._answers.send(rank, FrameType.ANSWER, [record], rows.data, frame.seq)
 
-    def _filled(self, r: Record) -> StoredValue:
-        value = self.values[r.name]
-        if not value.filled:
-            raise KVStoreError(f"key {value.key[2:]!r} has no value yet")
-        return value
-
     def _on_pull(self, rank: int, frame: WireFrame) -> None:
         if self._must_wait(rank, frame):
             return
-        for r in frame.records:
-            self._filled(r)
         wanted = self._batches.of_pull(frame.table)
         self._check_reply_places(rank, wanted)
         self._answers.send_values(rank, [(batch, self._last_applied(batch.values[0], rank), (r.reply_segment, r.reply_at))
                                          for batch, r in wanted], frame.seq)
 
     def _must_wait(self, rank: int, frame: WireFrame) -> bool:
-        """Hold a pull, and return True, if it has to wait for slower workers or for a round that its worker knows as applied.
-
-        Such a round was lost in a restart of this server. It is applied again when the workers have sent their contributions.
+        """Hold a pull, and return True, if it has to wait for slower workers or for a round that its worker knows as applied, and
+        that was lost in a restart of this server.
         """
         values = [self.values[r.name] for r in frame.records]  # raises FrameError for an unknown key
         wait = any(r.round > self._last_applied(value, rank) for r, value in zip(frame.records, values))
         if not wait and (self.max_staleness is None or self.rounds.sync or not any(
                 self.rounds.behind(self._batches[value], rank, self.max_staleness) for value in values)):
+            for value in values:
+                if not value.filled:
+                    raise KVStoreError(f"key {value.key[2:]!r} has no value yet")
             return False
         self._waiting_pulls.append((rank, frame))
         return True
@@ -300,7 +288,7 @@ class Server:
 
     def _apply(self, batch: Batch, a: Apply, failed: dict[StoredValue, str]) -> None:
         """Update the values of a batch. Those whose update fails keep their version, and are added to failed."""
-        self._changed.update((value.name, value) for value in batch.values)
+        self._changed.update(dict.fromkeys(batch.values))
         try:
             errors = batch.update(a.data)
         except Exception as e:

@@ -23,10 +23,10 @@ from ..array_ops import sum_into
 from ..protocol.key_table import untag
 from ..protocol.row_sparse import Rows
 from ..protocol.row_sparse import add as add_rows
+from ..protocol.session import Name
 from ..wire.frame import CODES
 from . import optimizer_codec
 
-Name = tuple[int, int]  # key number, slice index
 _LARGEST_HEADER = 1 << 20  # bytes, of a snapshot
 
 
@@ -52,7 +52,7 @@ class SnapshotFiles:
 
     Each is created under another name and renamed once. Later snapshots are written over it, which costs a tenth of the time. A
     process that dies meanwhile leaves a file with a wrong checksum, and the other file counts. A file is the size of its header
-    (8 bytes), the header (JSON), the value and the states of its updater. Every size in it is checked.
+    (8 bytes), the header (JSON), the value and the states of its updater.
 
     layout:  key, shape and dtype of the value, which a file must agree with.
     nbytes:  of the value.
@@ -109,62 +109,67 @@ class SnapshotFiles:
 class StoredValue:
     """One slice of a key.
 
-    raw:      its bytes. They are sent instead of the array, because Python has no buffers of some dtypes (bfloat16).
-    code:     the code of its dtype in frames.
-    filled:   it has its initial value.
+    filled:   it has an initial value.
     durable:  the version on disk; -1: none.
     saved:    async: the last contribution of each rank to the version on disk.
-    files:    its snapshots, once there are any.
     turn:     a number that spreads the snapshots of different values over the rounds.
     """
 
-    def __init__(self, name: Name, key: str, shape: tuple[int, ...], dtype: np.dtype):
-        self.name, self.key, self._layout = name, key, (key, tuple(shape), dtype)
-        self.array = allocate(layout_of(shape, dtype, cpu()))
+    def __init__(self, name: Name, key: str, shape: Sequence[int], dtype: np.dtype, folder: Path | None):
+        self.name, self.key = name, key
+        self.array = allocate(layout_of(tuple(shape), dtype, cpu()))
         self.flat: np.ndarray = self.array.device_array().reshape(-1)
         self.flat.fill(0)
         self.raw: np.ndarray = self.flat.view(np.uint8)
-        self.code = CODES[dtype]
+        self.code, self.layout = CODES[dtype], (key, tuple(shape), dtype.name)
         self.filled = False
-        self.sum: NDArray | None = None
         self.updater: Any = None
         self.durable, self.turn = -1, 0
         self.saved: dict[int, int] = {}
-        self.files: SnapshotFiles | None = None
-
-    def agrees(self, key: str, shape: tuple[int, ...], dtype: str) -> bool:
-        return self._layout == (key, tuple(shape), np.dtype(dtype))
+        self._files = None if folder is None else SnapshotFiles(folder, f"{name[0]}.{name[1]}", self.layout, len(self.raw))
+        self._sum: NDArray | None = None
 
     def update(self, contributions: Sequence[Any]) -> None:
         """Merge the sum of contributions (arrays or Rows, added from first to last): by the updater, or replacing the value."""
+        shape, dtype = self.array.shape, self.flat.dtype
         if any(type(c) is Rows for c in contributions):
-            self._update_rows(contributions)
-            return
+            if all(type(c) is Rows for c in contributions):
+                total = add_rows(contributions)
+                if self.updater is None:
+                    total.into(self.flat.reshape(shape))
+                else:
+                    self._merge(RowSparseNDArray(total.indices, as_ndarray(total.values), shape))
+                return
+            contributions = [c.into(np.empty(shape, dtype)).reshape(-1) if type(c) is Rows else c for c in contributions]
         if self.updater is None:
             sum_into(self.flat, contributions)
-            return
-        first = contributions[0]
-        if len(contributions) == 1 and first.flags.aligned:
-            grad = as_ndarray(first.reshape(self.array.shape))
+        elif len(contributions) == 1 and contributions[0].flags.aligned:
+            self._merge(as_ndarray(contributions[0].reshape(shape)))
         else:
-            grad = self.sum
-            if grad is None:
-                grad = self.sum = allocate(layout_of(self.array.shape, self.flat.dtype, cpu()))
-            sum_into(grad.device_array().reshape(-1), contributions)
+            if self._sum is None:
+                self._sum = allocate(layout_of(shape, dtype, cpu()))
+            sum_into(self._sum.device_array().reshape(-1), contributions)
+            self._merge(self._sum)
+
+    def _merge(self, grad: NDArray | RowSparseNDArray) -> None:
         self.updater(untag(self.key), grad, self.array)
         self.array.wait_to_read()
 
-    def _update_rows(self, contributions: Sequence[Any]) -> None:
-        shape = self.array.shape
-        if not all(type(c) is Rows for c in contributions):
-            self.update([c.into(np.empty(shape, self.flat.dtype)).reshape(-1) if type(c) is Rows else c for c in contributions])
-            return
-        total = add_rows(contributions)
-        if self.updater is None:
-            total.into(self.flat.reshape(shape))
-            return
-        self.updater(untag(self.key), RowSparseNDArray(total.indices, as_ndarray(total.values), shape), self.array)
-        self.array.wait_to_read()
+    def save(self, version: int, applied: Mapping[int, int]) -> None:
+        if self._files is not None:
+            self._files.write(version, applied, self.raw, self.updater.get_states(True) if self.updater is not None else b"")
+            self.durable, self.saved = version, dict(applied)
+
+    def load(self) -> tuple[int, dict[int, int]] | None:
+        """Read a snapshot, and return (version, applied), or None if there is none. Raises FileError for a damaged one."""
+        snapshot = None if self._files is None else self._files.read()
+        if snapshot is None:
+            return None
+        self.raw[:] = np.frombuffer(snapshot.raw, np.uint8)
+        if self.updater is not None and snapshot.states:
+            self.updater.set_states(snapshot.states, "a snapshot")
+        self.filled, self.durable, self.saved = True, snapshot.version, snapshot.applied
+        return snapshot.version, snapshot.applied
 
 
 class StoredValues(dict[Name, StoredValue]):
@@ -182,13 +187,13 @@ class StoredValues(dict[Name, StoredValue]):
     def has_optimizer(self) -> bool:
         return self._make_updater is not None
 
-    def create(self, name: Name, key: str, shape: tuple[int, ...], dtype: Any) -> StoredValue:
+    def create(self, name: Name, key: str, shape: Sequence[int], dtype: Any) -> StoredValue:
         """Add a slice of a key, with zeros. Raises KVStoreError if there is not enough memory."""
         try:
-            value = self[name] = StoredValue(name, key, shape, np.dtype(dtype))
-            value.turn = len(self)
+            value = self[name] = StoredValue(name, key, shape, np.dtype(dtype), self._folder)
         except MemoryError as e:
             raise KVStoreError(f"key {key[2:]!r}: not enough memory for {math.prod(shape)} elements of {dtype}") from e
+        value.turn = len(self)
         if self._make_updater is not None:
             value.updater = self._make_updater()
         return value
@@ -202,31 +207,3 @@ class StoredValues(dict[Name, StoredValue]):
         self._make_updater = lambda: make(spec).create_updater()
         for value in self.values():
             value.updater = self._make_updater()
-
-    # ---- on disk ------------------------------------------------------------------------------------------------------
-    def save(self, name: Name, version: int, applied: Mapping[int, int]) -> None:
-        if self._folder is None:
-            return
-        value = self[name]
-        states = value.updater.get_states(True) if value.updater is not None else b""
-        self._files_of(value).write(version, applied, value.raw, states)
-        value.durable, value.saved = version, dict(applied)
-
-    def load(self, name: Name) -> tuple[int, dict[int, int]] | None:
-        """Read a snapshot, and return (version, applied), or None if there is none. Raises FileError for a damaged one."""
-        value = self[name]
-        snapshot = None if self._folder is None else self._files_of(value).read()
-        if snapshot is None:
-            return None
-        value.raw[:] = np.frombuffer(snapshot.raw, np.uint8)
-        if value.updater is not None and snapshot.states:
-            value.updater.set_states(snapshot.states, str(self._folder))
-        value.filled, value.durable, value.saved = True, snapshot.version, snapshot.applied
-        return snapshot.version, snapshot.applied
-
-    def _files_of(self, value: StoredValue) -> SnapshotFiles:
-        if value.files is None:
-            assert self._folder is not None
-            value.files = SnapshotFiles(self._folder, f"{value.name[0]}.{value.name[1]}",
-                                        (value.key, value.array.shape, value.flat.dtype.name), value.flat.nbytes)
-        return value.files

@@ -185,7 +185,7 @@ def test_a_server_works_after_any_frames(data):
 
 
 FAULTS = (MemoryError, OSError, RuntimeError, ZeroDivisionError, AttributeError, RecursionError, BufferError)
-PLACES = ((StoredValue, "update"), (StoredValues, "save"), (SegmentViews, "bytes"), (TwoBit, "expand"), (Batch, "update"),
+PLACES = ((StoredValue, "update"), (StoredValue, "save"), (SegmentViews, "bytes"), (TwoBit, "expand"), (Batch, "update"),
           (Batches, "_whole"), (Batches, "_join"), (Rounds, "push"), (Rounds, "join"), (Batches, "place"),
           (Answers, "_values_for"))
 

@@ -25,11 +25,11 @@ def make_values(folder):
 def test_a_snapshot_restores_value_states_and_counts(tmp_path):
     a, b = make_values(tmp_path), make_values(tmp_path)
     grads = [np.arange(8, dtype="f") * i for i in range(4)]
-    assert a.load((1, 0)) is None
+    assert a[1, 0].load() is None
     for g in grads[:2]:
         a[1, 0].update([g, g])
-    a.save((1, 0), 2, {0: 2, 1: 1})
-    assert b.load((1, 0)) == (2, {0: 2, 1: 1}) and b[1, 0].durable == 2
+    a[1, 0].save(2, {0: 2, 1: 1})
+    assert b[1, 0].load() == (2, {0: 2, 1: 1}) and b[1, 0].durable == 2
     for v in (a, b):
         for g in grads[2:]:
             v[1, 0].update([g, g])
@@ -42,11 +42,11 @@ def test_a_snapshot_restores_value_states_and_counts(tmp_path):
 def test_a_damaged_snapshot_is_rejected(tmp_path, damage):
     a = make_values(tmp_path)
     a[1, 0].update([np.ones(8, "f")])
-    a.save((1, 0), 1, {})
+    a[1, 0].save(1, {})
     file = tmp_path / "1.0.1.snapshot"
     file.write_bytes(damage(file.read_bytes()))
     with pytest.raises(FileError, match=r"1\.0\.1\.snapshot: a damaged snapshot"):
-        make_values(tmp_path).load((1, 0))
+        make_values(tmp_path)[1, 0].load()
 
 
 @given(st.integers(0, 10**7), st.integers(1, 9))
