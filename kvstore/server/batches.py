@@ -125,16 +125,11 @@ class Batches:
         return found
 
     def _whole(self, table: np.ndarray) -> Batch | None:
-        """Return the batch of all records of a frame, which becomes one if it can."""
-        batch = self._of.get(table[:, KEY].tobytes())
-        starts = None if batch is None else batch.starts
-        if starts is None:
-            starts = np.cumsum([0, *[len(self._values[name].raw) for name in map(tuple, table[:, KEY].tolist())]])
-        if (table[:, ROUND] != table[0, ROUND]).any() or not _adjoin(table, SEGMENT, starts) or not _adjoin(
-                table, REPLY_SEGMENT, starts):
-            return None
-        batch = self._join(table) if batch is None else batch
-        return batch if batch is not None and np.array_equal(table[:, TYPE], batch.table[:, TYPE]) else None
+        """Return the batch of all records of a frame, if they are one, or can become one."""
+        batch = self._of.get(table[:, KEY].tobytes()) or self._join(table)
+        return batch if batch is not None and (table[:, ROUND] == table[0, ROUND]).all() and np.array_equal(
+            table[:, TYPE], batch.table[:, TYPE]) and _adjoin(table, SEGMENT, batch) and _adjoin(
+                table, REPLY_SEGMENT, batch) else None
 
     def _join(self, table: np.ndarray) -> Batch | None:
         """Make the keys of a table one batch, if they have one dtype and are in the same state."""
@@ -148,10 +143,9 @@ class Batches:
         return batch
 
     def of_pull(self, table: np.ndarray) -> list[tuple[Batch, Record]]:
-        """Return batches with the values of a table's records, and their first records. They may be parts of those that have
-        rounds."""
+        """Return batches with the values that are asked for, as far as possible together, and their first records."""
         batch = self._of.get(table[:, KEY].tobytes())
-        if batch is not None and _adjoin(table, REPLY_SEGMENT, batch.starts):
+        if batch is not None and _adjoin(table, REPLY_SEGMENT, batch):
             return [(batch, Record._make(table[0].tolist()))]
         return [(self._alone[self._values[r.name]], r) for r in map(Record._make, table.tolist())]
 
@@ -168,10 +162,10 @@ class Batches:
         return self.views[rank].bytes(segment, at, nbytes)
 
 
-def _adjoin(table: np.ndarray, segment: int, starts: np.ndarray) -> bool:
-    """Return whether the places in the columns `segment` and the next are one range, or none is in shared memory."""
+def _adjoin(table: np.ndarray, segment: int, batch: Batch) -> bool:
+    """Return whether the places in the columns `segment` and the next are one range for a batch, or not in shared memory."""
     segments, at = table[:, segment], table[:, segment + 1]
-    return bool((segments == segments[0]).all() and (segments[0] < 0 or (at - at[0] == starts[:-1]).all()))
+    return bool((segments == segments[0]).all() and (segments[0] < 0 or (at - at[0] == batch.starts[:-1]).all()))
 
 
 def _check(r: Record, value: StoredValue) -> None:

@@ -1,4 +1,4 @@
-"""The process of a server: its connections and its loop. host.py or ray_job.py starts it; server.py handles the frames."""
+"""The process of a server: its connections and its loop. host.py or ray_job.py starts it."""
 
 from __future__ import annotations
 
@@ -55,16 +55,14 @@ class ServerProcess:
         self._retry_at = time.monotonic() + _RETRY
         try:
             self.control = sockets.connect_to_coordinator(
-                self.poller, self.job, on_message=lambda _, payload: self._control(unpack(payload)), on_end=self._on_lost)
+                self.poller, self.job, on_message=lambda _, payload: self._control(unpack(payload)),
+                on_end=lambda _: setattr(self, "control", None))
         except OSError:
             return  # it is tried again
         report = {"op": "join", "id": 0, "address": self.address} if self.server is None else {
             "op": "back", "incarnation": self.incarnation, "optimizers": self.server.optimizers}
         self.control.put(b"", pack({**report, "index": self.index, "public": self.public, "n": self.attempt}))
         self.attempt += 1
-
-    def _on_lost(self, _: OSError) -> None:
-        self.control = None
 
     def _control(self, m: dict[str, Any]) -> None:
         """Handle a message of the coordinator. The first one admits this server, which then reads its snapshots."""
@@ -115,9 +113,9 @@ class ServerProcess:
             return None
 
     def _is_current(self, rank: int, frame: WireFrame, stream: Stream) -> bool:
-        """Return whether a frame came over the connection of the rank's last handshake.
+        """Return whether a frame came over the connection of the rank's last handshake, or is a new one.
 
-        Messages of an earlier connection may arrive late. The worker sends them again, and could not receive their answers.
+        Messages of an earlier connection may arrive late. The worker sends them again.
         """
         current, number = self.peers.get(rank, (stream, -1))
         if frame.type is FrameType.HANDSHAKE and frame.seq >= number:

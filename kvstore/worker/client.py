@@ -1,9 +1,4 @@
-"""Client: this process as one worker of a job. It joins, owns the connections, and passes requests to them.
-
-`request` asks the coordinator. `submit` sends pushes and pulls to the servers: requests with a higher priority go first, and
-large arrays are sent in runs, between which others may be sent. A push is retained until the server has it on disk; after a
-server's restart everything that it may have lost is sent again (protocol/session.py).
-"""
+"""Client: this process as one worker of a job. It joins, owns the connections, and passes requests to them."""
 
 from __future__ import annotations
 
@@ -97,7 +92,7 @@ class Client:
         return self.coordinator.request(op, self.timeout if timeout is None else timeout, **fields)
 
     def submit(self, requests: Sequence[Request], done: Done, priority: int = 0) -> None:
-        """Send requests. done: called when all of them have ended, with their first error, or None."""
+        """Send requests, those with a higher priority first. done: called when all have ended, with the first error, or None."""
         if not requests:
             done(None)
             return

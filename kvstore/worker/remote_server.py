@@ -1,7 +1,7 @@
 """RemoteServer: a server as a worker sees it. It connects, encodes requests, turns frames into answers, and watches deadlines.
 
-`Session` keeps the contributions. Requests wait here until they are encoded, which happens as late as possible: small pushes go
-together, the highest priority first. Everything is used where the event loop's poller may be used.
+Requests are encoded as late as possible: small pushes go together, the highest priority first. Everything is used where the event
+loop's poller may be used.
 """
 
 from __future__ import annotations
