@@ -10,6 +10,7 @@ from .c_moving import ReboundKernel
 from .c_team import Phases, int64s, step_of_elements
 from .c_template import Template, address
 
+LEAST = 1 << 8  # elements for which C is compiled at once
 PIECE = 1 << 15  # elements
 
 _TEXT = """
@@ -80,7 +81,7 @@ _TEMPLATE = Template(lambda: _TEXT, _NAMES)
 def cast_kernel(x: Spec, y: Spec, req: Req) -> Kernel | None:
     """Return the kernel that casts an array to another of the same size; None where NumPy does."""
     name, size = f"cast_{x.dtype}_{y.dtype}", x.size
-    if name not in _NAMES or req not in (Req.WRITE, Req.INPLACE) or not _TEMPLATE.serves(size):
+    if name not in _NAMES or req not in (Req.WRITE, Req.INPLACE) or not _TEMPLATE.serves(size, LEAST, exact=True):
         return None
     functions = _TEMPLATE.functions()
     assert functions is not None

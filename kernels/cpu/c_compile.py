@@ -206,6 +206,12 @@ def library(text: str, names: Sequence[str]) -> dict[str, Loaded] | None:
     return found or None
 
 
+def is_compiled(text: str, names: Sequence[str]) -> bool:
+    """Return whether `library` would not have to compile."""
+    made_by = compiler()
+    return names[0] in _loaded or (made_by is not None and library_path(text, made_by).exists())
+
+
 def begin(files: Iterable[tuple[str, Sequence[str]]]) -> None:
     """Let a thread in the background compile C files that are not in the cache folder, the last one first: `library` will soon
     ask for them, for the first one at once. files: texts and names of functions."""
@@ -213,7 +219,7 @@ def begin(files: Iterable[tuple[str, Sequence[str]]]) -> None:
     if made_by is None or made_by.command in _hung:
         return
     missing = [(text, tuple(names)) for text, names in files
-               if names[0] not in _loaded and not library_path(text, made_by).exists()]
+               if not is_compiled(text, names)]
     with _files_lock:
         _files.update({f[1][0]: f for f in missing if f[1][0] not in _running})
         if _files and not _helper:

@@ -18,6 +18,7 @@ from .c_team import int64s
 from .c_template import Call, Template
 from .c_turn import turn_text
 
+LEAST = 1 << 8  # elements of a copy for which C is compiled at once: a machine does so once for each size of elements
 PIECE = 1 << 17  # bytes of a piece
 SHORT = 8  # elements of an axis that is neither an inner loop nor turned
 BLOCK = 64  # elements along each side of a block that is turned
@@ -134,7 +135,7 @@ def copies(moves: Sequence[tuple[Strided, Strided]], have: np.dtype, want: np.dt
         return None
     made = template(size, ADDED[have.name] if add else "")
     plans = [_Plan(source, target, add) for source, target in moves]
-    if any(len(p.axes) > MOST_AXES for p in plans) or not made.serves(sum(p.elements for p in plans)):
+    if any(len(p.axes) > MOST_AXES for p in plans) or not made.serves(sum(p.elements for p in plans), LEAST, exact=True):
         return None
     calls = [p.call(made, size, add) for p in plans]
     if alike and not any(p.turned for p in plans):
@@ -145,7 +146,7 @@ def copies(moves: Sequence[tuple[Strided, Strided]], have: np.dtype, want: np.dt
 
 def fills(dtype: np.dtype, nbytes: int) -> bool:
     """Return whether C fills arrays of this size."""
-    return dtype.itemsize in (1, 2, 4, 8) and template(dtype.itemsize, "").serves(nbytes)
+    return dtype.itemsize in (1, 2, 4, 8) and template(dtype.itemsize, "").serves(nbytes // dtype.itemsize, LEAST, exact=True)
 
 
 def filling(size: int, dtype: np.dtype) -> Call:

@@ -17,6 +17,7 @@ from .c_math import TYPES
 from .c_team import Phases, Scratch, int64s
 from .c_template import Call, Template
 
+LEAST = 1 << 12  # elements for which C is compiled at once
 PIECE = 1 << 14  # elements of a piece
 PIECES = 64  # at most: each has scratch memory
 KEPT, FEW = 512, 32  # up to so many wanted elements, of FEW times as many, are kept in order while the others are read
@@ -241,7 +242,7 @@ def template(dtype: np.dtype) -> Template:
 def orders(dtype: np.dtype, lines: tuple[int, int, int]) -> bool:
     """Return whether C sorts lines [outer, n, inner] along n and finds their extremes: dtype and machine alone decide."""
     outer, n, inner = lines
-    return dtype.name in TYPES and n < 2**31 and template(dtype).serves(outer * n * inner)
+    return dtype.name in TYPES and n < 2**31 and template(dtype).serves(outer * n * inner, LEAST, exact=True)
 
 
 def ordered(dtype: np.dtype, lines: tuple[int, int, int], k: int, down: bool, kind: int) -> Callable[..., Phases]:

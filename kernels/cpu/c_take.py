@@ -17,6 +17,7 @@ from .c_move import ADDED
 from .c_team import Phases, Scratch, int64s
 from .c_template import Call, Template
 
+LEAST = 1 << 14  # elements of selected rows for which C is compiled at once
 PIECE = 1 << 15  # elements of a piece
 PARTS = 16  # ranges of rows that are added to
 #: Dtypes of indices that C reads, by their C types.
@@ -134,7 +135,7 @@ def _bind(numbers: Call, rows: Call, k: int, x: np.ndarray, indices: np.ndarray,
 def selects(outer: int, n: int, k: int, inner: int, dtype: np.dtype, indices: np.dtype) -> bool:
     """Return whether C selects such rows: that depends on the sizes, the dtypes and the machine alone."""
     possible = n and dtype.itemsize in (1, 2, 4, 8) and indices.name in INDICES
-    return bool(possible) and _SELECTED.serves(outer * k * inner)
+    return bool(possible) and _SELECTED.serves(outer * k * inner, LEAST, exact=True)
 
 
 def adds(outer: int, n: int, k: int, inner: int, dtype: np.dtype, indices: np.dtype) -> bool:

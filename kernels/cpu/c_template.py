@@ -37,9 +37,19 @@ class Template:
         """Return the functions by name; None if they could not be compiled."""
         return c_compile.library(self._text(), self.names)
 
-    def serves(self, work: int, least: int = 1) -> bool:
-        """Return whether C computes so much work: `least` in mode "auto", any in mode "c"; see `c_compile.mode`."""
-        return pays(work, least) and c_compile.available() and self.functions() is not None
+    def serves(self, work: int, least: int = 1, *, exact: bool = False) -> bool:
+        """Return whether C computes so much work: `least` in mode "auto", any in mode "c"; see `c_compile.mode`.
+
+        exact: NumPy gives the same bits. Then C computes less, too, once the machine has compiled it: in the background, so that
+               nobody waits for that.
+        """
+        if not pays(work, 1) or not c_compile.available():
+            return False
+        if exact and not pays(work, least):
+            file = self._text(), self.names
+            c_compile.begin([file])
+            least = 1 if c_compile.is_compiled(*file) else least
+        return pays(work, least) and self.functions() is not None
 
 
 def begin(templates: Iterable[Template]) -> None:

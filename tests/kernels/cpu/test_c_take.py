@@ -70,4 +70,4 @@ def test_what_numpy_computes(cpu_code):
     f4, f2 = np.dtype("float32"), np.dtype("float16")
     assert not c_take.adds(1, 9, 9, 9, f2, f4) and not c_take.selects(1, 9, 9, 9, f4, f2) and not c_take.adds(1, 9, 0, 9, f4, f4)
     cpu_code("auto")
-    assert c_take.selects(1, 1, 1, 1, f4, f4) and c_take.adds(1, 1, 1, 1, f4, f4)
+    assert c_take._SELECTED.functions() and c_take.selects(1, 1, 1, 1, f4, f4) and c_take.adds(1, 1, 1, 1, f4, f4)
