@@ -88,25 +88,24 @@ class DistKVStore(LocalKVStore):
     def get_num_dead_node(self, node_id: int = 4, timeout: int = 60) -> int:
         """Return the number of dead processes. node_id is a sum of groups: 1 the coordinator, 2 servers, 4 workers.
 
-        timeout:  ignored; for MXNet's signature. The death of a process is detected at once, that of a machine or a network after
-                  TRITIUM_KV_LOST_AFTER seconds (10).
+        timeout:  ignored; for MXNet's signature.
         """
-        dead = 0
+        coordinator, dead = self._client.coordinator, 0
         if node_id & 1:
-            dead += self._client.coordinator.lost_since is not None
-        if node_id & 4:
-            dead += sum(why != "left" for why in self._client.coordinator.gone.values())
+            dead += coordinator.lost_since is not None
         if node_id & 2:
             dead += sum(server.away for server in self._client.servers)
+        if node_id & 4:
+            dead += sum(why != "left" for why in coordinator.gone.values())
         return dead
 
     num_dead_node = property(lambda self: self.get_num_dead_node(7))
 
     def close(self) -> None:
-        """Complete all pushes, then leave the job. Workers that still need this one get an error that says that it has left.
+        """Complete all pushes, up to the deadline, then leave the job. Workers that still need this one get an error.
 
-        Rounds that this worker has contributed to are waited for, up to the deadline; those of dead workers fail at once. During
-        the handling of an exception, the work does not count as complete: with policy "wait" the others wait for a replacement.
+        During the handling of an exception, the work does not count as complete: with policy "wait" the others wait for a
+        replacement.
         """
         self._close(sys.exc_info()[1] is None)
 
@@ -168,18 +167,16 @@ class DistKVStore(LocalKVStore):
         """Return the steps that the job has made: 0 in a new job. For scripts that push every key once a step, and have the
         values of a step before they push in the next.
 
-        A worker that replaces a dead one continues with the next step. The dead worker may have pushed some keys of that step
-        already. These pushes count; what the replacement pushes for the same keys in this step is acknowledged and has no effect.
-        The gradients of the remaining keys are then computed with weights of which some are a step newer. Keys that are pushed
-        less often than others, or never, are ignored.
+        A worker that replaces a dead one continues with the next step. If the dead worker has pushed some keys of that step,
+        these pushes count, and what the replacement pushes for the same keys in this step has no effect; the gradients of the
+        other keys are then computed with weights of which some are a step newer. Keys that are pushed less often are ignored.
         """
         versions: dict[int, int] = {}
         for (key, _), n in self._client.rounds(range(len(self._client.servers))).items():
             versions[key] = min(n, versions.get(key, n))
         most = max(versions.values(), default=0)
         self._resumed = min((n for n in versions.values() if n >= most - 1), default=0)
-        if self._keys:
-            self._join_rounds(list(self._keys))
+        self._join_rounds(list(self._keys))
         return self._resumed
 
     def _wait_for(self, requests: Sequence[Request]) -> None:
@@ -216,31 +213,29 @@ class DistKVStore(LocalKVStore):
     def _push_group(self, group: Sequence[tuple[Key, Sequence[NDArray]]], priority: int) -> None:
         """Add up each key's arrays into memory of its own, then send the sums together.
 
-        The group ends when all of its keys have, so they contribute to rounds of one number. Otherwise two workers could wait for
-        each other: for a round of a key that the other one contributes to only when its own group has ended.
+        The group ends when all of its keys have, so they contribute to rounds of one number: otherwise two workers could wait for
+        each other's groups.
         """
-        buffer = SendBuffer(self._client, [a[0] for _, a in group])
-        sums = buffer.arrays
+        buffer, states = SendBuffer(self._client, [a[0] for _, a in group]), [self._keys[k] for k, _ in group]
+        sums, two_bit = buffer.arrays, self._compression
         add_up([(self._on_one_device(arrays, priority), total) for (_, arrays), total in zip(group, sums)], priority)
-        two_bit = self._compression
-        compressed = [self._keys[k].compress(s, two_bit, priority) if two_bit is not None and np.dtype(s.dtype) == np.float32
-                      else None for (k, _), s in zip(group, sums)]
-        for k, _ in group:
-            self._keys[k].fresh = self._sync
+        compressed = [state.compress(s, two_bit, priority) if two_bit is not None and np.dtype(s.dtype) == np.float32 else None
+                      for state, s in zip(states, sums)]
+        for state in states:
+            state.fresh = self._sync
 
         def send(_: Any, on_complete: Any) -> None:
-            if self._sync and len({self._keys[k].round for k, _ in group}) > 1:
+            if self._sync and len({state.round for state in states}) > 1:
                 keys = ", ".join(repr(k) for k, _ in group)
                 on_complete(KVStoreError(f"KVStore.push: keys {keys}: an earlier push of some of them has failed, so nothing was "
                                          f"sent. Push each of them again."))
                 return
-            pushes = [p for (k, _), total, codes, place in zip(group, sums, compressed, buffer.places)
-                      for p in self._keys[k].pushes(total, codes, place, two_bit)]
+            pushes = [p for state, total, codes, place in zip(states, sums, compressed, buffer.places)
+                      for p in state.pushes(total, codes, place, two_bit)]
             self._client.submit(pushes, on_complete, priority)
 
         reads = [c if c is not None else s for c, s in zip(compressed, sums)]
-        queue_async("kvstore.push", send, reads, [self._values[k] for k, _ in group], priority,
-                    mutable=[] if self._sync else [self._keys[k].pushed for k, _ in group])
+        self._queue("kvstore.push", send, states, reads, priority, pushes=True)
 
     def _push_rows(self, key: Key, arrays: Sequence[RowSparseNDArray], priority: int) -> None:
         """Add up each device's rows, then send each server the rows of its slice."""
@@ -255,8 +250,14 @@ class DistKVStore(LocalKVStore):
         def send(_: Any, on_complete: Any) -> None:
             self._client.submit(state.pushes_of_rows(total), on_complete, priority)
 
-        queue_async("kvstore.push", send, [total.data], [self._values[key]], priority,
-                    mutable=[] if self._sync else [state.pushed])
+        self._queue("kvstore.push", send, [state], [total.data], priority, pushes=True)
+
+    def _queue(self, name: str, start: Any, states: Sequence[KeyState], reads: Sequence[NDArray], priority: int, *,
+               pushes: bool = False) -> None:
+        """Push an engine function that starts requests about keys, and completes with the new values in the copies."""
+        pushed = [] if self._sync else [state.pushed for state in states]
+        queue_async(name, start, reads, [state.value for state in states], priority, const=[] if pushes else pushed,
+                    mutable=pushed if pushes else [])
 
     def _on_one_device(self, arrays: Sequence[NDArray], priority: int) -> Sequence[NDArray]:
         if not self._on_device or len(arrays) == 1 or not arrays[0].context.is_gpu:
@@ -292,16 +293,14 @@ class DistKVStore(LocalKVStore):
             copy(rows.tostype("default"), out, priority)
 
     def _refresh(self, keys: Sequence[Key], priority: int) -> None:
-        stale = [k for k in keys if k in self._keys and not self._keys[k].fresh]
-        if not stale:
+        states = [self._keys[k] for k in keys if k in self._keys and not self._keys[k].fresh]
+        if not states:
             return
-        states = [self._keys[k] for k in stale]
 
         def fetch(_: Any, on_complete: Any) -> None:
             self._client.submit([p for state in states for p in state.pulls()], on_complete, priority)
 
-        queue_async("kvstore.pull", fetch, [], [self._values[k] for k in stale], priority,
-                    const=[] if self._sync else [state.pushed for state in states])
+        self._queue("kvstore.pull", fetch, states, [], priority)
         for state in states:
             state.fresh = self._sync
 

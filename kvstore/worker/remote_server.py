@@ -339,7 +339,8 @@ class RemoteServer:
         self._fail(error)
 
     def _fail(self, error: BaseException) -> None:
-        for r in self._take_back():
+        for r in (*self.session.superseded, *self._take_back()):
             r.end(error)
+        self.session.superseded.clear()
         if not self.handshaken.done():
             self.handshaken.set_exception(error)

@@ -85,7 +85,7 @@ class SimulatedJob:
     def settled(self):
         """Return whether servers have everything again: all workers have connected to them, and no message is in flight."""
         return not any(end.sent for wire in self.wires if not wire.over for end in (wire.near, wire.far)) and all(
-            s.ready and s.incarnation == getattr(self.servers[s.index].process, "incarnation", None)
+            s.ready and not s.session.again and s.incarnation == getattr(self.servers[s.index].process, "incarnation", None)
             for w in self.workers for s in w.client.servers)
 
     # ---- the oracle -----------------------------------------------------------------------------------------------------
