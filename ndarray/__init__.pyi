@@ -1810,7 +1810,9 @@ def clip(
     out: NDArray | Sequence[NDArray] | None = None,
     name: str | None = None,
 ) -> NDArray:
-    """data limited to [a_min, a_max]; NaN stays NaN. Bounds out of range of the dtype become its nearest value.
+    """a_max where data > a_max, else a_min where data < a_min; NaN stays NaN. Bounds out of range of the dtype become its
+        nearest
+    value.
 
     Arrays: data.
     a_min: float, required.

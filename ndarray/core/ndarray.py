@@ -12,10 +12,10 @@ from numpy.typing import DTypeLike
 from ...context import Context, current_context
 from ...dtype import as_dtype
 from ...errors import ContextError, FileError, NotAvailableError, ShapeError, describe
-from ...kernels.op import Op
+from ...kernels.op import Op, builtin
 from ..autograd import attach_grad, backward
 from ..autograd.tape import Leaf, computed, detached, written
-from ..dispatch.arguments import context_of
+from ..dispatch.arguments import call_op, context_of
 from ..dispatch.copy import allocate_like_host, push
 from ..functions.binary import split_v2
 from ..functions.namespace import function_of
@@ -60,6 +60,8 @@ class NDArray(Arithmetic, Indexing, OperatorMethods):
         wanted = as_dtype(dtype)
         if wanted == self.layout.dtype and not copy:
             return self
+        if wanted != self.layout.dtype and not self.layout.mask:
+            return call_op(builtin("Cast"), (self,), {"dtype": wanted})
         keeps = self.layout.mask and wanted.kind not in "iu"  # integers are wanted as indices
         return copy_recorded(self, allocate(layout_of(self.shape, wanted, self.ctx, keeps)), "astype")
 
