@@ -8,8 +8,7 @@ from typing import Any
 
 from ... import environment
 from ...errors import FrameError
-from ..protocol.coordinator import Coordinator
-from ..protocol.server_table import Sends
+from ..protocol.coordinator import Coordinator, Sends
 from ..wire import sockets
 from ..wire.credentials import Credentials, new_authority, read_secret, write_secret
 from ..wire.frame import pack, unpack
@@ -65,8 +64,7 @@ class CoordinatorServer:
             self._write_state()  # once for all messages that have arrived, and before any peer can act on it
         sends, self._sends = self._sends, []
         for peer, message in sends:
-            if peer is not None:
-                peer.put(b"", pack(message))
+            peer.put(b"", pack(message))
 
     def _on_lost(self, stream: Stream) -> None:
         self._sends += self.coordinator.lost(stream)

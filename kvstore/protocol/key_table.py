@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import itertools
 import math
-import zlib
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import Any
@@ -37,11 +36,6 @@ def untag(tagged: str) -> Key:
         raise ParameterError(f"KVStore: {tagged!r} is not a key with a type prefix ('s:' or 'i:').") from None
 
 
-def number(tagged: str) -> int:
-    """Return the 31-bit number of a key in frames. Two keys may have the same number: the key table then picks another one."""
-    return zlib.crc32(tagged.encode()) & 0x7FFFFFFF
-
-
 def bounds(size: int, parts: int) -> list[tuple[int, int]]:
     """Return [start, stop) of equal parts, rounded as MXNet does: part i ends at round(size / parts · (i + 1))."""
     ends = [0] + [math.floor(size / parts * (i + 1) + 0.5) for i in range(parts)]
@@ -67,6 +61,7 @@ def place(shape: Sequence[int], loads: Sequence[int], split_size: int, never_spl
 class KeyEntry:
     """A key. slices: [server, start, stop] of each.
 
+    id:      its number in frames.
     filled:  its initial value is on the servers.
     called:  ranks that have called init for it.
     """
@@ -82,48 +77,55 @@ class KeyEntry:
     def message(self) -> dict[str, Any]:
         return {name: value for name, value in vars(self).items() if name not in ("filled", "called")}
 
+    def add_to(self, loads: list[int]) -> None:
+        """Add the bytes of its slices to those of each server."""
+        for server, start, stop in self.slices:
+            loads[server] += (stop - start) * np.dtype(self.dtype).itemsize
+
 
 class KeyTable(dict[str, KeyEntry]):
-    """The keys of a job by their names, and the bytes on each server (`loads`).
+    """The keys of a job by their names.
 
+    created:      number of keys that were ever created.
     never_split:  new keys are placed on one server each, because an optimizer needs the norm of a whole value.
     """
 
     def __init__(self, servers: int):
         super().__init__()
-        self.loads = [0] * servers
-        self.never_split = False
+        self._servers = servers
+        self.created, self.never_split = 0, False
 
     def add(self, keys: Iterable[Sequence[Any]], split_size: int) -> list[KeyEntry]:
         """Add those of the keys (name, shape, dtype) that are new, and return their entries. split_size: as in `place`."""
-        taken, loads = {e.id for e in self.values()}, list(self.loads)
+        loads = [0] * self._servers
+        for e in self.values():
+            e.add_to(loads)
         new: list[KeyEntry] = []
-        for key, shape, dtype, *_ in [k for k in keys if k[0] not in self]:
-            shape = [int(n) for n in shape]
+        for key, shape, dtype in [k for k in keys if k[0] not in self]:
             size = math.prod(shape)
             if size < 0 or size >= 1 << 40 or key[:2] not in ("s:", "i:"):
                 raise FrameError(f"key {key!r} of shape {shape}: the name or the size is invalid")
-            n = number(key)
-            while n in taken:  # two keys with the same number: the later one takes the next free number
-                n = (n + 1) & 0x7FFFFFFF
-            taken.add(n)
-            new.append(KeyEntry(n, key, shape, dtype, [list(s) for s in place(shape, loads, split_size, self.never_split)]))
-            _add_load(loads, new[-1])
-        self.loads = loads
+            slices = [list(s) for s in place(shape, loads, split_size, self.never_split)]
+            new.append(KeyEntry(self.created + len(new), key, shape, dtype, slices))
+            new[-1].add_to(loads)
+        self.created += len(new)
         self.update((e.key, e) for e in new)
         return new
 
-    def remove(self, entries: Iterable[KeyEntry]) -> None:
-        """Remove keys that the servers could not create."""
-        for e in entries:
-            del self[e.key]
-            _add_load(self.loads, e, -1)
-
-    def check(self, rank: int, key: Sequence[Any], first: int) -> None:
+    def check(self, rank: int, keys: Iterable[Sequence[Any]], first: int) -> None:
         """Raise FrameError if rank initializes a key with another shape or dtype than rank `first` did."""
-        e = self.get(key[0])
-        if e is not None and len(key) > 1 and [list(key[1]), key[2]] != [e.shape, e.dtype]:
-            raise FrameError(f"key {key[0][2:]!r} is {e.dtype}{e.shape} for rank {first}, {key[2]}{list(key[1])} for rank {rank}")
+        for key, *layout in keys:
+            e = self.get(key)
+            if e is not None and layout and [list(layout[0]), layout[1]] != [e.shape, e.dtype]:
+                raise FrameError(f"key {key[2:]!r} is {e.dtype}{e.shape} for rank {first}, {layout[1]}{list(layout[0])} for rank "
+                                 f"{rank}")
+
+    def note_call(self, rank: int, keys: Iterable[Sequence[Any]]) -> list[KeyEntry]:
+        """Note that a rank has called init for keys. Returns those that exist."""
+        entries = [self[k[0]] for k in keys if k[0] in self]
+        for e in entries:
+            e.called.add(rank)
+        return entries
 
     def on_server(self, index: int) -> list[KeyEntry]:
         return [e for e in self.values() if index in {s[0] for s in e.slices}]
@@ -133,11 +135,4 @@ class KeyTable(dict[str, KeyEntry]):
 
     def resume(self, state: Iterable[dict[str, Any]]) -> None:
         """Restore the keys from `state()`."""
-        for fields in state:
-            e = self[fields["key"]] = KeyEntry(**{**fields, "called": set(fields["called"])})
-            _add_load(self.loads, e)
-
-
-def _add_load(loads: list[int], e: KeyEntry, sign: int = 1) -> None:
-    for server, start, stop in e.slices:
-        loads[server] += sign * (stop - start) * np.dtype(e.dtype).itemsize
+        self.update({e["key"]: KeyEntry(**{**e, "called": set(e["called"])}) for e in state})

@@ -7,121 +7,96 @@ from typing import Any
 
 from ...errors import FrameError
 from .key_table import KeyEntry, KeyTable
+from .processes import Message, Workers
 
-Call = tuple[int, dict[str, Any]]  # rank, message
+Call = tuple[int, Message]  # rank, message
 _NAMED = 5  # keys that an error message lists
 
 
-class WaitingCalls:
-    """The calls of each kind in the order of their arrival. keys: the keys of the job. A call of init names its keys, with or
-    without layouts.
-
-    awaited:  in every method, the ranks that calls wait for.
+class WaitingCalls(dict[str, dict[tuple[int, Any], Message]]):
+    """The messages of each kind by rank and id, in the order of their arrival. A call of init names its keys, with or without
+    layouts.
     """
 
-    def __init__(self, keys: KeyTable):
-        self._keys = keys
-        self._calls: dict[str, dict[tuple[int, Any], dict[str, Any]]] = {"init": {}, "barrier": {}, "optimizer": {}}
+    def __init__(self, workers: Workers, keys: KeyTable):
+        super().__init__(init={}, barrier={}, optimizer={})
+        self._workers, self._keys = workers, keys
 
-    def add(self, rank: int, op: str, m: dict[str, Any], **fields: Any) -> None:
-        """Add the call that arrived as a message m."""
-        self._calls[op][rank, m.get("id")] = {"op": op, "id": m.get("id"), **fields}
+    def add(self, op: str, rank: int, m: Message) -> None:
+        self[op][rank, m.get("id")] = m
 
-    def _of(self, op: str) -> list[Call]:
-        return [(rank, m) for (rank, _), m in self._calls[op].items()]
-
-    def take(self, op: str, wanted: Callable[[int, dict[str, Any]], bool] = lambda rank, m: True) -> list[Call]:
-        taken = [call for call in self._of(op) if wanted(*call)]
+    def take(self, op: str, wanted: Callable[[int, Message], bool] = lambda rank, m: True) -> list[Call]:
+        """Remove and return the calls of a kind that are wanted."""
+        taken = [(rank, m) for (rank, _), m in self[op].items() if wanted(rank, m)]
         for rank, m in taken:
-            del self._calls[op][rank, m["id"]]
+            del self[op][rank, m.get("id")]
         return taken
 
-    def forget(self, rank: int) -> None:
-        for op in self._calls:
-            self.take(op, lambda r, _: r == rank)
+    def at_barrier(self) -> set[int]:
+        return {rank for rank, _ in self["barrier"]}
 
-    def withdraw(self, rank: int, number: Any) -> None:
-        for calls in self._calls.values():
-            calls.pop((rank, number), None)
-
-    def _at_barrier(self) -> set[int]:
-        return {r for r, _ in self._calls["barrier"]}
-
-    def all_at_barrier(self, awaited: Set[int]) -> bool:
+    def all_at_barrier(self) -> bool:
         """Return whether ranks wait at a barrier, and none of the others is awaited."""
-        return len(self._calls["barrier"]) >= max(len(awaited), 1) and self._at_barrier() >= awaited
+        awaited = self._workers.awaited
+        return len(self["barrier"]) >= max(len(awaited), 1) and self.at_barrier() >= awaited
 
-    def _all_wait(self, awaited: Set[int]) -> bool:
-        return sum(map(len, self._calls.values())) >= len(awaited) and {r for calls in self._calls.values() for r, _ in calls
-                                                                        } >= awaited
+    def _all_wait(self) -> bool:
+        awaited = self._workers.awaited
+        return sum(map(len, self.values())) >= len(awaited) and {r for calls in self.values() for r, _ in calls} >= awaited
 
-    def may_end(self, rank: int, keys: Sequence[Any], first: int, awaited: Set[int]) -> bool:
-        """Return whether a call of init for keys may end a call: most calls end none."""
-        entries = self._note_call(rank, keys)
-        return not keys or self._all_wait(awaited) or self._mismatch(rank, keys, first) != "" or any(
-            e.filled and e.called >= awaited for e in entries)
+    # ---- init -----------------------------------------------------------------------------------------------------------
+    def add_init(self, rank: int, m: Message) -> bool:
+        """Add a call of init. Returns whether a call may end now: most end none, and finding those that do takes long."""
+        self.add("init", rank, m)
+        entries = self._keys.note_call(rank, m["keys"])
+        return bool(self.result_of_init(rank, m) or self._all_wait() or any(map(self._is_complete, entries)))
 
-    def _note_call(self, rank: int, keys: Sequence[Any]) -> list[KeyEntry]:
-        """Note that a rank has called init for keys. Returns those that exist."""
-        entries = [self._keys[k[0]] for k in keys if k[0] in self._keys]
-        for e in entries:
-            e.called.add(rank)
-        return entries
+    def _is_complete(self, e: KeyEntry) -> bool:
+        return e.filled and e.called >= self._workers.awaited
 
-    def _mismatch(self, rank: int, keys: Sequence[Any], first: int) -> str:
+    def result_of_init(self, rank: int, m: Message) -> Message | None:
+        """Return the fields of the answer to a call, or None: keys have no values yet, or ranks have not called init for them."""
         try:
-            for k in keys:
-                self._keys.check(rank, k, first)
+            self._keys.check(rank, m["keys"], self._workers.first)
         except FrameError as e:
-            return str(e)
-        return ""
+            return {"error": str(e)}
+        entries = [self._keys.get(k[0]) for k in m["keys"]]
+        complete = [e.message() for e in entries if e is not None and self._is_complete(e)]
+        return {"fill": [], "keys": complete} if len(complete) == len(entries) else None
 
-    def take_ended_inits(self, first: int, awaited: Set[int]) -> list[tuple[int, dict[str, Any], str, list[KeyEntry]]]:
-        """Remove and return (rank, message, error, keys) of the calls of init that need not wait any longer.
-
-        Those with shapes or dtypes unlike those of rank `first` have an error. The others have ended when their keys have values
-        and all ranks have called init for them.
-        """
-        calls = [(rank, m, self._mismatch(rank, m["keys"], first), self._note_call(rank, m["keys"]))
-                 for rank, m in self._of("init")]
-        ended = [call for call in calls if call[2] or (
-            len(call[3]) == len(call[1]["keys"]) and all(e.filled and e.called >= awaited for e in call[3]))]
-        for rank, m, _, _ in ended:
-            del self._calls["init"][rank, m["id"]]
-        return ended
-
-    def missing(self, op: str, own: int, first: int, awaited: Set[int]) -> tuple[Set[int], str]:
+    def missing(self, op: str, own: int) -> tuple[Set[int], str]:
         """Return the ranks that a call of rank `own` waits for, and a text that names the keys."""
         if op in ("barrier", "join"):
-            return awaited - self._at_barrier(), ""
+            return self._workers.awaited - self.at_barrier(), ""
         if op not in ("init", "filled"):
-            return {first} if op == "optimizer" else set(), ""
-        inits = [(r, {k[0] for k in m["keys"]}) for r, m in self._of("init")]
+            return {self._workers.first} if op == "optimizer" else set(), ""
+        inits = [(r, {k[0] for k in m["keys"]}) for (r, _), m in self["init"].items()]
         lacking: set[int] = set()
         for key in {key for r, keys in inits if r == own for key in keys}:
             called = self._keys[key].called if key in self._keys else set()
-            lacking |= awaited - called - {r for r, keys in inits if key in keys}
-        return lacking, f": {self._describe_inits(sorted(awaited))}" if lacking else ""
+            lacking |= self._workers.awaited - called - {r for r, keys in inits if key in keys}
+        return lacking, f": {self._describe_inits()}" if lacking else ""
 
-    def deadlock(self, first: int, awaited: Set[int]) -> str:
+    def deadlock(self) -> str:
         """Return an error if every rank waits, and for different keys, so that none of them could ever continue; otherwise ""."""
-        if first not in awaited or not self._calls["init"] or not self._all_wait(awaited):
+        if self._workers.first not in self._workers.awaited or not self["init"] or not self._all_wait():
             return ""
-        return (f"workers wait for each other, because they initialize different keys: {self._describe_inits(sorted(awaited))}. "
-                f"All workers must call init for the same keys, in the same order")
+        return (f"workers wait for each other, because they initialize different keys: {self._describe_inits()}. All workers "
+                f"must call init for the same keys, in the same order")
 
-    def _describe_inits(self, ranks: Sequence[int]) -> str:
-        """Return the keys that each of the ranks waits for in init, except those common to all."""
-        keys: dict[int, list[str]] = {r: [] for r in ranks}
-        for r, m in self._of("init"):
-            if r in keys:
-                keys[r] += [k[0][2:] for k in m["keys"] if k[0][2:] not in keys[r]]
-        common = set.intersection(*(set(k) for k in keys.values())) if keys else set()
-        texts = []
-        for r, names in keys.items():
-            names = [n for n in names if n not in common]
-            where = "is at a barrier" if r in self._at_barrier() else "has not called init"
-            more = f" and {len(names) - _NAMED} more" if len(names) > _NAMED else ""
-            texts.append(f"worker {r} initializes {', '.join(map(repr, names[:_NAMED]))}{more}" if names else
-                         f"worker {r} {where}")
-        return "; ".join(texts)
+    def _describe_inits(self) -> str:
+        """Return the keys that each of the awaited ranks waits for in init, except those common to all."""
+        named: dict[int, dict[str, None]] = {r: {} for r in sorted(self._workers.awaited)}
+        for (r, _), m in self["init"].items():
+            if r in named:
+                named[r].update((k[0][2:], None) for k in m["keys"])
+        common, at_barrier = set.intersection(*map(set, named.values())), self.at_barrier()
+        return "; ".join(f"worker {r} {_list([n for n in names if n not in common], r in at_barrier)}"
+                         for r, names in named.items())
+
+
+def _list(names: Sequence[str], at_barrier: bool) -> str:
+    if not names:
+        return "is at a barrier" if at_barrier else "has not called init"
+    more = f" and {len(names) - _NAMED} more" if len(names) > _NAMED else ""
+    return f"initializes {', '.join(map(repr, names[:_NAMED]))}{more}"

@@ -112,7 +112,7 @@ def test_the_coordinators_port_stays_reserved_while_it_is_away():
 def test_a_worker_that_was_joining_joins_after_the_restart():
     """It was admitted, but its server had not acknowledged it yet."""
     with LocalJob() as job, ThreadPoolExecutor(1) as pool:
-        until(lambda: stored(job)["state"]["servers"][0][2] == 1)
+        until(lambda: stored(job)["state"]["servers"][0][1] == 1)
         server = job.server_pid(0)
         os.kill(server, signal.SIGSTOP)
         joining = pool.submit(DistKVStore, "dist_sync", job.file, timeout=TIMEOUT)
