@@ -23,6 +23,8 @@ from .values import StoredValue, StoredValues
 
 KEY, TYPE, ROUND, SEGMENT, AT, REPLY_SEGMENT, REPLY_AT = slice(0, 2), slice(2, 4), 4, 5, 6, 7, 8  # columns of a frame's table
 
+_MOST_CANDIDATES = 256  # keys that may become a batch, of up to 0.1 MB each
+
 
 class Batch:
     """Values of one dtype.
@@ -82,6 +84,7 @@ class Batches:
         self.views: dict[int, SegmentViews] = {}
         self._values, self._rounds = values, rounds
         self._of: dict[bytes, Batch] = {}  # by their keys: those of several values
+        self._senders: dict[bytes, set[int]] = {}  # by keys that are no batch: the ranks that have sent them in one frame
         self._alone: dict[StoredValue, Batch] = {}
         self._batch: dict[StoredValue, Batch] = {}  # that each value belongs to
 
@@ -111,7 +114,7 @@ class Batches:
 
         If one is invalid, there are none.
         """
-        batch = self._whole(frame.table) if len(frame.table) > 1 else None
+        batch = self._whole(rank, frame.table) if len(frame.table) > 1 else None
         if batch is not None:
             r = Record._make(frame.table[0].tolist())
             return [(batch, r, self._bytes(rank, frame, r, 0, batch.nbytes).view(DTYPES[r.dtype]))]
@@ -124,20 +127,30 @@ class Batches:
             found.append((batch, r, _elements(r, raw, batch.values[0])))
         return found
 
-    def _whole(self, table: np.ndarray) -> Batch | None:
+    def _whole(self, rank: int, table: np.ndarray) -> Batch | None:
         """Return the batch of all records of a frame, if they are one, or can become one."""
-        batch = self._of.get(table[:, KEY].tobytes()) or self._join(table)
+        batch = self._of.get(table[:, KEY].tobytes()) or self._join(rank, table)
         return batch if batch is not None and (table[:, ROUND] == table[0, ROUND]).all() and np.array_equal(
             table[:, TYPE], batch.table[:, TYPE]) and _adjoin(table, SEGMENT, batch) and _adjoin(
                 table, REPLY_SEGMENT, batch) else None
 
-    def _join(self, table: np.ndarray) -> Batch | None:
-        """Make the keys of a table one batch, if they have one dtype and are in the same state."""
+    def _join(self, rank: int, table: np.ndarray) -> Batch | None:
+        """Make the keys of a table one batch, if all workers send them together, they have one dtype, and their states are equal.
+
+        Keys that are pushed one by one share frames by chance; to join and separate them would take longer.
+        """
+        if len(self._senders) > _MOST_CANDIDATES:
+            self._senders.clear()
+        senders = self._senders.setdefault(table[:, KEY].tobytes(), set())
+        senders.add(rank)
+        if not senders >= self._rounds.members.keys():
+            return None
         values = [self._values[name] for name in map(tuple, table[:, KEY].tolist())]
         batch = Batch(values)
         if batch.nbytes > CHUNK or len(set(values)) < len(values) or len({v.code for v in values}) > 1 or not self._rounds.join(
                 self.separate(values), batch):
             return None
+        senders.clear()
         self._of[batch.key] = batch
         self._batch.update(dict.fromkeys(values, batch))
         return batch

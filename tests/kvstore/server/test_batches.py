@@ -32,7 +32,7 @@ def make_server(workers, batched, kind="sync", **more):
     records = [Record(i, 0, CODES[first.dtype], n, 0, INLINE) for i, n in enumerate(SIZES)]
     s.receive(0, decode(encode(FrameType.INITIALIZE, records, first.nbytes, rank=0), first.tobytes()))
     if not batched:
-        s._batches._whole = lambda table: None
+        s._batches._whole = lambda rank, table: None
     return s
 
 
@@ -129,9 +129,27 @@ def test_equal_frames_are_summed_in_the_order_of_ranks(rng):
     np.testing.assert_array_equal(np.frombuffer(payload, "f"), np.frombuffer(two[1], "f") + np.frombuffer(one[1], "f"))
 
 
+def test_keys_become_a_batch_when_all_workers_have_sent_them_together(rng):
+    s, keys = make_server(2, True), [0, 1, 2, 3]
+
+    def batches():
+        return len({id(s._batches[s.values[k, 0]]) for k in keys})
+
+    for n, together in ((1, False), (2, True)):
+        s.receive(0, decode(*push(0, n, keys, rng)[0]))
+        for some in [keys] if together else [[k] for k in keys]:
+            assert batches() == 4
+            s.receive(1, decode(*push(1, n, some, rng)[0]))
+    s.receive(0, decode(*push(0, 3, keys, rng)[0]))
+    assert batches() == 1
+    s.receive(1, decode(*push(1, 3, [0], rng)[0]))
+    assert batches() == 4
+
+
 def test_a_death_rejects_held_frames(rng):
     s = make_server(2, True)
-    s.receive(0, decode(*push(0, 1, [0, 1, 2, 3], rng)[0]))
+    for rank, n in ((0, 1), (1, 1), (0, 2)):
+        s.receive(rank, decode(*push(rank, n, [0, 1, 2, 3], rng)[0]))
     out = s.control({"members": {"ranks": {"0": 1, "1": 1}, "gone": {"1": "died"}, "generation": 0}})
     assert [(rank, [r.key for r in decode(head, payload).records]) for rank, head, payload in out] == [(0, [0, 1, 2, 3])]
     assert b"worker 1 died" in out[0][2]
