@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import functools
 import itertools
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -81,7 +81,8 @@ class KeyState:
 
     def pushes(self, total: NDArray, codes: NDArray | None, place: Place | None, two_bit: TwoBit | None) -> list[Push]:
         """Return the contributions to the next round: total, or its 2-bit form if there are codes. place: of total."""
-        done, pushes, at = self._begin_round(), [], 0
+        self.round += 1
+        done, pushes, at = functools.partial(note_end, self, self.round), [], 0
         for i, (server, start, stop) in enumerate(self.slices):
             (data, data_place), (out, out_place), form = _part(total, place, start, stop), self.memory(i), {}
             if codes is not None and two_bit is not None:
@@ -93,7 +94,9 @@ class KeyState:
 
     def pushes_of_rows(self, total: RowSparseNDArray) -> list[Push]:
         """Return the contributions to the next round, of which each server gets the rows of its slice."""
-        done, flat, width, pushes = self._begin_round(), total.data.device_array().reshape(-1), row_size(self.value.shape), []
+        self.round += 1
+        done, pushes = functools.partial(note_end, self, self.round), []
+        flat, width = total.data.device_array().reshape(-1), row_size(self.value.shape)
         for i, server, first, a, b in self._rows_of_slices(total.rows):
             data = np.concatenate([part.view(np.uint8) for part in (total.rows[a:b] - first, flat[a * width:b * width])])
             pushes.append(Push(server, (self.id, i), self.round, None, data, done, form=(ROWS, len(data))))
@@ -104,10 +107,6 @@ class KeyState:
         width = row_size(self.value.shape)
         return [(i, server, start // width, *np.searchsorted(rows, (start // width, stop // width)).tolist())
                 for i, (server, start, stop) in enumerate(self.slices)]
-
-    def _begin_round(self) -> Callable[[BaseException | None], None]:
-        self.round += 1
-        return functools.partial(note_end, self, self.round)
 
     def compress(self, total: NDArray, two_bit: TwoBit, priority: int) -> NDArray:
         """Return the 2-bit form of total, slice by slice, computed by an engine function."""
