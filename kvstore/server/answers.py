@@ -88,7 +88,8 @@ class Answers:
         table[:, REPLY_SEGMENT] = segment
         table[:, SEGMENT] = INLINE if segment == INLINE else NOTHING
         table[:, ROUND] = round
-        table[:, AT] = [self.last_durable(v, rank) for v in batch.values]
+        table[:, AT] = np.maximum([v.durable for v in batch.values] if self._rounds.sync else [
+            v.saved.get(rank, 0) for v in batch.values], 0)
         if segment != INLINE:
             return table, b""
         # a value alone in a synchronous job does not change until its readers have it and push again

@@ -7,6 +7,7 @@ one answer. A frame that is composed otherwise separates its keys again, with th
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Sequence
 from typing import Any
 
@@ -38,6 +39,7 @@ class Batch:
         self.starts = np.cumsum([0, *[len(v.raw) for v in values]])
         self.table = np.array([(*v.name, v.code, len(v.flat), 0, 0, 0, 0, 0) for v in values])
         self.key, self.nbytes = self.table[:, KEY].tobytes(), int(self.starts[-1])
+        self._bounds = list(itertools.pairwise((self.starts // values[0].flat.itemsize).tolist()))  # of elements
         self._raw: np.ndarray | None = None
 
     @property
@@ -51,7 +53,7 @@ class Batch:
 
     def part(self, i: int, data: Any, reply: Any) -> tuple[Any, Any]:
         """Return what the i-th value gets of a contribution: its elements, and the place for the answer."""
-        start, stop = (self.starts[i:i + 2] // self.values[0].flat.itemsize).tolist()
+        start, stop = self._bounds[i]
         return data[start:stop], (reply[0], reply[1] + int(self.starts[i])) if reply is not None and reply[0] >= 0 else reply
 
     def set(self, data: np.ndarray) -> None:
@@ -63,14 +65,19 @@ class Batch:
 
     def update(self, contributions: Sequence[Any]) -> dict[StoredValue, Exception]:
         """Merge the sum of contributions into the values. Returns the errors of those whose update failed."""
-        if len(self.values) > 1 and len(contributions) > 1:
-            total = np.empty_like(contributions[0])
-            sum_into(total, contributions)
-            contributions = [total]
+        parts: list[Sequence[Any]] = [contributions]
         self._raw, failed = None, dict[StoredValue, Exception]()
-        for i, value in enumerate(self.values):
+        if len(self.values) > 1:
+            total = contributions[0]
+            if len(contributions) > 1:
+                total = np.empty_like(total)
+                sum_into(total, contributions)
+                if self.values[0].updater is None:  # nor has any other value: the sum is what they will hold
+                    self._raw = total.view(np.uint8)
+            parts = [(total[start:stop],) for start, stop in self._bounds]
+        for value, part in zip(self.values, parts):
             try:
-                value.update([self.part(i, contributions[0], None)[0]] if len(self.values) > 1 else contributions)
+                value.update(part)
                 value.filled = True
             except Exception as e:
                 failed[value] = e

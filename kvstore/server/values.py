@@ -131,25 +131,28 @@ class StoredValue:
 
     def update(self, contributions: Sequence[Any]) -> None:
         """Merge the sum of contributions (arrays or Rows, added from first to last): by the updater, or replacing the value."""
-        shape, dtype = self.array.shape, self.flat.dtype
-        if any(type(c) is Rows for c in contributions):
-            if all(type(c) is Rows for c in contributions):
-                total = add_rows(contributions)
-                if self.updater is None:
-                    total.into(self.flat.reshape(shape))
-                else:
-                    self._merge(RowSparseNDArray(total.indices, as_ndarray(total.values), shape))
-                return
-            contributions = [c.into(np.empty(shape, dtype)).reshape(-1) if type(c) is Rows else c for c in contributions]
-        if self.updater is None:
+        if Rows in map(type, contributions):
+            self._update_rows(contributions)
+        elif self.updater is None:
             sum_into(self.flat, contributions)
         elif len(contributions) == 1 and contributions[0].flags.aligned:
-            self._merge(as_ndarray(contributions[0].reshape(shape)))
+            self._merge(as_ndarray(contributions[0].reshape(self.array.shape)))
         else:
             if self._sum is None:
-                self._sum = allocate(layout_of(shape, dtype, cpu()))
+                self._sum = allocate(layout_of(self.array.shape, self.flat.dtype, cpu()))
             sum_into(self._sum.device_array().reshape(-1), contributions)
             self._merge(self._sum)
+
+    def _update_rows(self, contributions: Sequence[Any]) -> None:
+        shape = self.array.shape
+        if not all(type(c) is Rows for c in contributions):
+            self.update([c.into(np.empty(shape, self.flat.dtype)).reshape(-1) if type(c) is Rows else c for c in contributions])
+            return
+        total = add_rows(contributions)
+        if self.updater is None:
+            total.into(self.flat.reshape(shape))
+        else:
+            self._merge(RowSparseNDArray(total.indices, as_ndarray(total.values), shape))
 
     def _merge(self, grad: NDArray | RowSparseNDArray) -> None:
         self.updater(untag(self.key), grad, self.array)
