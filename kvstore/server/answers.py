@@ -11,7 +11,7 @@ import numpy as np
 from ...errors import MXNetError
 from ..protocol.rounds import Acknowledge, Rounds
 from ..wire.frame import CHUNK, INLINE, MOST_RECORDS, NOTHING, FrameType, Record, encode, pack
-from .batches import AT, REPLY_AT, REPLY_SEGMENT, ROUND, SEGMENT, Batch, Batches
+from .batches import AT, REPLY_AT, ROUND, Batch, Batches
 from .values import StoredValue
 
 Out = tuple[int, bytes, Any]  # rank, head, payload
@@ -82,14 +82,11 @@ class Answers:
     def _values_for(self, rank: int, batch: Batch, round: int, segment: int, at: int) -> tuple[np.ndarray, Any]:
         """Return the records of values, and their bytes, unless the worker wants them in shared memory."""
         data, table = batch.raw, batch.table.copy()
+        table[:, ROUND:] = round, INLINE if segment == INLINE else NOTHING, 0, segment, 0
+        table[:, AT] = [(v.durable if v.durable > 0 else 0) if self._rounds.sync else v.saved.get(rank, 0) for v in batch.values]
         if segment >= 0:
             self._batches.place(rank, segment, at, batch.nbytes)[:] = data
             table[:, REPLY_AT] = at + batch.starts[:-1]
-        table[:, REPLY_SEGMENT] = segment
-        table[:, SEGMENT] = INLINE if segment == INLINE else NOTHING
-        table[:, ROUND] = round
-        table[:, AT] = np.maximum([v.durable for v in batch.values] if self._rounds.sync else [
-            v.saved.get(rank, 0) for v in batch.values], 0)
         if segment != INLINE:
             return table, b""
         # a value alone in a synchronous job does not change until its readers have it and push again
