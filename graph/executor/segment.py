@@ -23,15 +23,13 @@ from ...kernels.op import Spec, compiled
 from ...ndarray import NDArray
 from ...ndarray.core.chunk import layout_of
 from ...ndarray.dispatch.copy import COPIED, host, store_host
+from ...ndarray.dispatch.plan import MEASURED
 from ..program import KEPT, Program, Step
 from .loads import Copies, Loads, copy, is_long
 
 #: A segment runs in the thread that pushes it if its shortest run took at most so many nanoseconds. Waking a worker and
 #: switching threads costs some 40 us, a quarter of the time of a graph of tiny arrays.
 SHORT = 300_000
-
-#: Runs after which it is known whether a segment is short: the first one prepares much, and a loaded machine makes some long.
-MEASURED = 4
 
 #: Nanoseconds between two pieces from which on a profile shows them apart: a helper may have computed for another caller.
 APART = 2_000

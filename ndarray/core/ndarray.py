@@ -98,7 +98,9 @@ class NDArray(Arithmetic, Indexing, OperatorMethods):
     # ---- copies ----
     def copy(self) -> NDArray:
         """Return a new array with the same values, on the same context."""
-        return self.copyto(self.ctx)
+        if self.layout.mask or self.ctx.is_gpu:
+            return self.copyto(self.ctx)
+        return call_op(builtin("_copy"), (self,), {})
 
     def copyto(self, other: Any) -> Any:
         """Copy to another array of the same size, cast to its dtype; or to a context, as a new array. Return the copy.

@@ -25,7 +25,7 @@ from ..autograd.tape import OpNode, any_taped, computed, state, written
 from ..core.array_core import ArrayCore, allocate
 from ..core.chunk import Chunk, Layout, layout_of
 from .copy import allocate_like_host, copy_to
-from .plan import DispatchPlan, backward_plan, plan_of
+from .plan import MEASURED, DispatchPlan, backward_plan, plan_of
 
 if TYPE_CHECKING:
     from ..core.ndarray import NDArray
@@ -238,7 +238,8 @@ def execute(plan: DispatchPlan, kernel: Kernel, inputs: Sequence[ArrayCore], out
             kernel = Kernel(partial(_raise, e))
 
     begun: list[Callable[[Any], None]] = []
-    may_begin = kernel.begin is not None and short and plan.prop is None and not scalars and random is None
+    may_begin = kernel.begin is not None and short and plan.measured >= MEASURED and plan.prop is None and not scalars and \
+        random is None
 
     def begin() -> None:
         if storage.access_checker is None and objects.active_recorder is None:

@@ -25,6 +25,8 @@ from .masks import gives_mask
 
 INLINE_BYTES = 16384  # CPU work that touches fewer bytes costs less than handing it to another thread
 SHORT = 300_000  # nanoseconds of a shortest run up to which that holds too: handing work over takes some 40 us
+#: Runs after which it is known whether they are short: the first one prepares much, and a loaded machine makes some long.
+MEASURED = 4
 BRIEF = 30_000  # nanoseconds for which the engine's lock may be held
 
 _UNKNOWN: Any = object()
@@ -41,7 +43,8 @@ class DispatchPlan:
     visible:    the number of outputs that the user gets.
     instant:    True if the kernel may run in the calling thread. Like `prop` it becomes true when a run was short.
     enqueues:   True if the kernel only enqueues work on a real GPU.
-    shortest:   nanoseconds of the shortest run, while that is not known to be short.
+    shortest:   nanoseconds of the shortest run, while that is not known to be short. measured: how many runs that took into
+                account.
     small:      True if its arrays are so small that it may run in the calling thread while others are in flight, too.
     brief:      True if a run in the calling thread was so short that it may run while the engine's lock is held.
     timed:      True while it is not known to be brief, and may be.
@@ -51,8 +54,8 @@ class DispatchPlan:
     """
 
     __slots__ = ("_kernels", "brief", "ctx", "direct", "draws", "enqueues", "float32", "gradient", "inplace", "ins", "instant",
-                 "kernel", "mutated", "name", "op", "outs", "p", "prop", "run_context", "shortest", "small", "target", "timed",
-                 "tiny", "train", "visible")
+                 "kernel", "measured", "mutated", "name", "op", "outs", "p", "prop", "run_context", "shortest", "small",
+                 "target", "timed", "tiny", "train", "visible")
 
     def __init__(self, op: Op, p: Params, ins: tuple[Layout, ...], outs: tuple[Layout, ...], ctx: Context, train: bool):
         self.op, self.name, self.p, self.ins, self.outs, self.ctx, self.train = op, op.name, p, ins, outs, ctx, train
@@ -68,6 +71,7 @@ class DispatchPlan:
         self.instant = small and op.nonblocking
         self.brief = self.tiny = self.instant and len(outs) == 1 and outs[0].tiny and not self.mutated
         self.run_context = engine.RunContext(ctx) if small else None
+        self.measured = 0
         self.shortest = 0 if small or self.target == "gpu" or not op.nonblocking else math.inf
         alone = self.target == "cpu" and op.nonblocking and not self.mutated and self.visible == len(outs)
         self.timed = alone and not self.brief
@@ -89,6 +93,7 @@ class DispatchPlan:
     def ran(self, nanoseconds: int) -> None:
         """Note how long a run took. Short ones are run in the calling thread from then on."""
         self.shortest = min(self.shortest, nanoseconds)
+        self.measured += 1
         if self.shortest <= SHORT:
             self.shortest, self.prop, self.instant = 0, "inline", True
 

@@ -1,6 +1,7 @@
 """invoke: plans, out and requests, auxiliary states, random numbers, order. Throw-away operators stand in for real ones."""
 
 import gc
+import itertools
 
 import numpy as np
 import pytest
@@ -14,11 +15,12 @@ from tritium.errors import ContextError, DTypeError, OperatorError, ParameterErr
 from tritium.kernels import op as op_module
 from tritium.kernels.cpu import c_compile
 from tritium.kernels.cpu.c_team import Phases
-from tritium.kernels.op import Op, Req, register
+from tritium.kernels.op import Op, Req, builtin, register
 from tritium.kernels.params import Param
 from tritium.ndarray.core import chunk
+from tritium.ndarray.dispatch import invoke as invoke_module
 from tritium.ndarray.dispatch import plan as plan_module
-from tritium.ndarray.dispatch.plan import CACHE, INLINE_BYTES, SHORT, DispatchPlan, plan_of
+from tritium.ndarray.dispatch.plan import CACHE, INLINE_BYTES, MEASURED, SHORT, DispatchPlan, plan_of
 
 
 @pytest.mark.skipif(not c_compile.available(), reason="there is no C compiler")
@@ -39,6 +41,19 @@ def test_a_helper_begins_a_long_call_while_the_calling_thread_goes_on(monkeypatc
             for y, factor in zip(ys, (1, 1, 2)):
                 np.testing.assert_array_equal(y.asnumpy(), want * factor)
     assert any(begun) == (workers == 2)
+
+
+@pytest.mark.skipif(not c_compile.available(), reason="there is no C compiler")
+def test_calls_that_were_short_run_in_the_calling_thread_and_nobody_begins_them(monkeypatch):
+    times, begun = itertools.chain([0], itertools.count(10 ** 9, 1000)), []  # the first run is long, others are short
+    monkeypatch.setattr(Phases, "begin", lambda self: begun.append(self))
+    x = nd.ones((101, 1003))  # too large to run in this thread before it is known to be short
+    plan = plan_of(builtin("Concat"), builtin("Concat").parse({"num_args": 2, "dim": 1}), [x.layout] * 2, False, x.ctx)
+    assert not plan.instant
+    monkeypatch.setattr(invoke_module, "perf_counter_ns", lambda: next(times))
+    for _ in range(MEASURED + 2):
+        nd.concat(x, x, dim=1).wait_to_read()
+    assert plan.instant and not begun
 
 
 class Count(Op):
