@@ -16,7 +16,7 @@ from ..wire.stream import Poller, Stream
 
 
 class CoordinatorServer:
-    """The coordinator with its connections. `poll` handles what has arrived.
+    """The coordinator with its connections. `run` serves until stop_fd ends, as `Poller.run`.
 
     job:   the settings of the job. With an interface, it listens there with TLS; otherwise in the folder of the file.
     file:  for the keys and the state. If it exists, the coordinator resumes from it, at the same address.
@@ -39,8 +39,8 @@ class CoordinatorServer:
         self._job = {**job, "authority": self.authority, "folder": str(file.parent)}
         self.listener = sockets.Listener(
             self.poller, sockets.address_of(self._job, "coordinator", former.get("port", job.get("port", 0))),
-            self.keys["coordinator"], sockets.authority_of(self._job), {self.keys[r].public: r for r in ("worker", "server")},
-            sockets.LARGEST_CONTROL, on_message=self._receive, on_end=self._on_lost)
+            self.keys["coordinator"], {self.keys[role].public: role for role in ("worker", "server")}, sockets.LARGEST_CONTROL,
+            on_message=self._receive, on_end=self._on_lost)
         self._write_state()
 
     def _write_state(self) -> None:
@@ -53,9 +53,12 @@ class CoordinatorServer:
                                                       "snapshot_rounds")},
                 "address": self.listener.address, "coordinator": self.keys["coordinator"].public, "credentials": self.keys[role]}
 
-    def poll(self, timeout: float) -> None:
-        """Wait for up to timeout seconds, then handle everything that has arrived."""
-        ready = self.poller.select(timeout)
+    def run(self, stop_fd: int | None = None) -> None:
+        self.poller.run(self.turn, stop_fd)
+
+    def turn(self) -> None:
+        """Wait until something arrives, or for a second, and handle it."""
+        ready = self.poller.select(1.0)
         self.poller.handle(ready)
         if self._grace_ends and time.monotonic() > self._grace_ends and not ready:  # messages of returning peers come first
             self._grace_ends = 0.0

@@ -23,7 +23,6 @@ from ...errors import KVStoreError
 from ..server import main as server_main
 from ..wire.credentials import read_secret, write_secret
 from ..wire.shared_memory import remove_segments
-from ..wire.stream import READABLE
 from .coordinator_process import CoordinatorServer
 
 _MOST_RESTARTS, _RESTART_PERIOD = 10, 10.0  # restarts of one process within so many seconds before the job fails
@@ -38,7 +37,7 @@ class Children:
         self.folder = folder
         self._runs: dict[str, _Run] = {"coordinator": lambda ready: _coordinate(folder, job, ready)}
         for i in range(job["servers"]):
-            self._runs[f"server-{i}"] = lambda ready, i=i: (ready(), server_main.run(folder, i))
+            self._runs[f"server-{i}"] = lambda ready, i=i: (ready(), _serve(folder, i))
         self.names = tuple(self._runs)
         self._times: dict[str, list[float]] = {name: [] for name in self.names}
         self.running: dict[int, str] = {}  # process id -> name
@@ -122,10 +121,11 @@ def _coordinate(folder: Path, job: dict[str, Any], ready: Callable[[], None]) ->
     for role in ("server", "worker"):
         write_secret(folder / f"{role}.json", server.credentials(role))
     ready()
-    ended: list[int] = []
-    server.poller.register(0, READABLE, ended.append)
-    while not ended:
-        server.poll(1.0)
+    server.run(0)
+
+
+def _serve(folder: Path, index: int) -> None:
+    server_main.start(read_secret(folder / "server.json"), index, folder / f"server-{index}").run(0)
 
 
 def main() -> None:

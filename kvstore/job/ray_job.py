@@ -19,7 +19,9 @@ from typing import Any
 
 from ... import environment as variables
 from ...errors import KVStoreError
+from ..server import main as server_main
 from ..wire.credentials import write_secret
+from .coordinator_process import CoordinatorServer
 from .local_job import Job, number_of
 
 _START_TIMEOUT = 120.0  # seconds for Ray to start an actor
@@ -30,15 +32,8 @@ class CoordinatorActor:
     """The coordinator and its socket, in a thread. When its process dies, Ray restarts it, and it resumes from file."""
 
     def __init__(self, job: dict[str, Any], file: str):
-        from .coordinator_process import CoordinatorServer
-
-        self.job = {**job, "interface": _interface(job)}
-        self.server = CoordinatorServer(self.job, Path(file))
-        threading.Thread(target=self._run, daemon=True).start()
-
-    def _run(self) -> None:
-        while True:
-            self.server.poll(1.0)
+        self.server = CoordinatorServer({**job, "interface": _interface(job)}, Path(file))
+        threading.Thread(target=self.server.run, daemon=True).start()
 
     def pid(self) -> int:
         return os.getpid()
@@ -51,14 +46,8 @@ class ServerActor:
     """A server, in a thread. When its process dies, Ray restarts it, and it reads its snapshots."""
 
     def __init__(self, credentials: dict[str, Any], index: int, folder: str):
-        from ... import engine
-        from ..server.main import ServerProcess
-
-        engine.set_current(engine.NaiveEngine())
-        path = Path(folder)
-        path.mkdir(mode=0o700, parents=True, exist_ok=True)
-        self.process = ServerProcess({**credentials, "interface": _interface(credentials)}, index, path)
-        threading.Thread(target=self.process.run, daemon=True).start()
+        server = server_main.start({**credentials, "interface": _interface(credentials)}, index, Path(folder))
+        threading.Thread(target=server.run, daemon=True).start()
 
     def pid(self) -> int:
         return os.getpid()

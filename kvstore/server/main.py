@@ -11,9 +11,9 @@ import numpy as np
 from ... import engine, environment
 from ...errors import FrameError, KVStoreError
 from ..wire import sockets
-from ..wire.credentials import Credentials, read_secret
+from ..wire.credentials import Credentials
 from ..wire.frame import LARGEST_MESSAGE, FrameType, WireFrame, decode, pack, unpack
-from ..wire.stream import READABLE, Poller, Stream
+from ..wire.stream import Poller, Stream
 from .server import Out, Server
 
 _JOIN_TIMEOUT = 30.0  # seconds
@@ -37,8 +37,7 @@ class ServerProcess:
         self.poller, self.users, self.peers = Poller(), dict[str, tuple[int, int]](), dict[int, tuple[Stream, int]]()
         credentials = Credentials.new(job["authority"])
         listener = sockets.Listener(self.poller, sockets.address_of(job, f"server-{index}.{credentials.public[:8]}"), credentials,
-                                    sockets.authority_of(job), self.users, LARGEST_MESSAGE, on_message=self._receive,
-                                    on_large=self._on_large)
+                                    self.users, LARGEST_MESSAGE, on_message=self._receive, on_large=self._on_large)
         self.address, self.public = listener.address, credentials.public
         self.control: Stream | None = None
         self._retry_at = 0.0
@@ -138,20 +137,13 @@ class ServerProcess:
         self.poller.handle(self.poller.select(None if self.control is not None and self.server is not None else _RETRY))
 
     def run(self, stop_fd: int | None = None) -> None:
-        """Serve until stop_fd ends, which happens when its writer ends, or until a signal."""
-        ended: list[int] = []
-        if stop_fd is not None:
-            self.poller.register(stop_fd, READABLE, ended.append)
-        while not ended:
-            self.turn()
+        self.poller.run(self.turn, stop_fd)
 
 
-def run(folder: Path, index: int) -> None:
-    """Serve as server `index` of the job with the key files in folder, until standard input ends."""
+def start(job: dict[str, Any], index: int, folder: Path) -> ServerProcess:
+    """Start server `index` of a job in this process. folder: of its snapshots."""
     engine.set_current(engine.NaiveEngine())
-    job = read_secret(folder / "server.json")
     for name in filter(None, environment.KV_OPTIMIZERS.get().split(",")):
         __import__(name.strip())  # modules that register user-defined optimizers
-    snapshots = folder / f"server-{index}"
-    snapshots.mkdir(mode=0o700, exist_ok=True)
-    ServerProcess(job, index, snapshots).run(0)
+    folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+    return ServerProcess(job, index, folder)

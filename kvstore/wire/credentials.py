@@ -34,26 +34,32 @@ class Authority(NamedTuple):
 
 
 class Credentials(NamedTuple):
-    """A process's name and its proof. secret: hexadecimal text, or the key of the certificate; both of them as PEM."""
+    """A process's name and its proof.
+
+    secret:     hexadecimal text, or the key of the certificate, as PEM.
+    authority:  certificate of the job's authority, which other processes must show certificates of; "" on one host.
+    """
 
     public: str
     secret: str
     certificate: str = ""
+    authority: str = ""
 
     @staticmethod
     def new(authority: Authority | None) -> Credentials:
         """Return new credentials: with a certificate of the job's authority, or a secret for one host if there is none."""
         if authority is not None:
-            return Credentials(*_make(Authority(*authority)))
+            authority = Authority(*authority)
+            return Credentials(*_make(authority), authority.certificate)
         secret = secrets.token_bytes(SECRET_BYTES)
         return Credentials(public_of(secret), secret.hex())
 
-    def tls(self, authority: str, server: bool) -> ssl.SSLContext:
+    def tls(self, server: bool) -> ssl.SSLContext:
         """Return a context for TLS 1.3, in which both ends must show certificates of the authority."""
         made = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER if server else ssl.PROTOCOL_TLS_CLIENT)
         made.minimum_version = ssl.TLSVersion.TLSv1_3
         made.check_hostname, made.verify_mode = False, ssl.CERT_REQUIRED
-        made.load_verify_locations(cadata=authority)
+        made.load_verify_locations(cadata=self.authority)
         if server:
             made.num_tickets = 0
         file = os.memfd_create("certificate", os.MFD_CLOEXEC)  # the module reads keys from files only; this one has no name

@@ -113,14 +113,13 @@ def _read_secret(s: socket.socket) -> Opening:
 
 
 # ---- connecting ---------------------------------------------------------------------------------------------------------
-def connect(poller: Poller, address: str, credentials: Credentials, server: str, authority: str, largest: int, *,
+def connect(poller: Poller, address: str, credentials: Credentials, server: str, largest: int, *,
             on_message: Callable[[bytes, memoryview], object], on_end: Callable[[OSError], object],
             on_large: Callable[[bytes, int], Place] = lambda head, size: None) -> Stream:
     """Return a stream to the listener at address. Messages that are put into it are sent when the connection is made.
 
-    server:     public name that the listener must prove between machines.
-    authority:  certificate of the job's authority, or "" on one host.
-    largest:    bytes of a payload.
+    server:   public name that the listener must prove between machines.
+    largest:  bytes of a payload.
     Raises OSError if the connection cannot be made, as far as that is known at once; otherwise on_end is called with it.
     """
     path, host = address.removeprefix("unix:"), "" if address.startswith("unix:") else _host_and_port(address)[0]
@@ -131,7 +130,7 @@ def connect(poller: Poller, address: str, credentials: Credentials, server: str,
             _set_options(s)
             with contextlib.suppress(BlockingIOError):
                 s.connect(_host_and_port(address))
-            opening = _connect_securely(s, credentials.tls(authority, server=False), server)
+            opening = _connect_securely(s, credentials.tls(server=False), server)
         else:
             with _short_path(Path(path)) as name:
                 s.connect(name)
@@ -146,8 +145,8 @@ def connect(poller: Poller, address: str, credentials: Credentials, server: str,
 def connect_to_coordinator(poller: Poller, job: dict[str, Any], *, on_message: Callable[[bytes, memoryview], object],
                            on_end: Callable[[OSError], object]) -> Stream:
     """Return a stream to the coordinator that a job file names. The rest is as in `connect`."""
-    return connect(poller, job["address"], Credentials(*job["credentials"]), job["coordinator"], authority_of(job),
-                   LARGEST_CONTROL, on_message=on_message, on_end=on_end)
+    return connect(poller, job["address"], Credentials(*job["credentials"]), job["coordinator"], LARGEST_CONTROL,
+                   on_message=on_message, on_end=on_end)
 
 
 def address_of(job: dict[str, Any], name: str, port: int = 0) -> str:
@@ -159,17 +158,11 @@ def port_of(address: str) -> int:
     return _host_and_port(address)[1] if address.startswith("tls:") else 0
 
 
-def authority_of(job: dict[str, Any]) -> str:
-    """Return the certificate of the authority that a job file contains, or "" for a job on one host."""
-    return job["authority"][0] if job["authority"] else ""
-
-
 # ---- listening ----------------------------------------------------------------------------------------------------------
 class Listener:
     """Accepts connections of known processes.
 
     address:     "unix:PATH" or "tls:HOST:PORT". For port 0, any free one replaces it.
-    authority:   certificate of the job's authority, or "" on one host.
     users:       public name -> user. The owner may change it. A connection of any other name ends.
     largest:     bytes of a payload.
     on_message:  called with (stream, head, payload) of each message; `stream.user` is its sender.
@@ -177,16 +170,16 @@ class Listener:
     on_end:      called with the stream of a known process when it has ended, but not after its `close`.
     """
 
-    def __init__(self, poller: Poller, address: str, credentials: Credentials, authority: str, users: Mapping[str, Any],
-                 largest: int, *, on_message: Callable[[Stream, bytes, memoryview], object],
+    def __init__(self, poller: Poller, address: str, credentials: Credentials, users: Mapping[str, Any], largest: int, *,
+                 on_message: Callable[[Stream, bytes, memoryview], object],
                  on_large: Callable[[Stream, bytes, int], Place] = lambda stream, head, size: None,
                  on_end: Callable[[Stream], object] = lambda stream: None):
         self._poller, self._users, self._largest = poller, users, largest
         self._on_message, self._on_large, self._on_end = on_message, on_large, on_end
-        self._context = credentials.tls(authority, server=True) if authority else None
+        self._context = credentials.tls(server=True) if credentials.authority else None
         self._opening: dict[Stream, float] = {}  # connections that have not proven who they are -> since when
         try:
-            self._socket, self.address = _listen_securely(address) if authority else _listen_here(address)
+            self._socket, self.address = _listen_here(address) if self._context is None else _listen_securely(address)
         except OSError as e:
             raise KVStoreError(f"KVStore: cannot listen at {address.partition(':')[2]}: {e}. Give the address of an interface of "
                                f"this machine (TRITIUM_KV_INTERFACE).") from e

@@ -51,6 +51,14 @@ class Poller(selectors.DefaultSelector):
             if self.get_map().get(key.fd) is key:
                 key.data(events)
 
+    def run(self, turn: Callable[[], None], stop_fd: int | None = None) -> None:
+        """Call turn, in which the owner handles what is ready, until stop_fd ends, because its writer has ended."""
+        ended: list[int] = []
+        if stop_fd is not None:
+            self.register(stop_fd, READABLE, ended.append)
+        while not ended:
+            turn()
+
 
 class Stream:
     """One end of a connection. Its methods do not block. They are called, and it calls, where the poller is used.

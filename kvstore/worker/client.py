@@ -12,7 +12,6 @@ from typing import Any
 from ... import environment
 from ...errors import KVStoreError
 from ..protocol.session import Name
-from ..wire import sockets
 from ..wire.credentials import Credentials, read_secret
 from ..wire.frame import FrameType
 from ..wire.shared_memory import SegmentPool
@@ -40,7 +39,7 @@ class Client:
 
     def __init__(self, file: Path, kind: str, *, rank: int | str | None = None, timeout: float | None = None):
         self.job = read_secret(file)
-        self.credentials, self.authority = Credentials.new(self.job["authority"]), sockets.authority_of(self.job)
+        self.credentials = Credentials.new(self.job["authority"])
         self.timeout, self.stall = environment.KV_TIMEOUT.get() if timeout is None else timeout, 30.0
         self.kind = kind
         self.servers: list[RemoteServer] = []

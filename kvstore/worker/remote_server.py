@@ -92,7 +92,7 @@ class RemoteServer:
         self.incarnation = location["incarnation"]
         try:
             self.stream = sockets.connect(client.loop.poller, location["address"], client.credentials, location["public"],
-                                          client.authority, LARGEST_MESSAGE, on_message=self._on_message, on_end=self._on_lost,
+                                          LARGEST_MESSAGE, on_message=self._on_message, on_end=self._on_lost,
                                           on_large=self._on_large)
         except OSError:
             return  # `check` tries again

@@ -149,10 +149,10 @@ def test_500_silent_or_slow_connections_change_nothing(job, data):
         assert resident(pid) - before[name] < GROWTH
 
 
-def attempt(address, server, credentials, authority, message):
+def attempt(address, server, credentials, message):
     """Connect, send a message, and return what arrives or the error with which the connection ends."""
     poller, found = Poller(), []
-    stream = connect(poller, address, credentials, server, authority, 1 << 20, on_end=found.append,
+    stream = connect(poller, address, credentials, server, 1 << 20, on_end=found.append,
                      on_message=lambda head, payload: found.append(bytes(payload)))
     stream.put(*message)
     while not found:
@@ -171,12 +171,13 @@ STRANGERS = {"of another job": lambda job: new_authority(), "new, of this job": 
 def test_a_port_answers_no_unknown_certificate(job, certificate):
     job, kv = job
     file = json.loads((job.folder / "worker.json").read_text())
-    stranger, own = Credentials.new(STRANGERS[certificate](file)), file["authority"][0]
+    own = Credentials(*file["credentials"])
+    stranger = Credentials.new(STRANGERS[certificate](file))._replace(authority=own.authority)
     server = kv._client.request("info")["shards"][0]
     for address, public, request in ((server["address"], server["public"], PULL), (file["address"], file["coordinator"], INFO)):
-        found = attempt(address, public, stranger, own, request)
+        found = attempt(address, public, stranger, request)
         assert isinstance(found, OSError) and re.search(ENDED, str(found)), found
-    assert isinstance(attempt(file["address"], file["coordinator"], Credentials(*file["credentials"]), own, INFO), bytes)
+    assert isinstance(attempt(file["address"], file["coordinator"], own, INFO), bytes)
     assert works(kv)
 
 
@@ -185,7 +186,7 @@ def test_a_server_does_not_accept_the_certificate_of_the_job_file(job):
     job, kv = job
     file = json.loads((job.folder / "worker.json").read_text())
     server = kv._client.request("info")["shards"][0]
-    found = attempt(server["address"], server["public"], Credentials(*file["credentials"]), file["authority"][0], PULL)
+    found = attempt(server["address"], server["public"], Credentials(*file["credentials"]), PULL)
     assert isinstance(found, OSError) and re.search(ENDED, str(found)) and works(kv)
 
 
@@ -209,7 +210,7 @@ def test_a_worker_does_not_talk_to_a_server_with_another_certificate(job):
     job, kv = job
     file = json.loads((job.folder / "worker.json").read_text())
     server = kv._client.request("info")["shards"][0]
-    found = attempt(server["address"], file["coordinator"], kv._client.credentials, file["authority"][0], PULL)
+    found = attempt(server["address"], file["coordinator"], kv._client.credentials, PULL)
     assert isinstance(found, ssl.SSLCertVerificationError) and "another certificate than the expected one" in str(found)
 
 
@@ -238,7 +239,7 @@ def test_a_process_of_this_user_needs_a_secret_on_one_host(here):
                 s.shutdown(socket.SHUT_WR)
                 s.settimeout(5)
                 assert s.recv(1) == b""
-        found = attempt(address, "", Credentials.new(None), "", request)
+        found = attempt(address, "", Credentials.new(None), request)
         assert isinstance(found, OSError) and re.search(ENDED, str(found)), found
     assert works(kv)
 

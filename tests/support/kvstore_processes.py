@@ -85,7 +85,7 @@ class SimulatedWorker:
         c = self.client = client.Client.__new__(client.Client)
         c.job, c.kind, c.servers, c.key_names = {"job": job.name, "address": "coordinator"}, job.kind, [], {}
         c.timeout = c.stall = 1e9
-        c.credentials, c.authority = Credentials(self.public, ""), ""
+        c.credentials = Credentials(self.public, "")
         c.loop = self._make_loop()
         c.coordinator = coordinator_connection.CoordinatorConnection(c)
         c.coordinator.patience = 1e9

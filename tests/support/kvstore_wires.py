@@ -133,7 +133,7 @@ class FakeSockets:
     def __init__(self, job):
         self.job = job
 
-    def connect(self, poller, address, _credentials, _server, _authority, _largest, *, on_message, on_end, on_large=None):
+    def connect(self, poller, address, _credentials, _server, _largest, *, on_message, on_end, on_large=None):
         owner = poller.owner
         unreachable = self.job.steps < getattr(owner, "cut_off", 0) and address == "coordinator"
         if unreachable or self.job.listener(address) is None:
@@ -146,7 +146,7 @@ class FakeSockets:
         return Wire(self.job, owner, address, on_message, on_end, on_large or (lambda head, size: None)).near
 
     def connect_to_coordinator(self, poller, job, *, on_message, on_end):
-        return self.connect(poller, job["address"], None, "", "", 0, on_message=on_message, on_end=on_end)
+        return self.connect(poller, job["address"], None, "", 0, on_message=on_message, on_end=on_end)
 
 
 def poller_of(owner):

@@ -19,7 +19,7 @@ def test_returning_peers_are_handled_before_the_grace_period_ends(monkeypatch):
     server._grace_ends, server._sends = 10.0, []
     monkeypatch.setattr(coordinator_process, "time", SimpleNamespace(monotonic=lambda: 100.0))
     for _ in range(3):
-        server.poll(1.0)
+        server.turn()
     assert events == ["accepted", "back", "grace period"]
 
 

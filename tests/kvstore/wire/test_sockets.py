@@ -27,9 +27,9 @@ class Network:
         self.poller, self.authority = Poller(), new_authority() if kind == "tls" else None
         self.users, self.came, self.ended, self.streams, self.made = {}, [], [], {}, []
         server = Credentials.new(self.authority)
-        self.server, self.trusted = server.public, "" if self.authority is None else self.authority.certificate
+        self.server = server.public
         address = "tls:127.0.0.1:0" if kind == "tls" else f"unix:{folder}/listener.socket"
-        self.listener = sockets.Listener(self.poller, address, server, self.trusted, self.users, LARGEST_MESSAGE,
+        self.listener = sockets.Listener(self.poller, address, server, self.users, LARGEST_MESSAGE,
                                          on_message=self.receive, on_end=lambda stream: self.ended.append(stream.user))
 
     def receive(self, stream, head, payload):
@@ -41,7 +41,7 @@ class Network:
         own = Credentials.new(self.authority)
         self.users[own.public] = user
         came, ended = [], []
-        stream = sockets.connect(self.poller, address or self.listener.address, own, self.server, self.trusted, LARGEST_MESSAGE,
+        stream = sockets.connect(self.poller, address or self.listener.address, own, self.server, LARGEST_MESSAGE,
                                  on_message=lambda head, payload: came.append((head, bytes(payload))), on_end=ended.append)
         stream.came, stream.ended = came, ended
         self.made.append(stream)
