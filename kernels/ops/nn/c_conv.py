@@ -40,6 +40,7 @@ from .c_depthwise_text import each_text
 from .conv_geometry import ConvolutionGeometry
 
 LEAST = 1 << 16  # multiplications from which on C computes
+NARROW = 16  # channels below which a 1 x 1 convolution is a product of matrices as they lie, which copies nothing
 SLOTS, PARTIAL = 16, 1 << 23  # sums of a weight's derivative at most, and their elements
 
 
@@ -74,7 +75,7 @@ def c_files(g: ConvolutionGeometry, dtype: np.dtype) -> list[Template]:
 
 
 def _possible(g: ConvolutionGeometry, dtype: np.dtype) -> bool:
-    plain = len(g.kernel) > 2 or g.pointwise  # pointwise: that is a product of matrices as they lie
+    plain = len(g.kernel) > 2 or (g.pointwise and g.depth < NARROW)
     return dtype == np.float32 and not plain
 
 

@@ -239,7 +239,7 @@ def test_shapes_have_the_pieces_they_are_there_for():
 
 @pytest.mark.parametrize("kernel, sizes, reason", [
     ((3, 3), {"n": 64}, ""), ((3, 3), {"n": 0}, "nothing to compute"), ((3, 3), {"n": 1, "c": 1}, "too small"),
-    ((1, 1), {"n": 64}, "a plain product"), ((3, 3, 3), {"n": 64}, "three axes")])
+    ((1, 1), {"n": 64}, ""), ((1, 1), {"n": 640, "c": 8}, "a plain product"), ((3, 3, 3), {"n": 64}, "three axes")])
 def test_c_computes_what_is_worth_compiling(kernel, sizes, reason, monkeypatch):
     monkeypatch.setenv("TRITIUM_CPU_CODE", "auto")
     axes = [(8, k, 1, 1, 0) for k in kernel]
