@@ -26,17 +26,14 @@ class CoordinatorServer:
         self.file, self.poller = file, Poller()
         self._sends: Sends = []  # what follows from the messages that have arrived
         self.coordinator = Coordinator(job["workers"], job["servers"], job["policy"], job["max_staleness"])
-        self._grace_ends = 0.0
         former = read_secret(file) if file.exists() else {}
         if former:
-            self.authority = former["authority"]
-            self.keys = {role: Credentials(*values) for role, values in former["keys"].items()}
             self.coordinator.resume(former["state"])
-            self._grace_ends = time.monotonic() + environment.KV_BACK_WITHIN.get()
-        else:
-            self.authority = new_authority() if job["interface"] else None
-            self.keys = {role: Credentials.new(self.authority) for role in ("coordinator", "worker", "server")}
-        self._job = {**job, "authority": self.authority, "folder": str(file.parent)}
+        self._grace_ends = time.monotonic() + environment.KV_BACK_WITHIN.get() if former else 0.0
+        authority = former["authority"] if former else new_authority() if job["interface"] else None
+        self.keys = {role: Credentials(*former["keys"][role]) if former else Credentials.new(authority)
+                     for role in ("coordinator", "worker", "server")}
+        self._job = {**job, "authority": authority, "folder": str(file.parent)}
         self.listener = sockets.Listener(
             self.poller, sockets.address_of(self._job, "coordinator", former.get("port", job.get("port", 0))),
             self.keys["coordinator"], {self.keys[role].public: role for role in ("worker", "server")}, sockets.LARGEST_CONTROL,
@@ -44,8 +41,8 @@ class CoordinatorServer:
         self._write_state()
 
     def _write_state(self) -> None:
-        port = sockets.port_of(self.listener.address)
-        write_secret(self.file, {"keys": self.keys, "authority": self.authority, "port": port, "state": self.coordinator.state()})
+        write_secret(self.file, {"keys": self.keys, "authority": self._job["authority"], "state": self.coordinator.state(),
+                                 "port": sockets.port_of(self.listener.address)})
 
     def credentials(self, role: str) -> dict[str, Any]:
         """Return the content of the job file with which a process of that role joins."""

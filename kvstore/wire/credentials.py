@@ -15,6 +15,7 @@ import json
 import os
 import secrets
 import ssl
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -26,15 +27,8 @@ _NAME = "tritium job"
 _FROM, _TO = datetime.datetime(2000, 1, 1), datetime.datetime(2200, 1, 1)  # clocks differ; the keys end with their job
 
 
-class Authority(NamedTuple):
-    """The certificate of a job's authority and its key, as PEM."""
-
-    certificate: str
-    key: str
-
-
 class Credentials(NamedTuple):
-    """A process's name and its proof.
+    """The name of a process, or of a job's authority, and its proof.
 
     secret:     hexadecimal text, or the key of the certificate, as PEM.
     authority:  certificate of the job's authority, which other processes must show certificates of; "" on one host.
@@ -46,11 +40,10 @@ class Credentials(NamedTuple):
     authority: str = ""
 
     @staticmethod
-    def new(authority: Authority | None) -> Credentials:
+    def new(authority: Sequence[str] | None) -> Credentials:
         """Return new credentials: with a certificate of the job's authority, or a secret for one host if there is none."""
         if authority is not None:
-            authority = Authority(*authority)
-            return Credentials(*_make(authority), authority.certificate)
+            return _make(Credentials(*authority))
         secret = secrets.token_bytes(SECRET_BYTES)
         return Credentials(public_of(secret), secret.hex())
 
@@ -71,8 +64,9 @@ class Credentials(NamedTuple):
         return made
 
 
-def public_of(secret: bytes) -> str:
-    return hashlib.sha256(secret).hexdigest()
+def public_of(proof: bytes) -> str:
+    """Return the public name of the process with a secret or a certificate."""
+    return hashlib.sha256(proof).hexdigest()
 
 
 def write_secret(path: Path, content: dict[str, Any]) -> None:
@@ -96,18 +90,13 @@ def read_secret(path: Path) -> dict[str, Any]:
     return content
 
 
-def new_authority() -> Authority:
+def new_authority() -> Credentials:
     """Return a new authority. Raises KVStoreError if the package `cryptography` is missing."""
-    _, key, certificate = _make(None)
-    return Authority(certificate, key)
+    return _make(None)
 
 
-def fingerprint(certificate: bytes) -> str:
-    return hashlib.sha256(certificate).hexdigest()
-
-
-def _make(authority: Authority | None) -> tuple[str, str, str]:
-    """Return (fingerprint, key, certificate) of a new certificate. authority: its issuer; None: itself."""
+def _make(authority: Credentials | None) -> Credentials:
+    """Return credentials with a new certificate. authority: its issuer; None: itself."""
     try:
         from cryptography import x509
         from cryptography.hazmat.primitives import hashes, serialization
@@ -121,7 +110,7 @@ def _make(authority: Authority | None) -> tuple[str, str, str]:
         return x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, text)])
 
     key: Any = ec.generate_private_key(ec.SECP256R1())
-    signer: Any = key if authority is None else serialization.load_pem_private_key(authority.key.encode(), None)
+    signer: Any = key if authority is None else serialization.load_pem_private_key(authority.secret.encode(), None)
     serial = x509.random_serial_number()
     subject = name(_NAME if authority is None else f"{_NAME} {serial:x}"[:64])
     made = (x509.CertificateBuilder().subject_name(subject).issuer_name(name(_NAME)).public_key(key.public_key())
@@ -132,4 +121,5 @@ def _make(authority: Authority | None) -> tuple[str, str, str]:
             .sign(signer, hashes.SHA256()))
     pem = serialization.Encoding.PEM
     secret = key.private_bytes(pem, serialization.PrivateFormat.PKCS8, serialization.NoEncryption()).decode()
-    return fingerprint(made.public_bytes(serialization.Encoding.DER)), secret, made.public_bytes(pem).decode()
+    return Credentials(public_of(made.public_bytes(serialization.Encoding.DER)), secret, made.public_bytes(pem).decode(),
+                       "" if authority is None else authority.certificate)

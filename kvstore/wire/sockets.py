@@ -207,23 +207,23 @@ class Listener:
         try:
             _require_own_user(s) if self._context is None else _set_options(s)
             opening = _read_secret(s) if self._context is None else shake_hands(s, self._context, server=True)
-            stream = Stream(self._poller, opening, s, self._largest, on_message=lambda head, payload: None,
-                            on_end=lambda _: self._opening.pop(stream))
+            stream = Stream(self._poller, opening, s, self._largest, on_open=lambda: self._admit(stream),
+                            on_message=lambda head, payload: self._on_message(stream, head, payload),
+                            on_large=lambda head, size: self._on_large(stream, head, size), on_end=lambda _: self._end(stream))
         except OSError:
             s.close()
             raise
-        stream.on_open = lambda: self._admit(stream)
         self._opening[stream] = now
 
     def _admit(self, stream: Stream) -> None:
-        """Accept messages of a known process."""
         stream.user = self._users.get(stream.peer)
         if stream.user is None:
             raise ConnectionError("the other end is not known here")
         del self._opening[stream]
-        stream.on_message = lambda head, payload: self._on_message(stream, head, payload)
-        stream.on_large = lambda head, size: self._on_large(stream, head, size)
-        stream.on_end = lambda _: self._on_end(stream)
+
+    def _end(self, stream: Stream) -> None:
+        if self._opening.pop(stream, None) is None:  # otherwise it has not proven who it is
+            self._on_end(stream)
 
     def _forget(self, stream: Stream) -> None:
         del self._opening[stream]

@@ -12,7 +12,7 @@ import ssl
 
 import numpy as np
 
-from .credentials import fingerprint
+from .credentials import public_of
 from .stream import READABLE, WRITABLE, Opening
 
 _RECORD = 16 << 10  # bytes
@@ -90,7 +90,7 @@ def shake_hands(s: socket.socket, context: ssl.SSLContext, server: bool) -> Open
             except BlockingIOError:
                 yield WRITABLE
         if complete:
-            return TlsChannel(s, tls, incoming, outgoing), fingerprint(tls.getpeercert(True) or b"")
+            return TlsChannel(s, tls, incoming, outgoing), public_of(tls.getpeercert(True) or b"")
         yield READABLE
         with contextlib.suppress(BlockingIOError):
             received = s.recv(_RECORD)
