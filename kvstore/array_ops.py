@@ -8,7 +8,6 @@ from typing import Any
 import numpy as np
 
 from .. import engine
-from ..context import Context
 from ..errors import ShapeError
 from ..ndarray import NDArray, empty
 from ..ndarray.dispatch.copy import host, move, store_host
@@ -19,7 +18,7 @@ _BLOCK = 1 << 18  # elements: sums of several arrays are computed block by block
 
 def copy(src: NDArray, dst: NDArray, priority: int = 0) -> None:
     """Copy src to dst, on any contexts. Shapes and dtypes are equal."""
-    queue("kvstore.copy", lambda _: move(src, dst), [src], [dst], priority)
+    copy_all([(src, dst)], priority)
 
 
 def copy_rows(src: NDArray, rows: NDArray, dst: NDArray, priority: int = 0) -> None:
@@ -42,21 +41,16 @@ def check_row_indices(indices: np.ndarray, rows: int) -> None:
 
 
 def copy_all(pairs: Sequence[tuple[NDArray, NDArray]], priority: int = 0, inline: bool = False) -> None:
-    """Copy src to dst for every (src, dst): one engine function for each written context, or one for all if it runs inline.
+    """Copy src to dst for every (src, dst): one engine function for each array on a GPU and each other context, or one for all.
 
     inline:  as in `queue`.
     """
-    groups: dict[Context | None, list[tuple[NDArray, NDArray]]] = {}
-    if _runs_inline([a for pair in pairs for a in pair], [dst for _, dst in pairs], inline):
-        groups[None] = list(pairs)
-    else:
-        for src, dst in pairs:
-            groups.setdefault(dst.context, []).append((src, dst))
+    together = _runs_inline([a for pair in pairs for a in pair], [dst for _, dst in pairs], inline)
+    groups: dict[Any, list[tuple[NDArray, NDArray]]] = {}
+    for i, (src, dst) in enumerate(pairs):
+        place = None if together else i if dst.context.is_gpu else dst.context
+        groups.setdefault(place, []).append((src, dst))
     for group in groups.values():
-        if group[0][1].context.is_gpu:
-            for src, dst in group:
-                copy(src, dst, priority)
-            continue
 
         def run(_: Any, group: Sequence[tuple[NDArray, NDArray]] = group) -> None:
             for src, dst in group:
