@@ -1810,9 +1810,7 @@ def clip(
     out: NDArray | Sequence[NDArray] | None = None,
     name: str | None = None,
 ) -> NDArray:
-    """a_max where data > a_max, else a_min where data < a_min; NaN stays NaN. Bounds out of range of the dtype become its
-        nearest
-    value.
+    """a_max above it, else a_min below it, else data; NaN stays NaN. Bounds beyond the dtype become its nearest value.
 
     Arrays: data.
     a_min: float, required.

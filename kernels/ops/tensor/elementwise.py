@@ -200,8 +200,7 @@ def _(dy, data, *, scalar):
 
 @simple_op
 def clip(data: Array, *, a_min: Scalar, a_max: Scalar) -> Array:
-    """a_max where data > a_max, else a_min where data < a_min; NaN stays NaN. Bounds out of range of the dtype become its nearest
-    value."""
+    """a_max above it, else a_min below it, else data; NaN stays NaN. Bounds beyond the dtype become its nearest value."""
     largest = lang.nearest(a_max, data)
     return where(data > largest, largest, maximum(data, lang.nearest(a_min, data)))
 
