@@ -175,7 +175,7 @@ def _reshape(a: Any, shape: Any) -> Any:
 
 
 def _clip(a: Any, a_min: Any, a_max: Any) -> Any:
-    if not isinstance(a, ArrayCore) or not (is_number(a_min) and is_number(a_max)):
+    if not isinstance(a, ArrayCore) or not (is_number(a_min) and is_number(a_max)) or a_min > a_max:  # NumPy gives a_max then
         return NotImplemented
     return _op("clip", a, a_min=a_min, a_max=a_max)
 

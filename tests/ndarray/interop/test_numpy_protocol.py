@@ -110,3 +110,8 @@ def test_asarray():
     assert np.array([a, a]).shape == (2, 2, 3)
     with pytest.raises(ValueError, match="copy"):
         np.asarray(a, copy=False)
+
+
+def test_clip_between_bounds_that_cross_is_numpys():
+    a = np.array([-3.0, 0.0, 3.0], np.float32)
+    assert np.clip(mx.nd.array(a), 1, -1).tolist() == np.clip(a, 1, -1).tolist()
