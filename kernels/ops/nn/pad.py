@@ -12,6 +12,7 @@ import numpy as np
 
 from ....dtype import is_half
 from ....errors import ParameterError, ShapeError
+from ...cpu.c_move import LEAST
 from ...declare.index_kernel import At, IndexedArray, index_kernel
 from ...declare.operator_property import Shapes
 from ...declare.property_op import register_operator
@@ -112,7 +113,7 @@ class Pad(Resampled):
 
     def _by_copies(self, x: Spec, target: str) -> list[Move]:
         """Return the moves of `_copies` where they are made one by one, on the CPU; [] where one formula says all elements."""
-        if target == "gpu" or math.prod(1 + sum(pair) for pair in self.pairs()) > MOST_COPIES:
+        if target == "gpu" or x.size < LEAST or math.prod(1 + sum(pair) for pair in self.pairs()) > MOST_COPIES:
             return []
         return self._copies(x.shape)
 

@@ -87,8 +87,8 @@ class Picked(OperatorProperty):
             place = i % x.shape[1] if self.mode == "wrap" else minimum(maximum(i, 0), x.shape[1] - 1)
             return x[at[0], place, at[2]]
 
-        if target == "cpu" and reqs[0] in (Req.WRITE, Req.INPLACE) and self.mode != "raise" and selects(
-                outer, n, k, inner, ins[source].dtype, ins[1 - source].dtype):
+        if target == "cpu" and reqs[0] in (Req.WRITE, Req.INPLACE) and self.mode != "raise" and \
+                ins[source].dtype == outs[0].dtype and selects(outer, n, k, inner, ins[source].dtype, ins[1 - source].dtype):
             rows = selected(outer, n, k, inner, ins[source].dtype, ins[1 - source].dtype, self.mode == "wrap")
             return ReboundKernel(lambda inputs, outputs: rows(inputs[source], inputs[1 - source], outputs[0]))
         views = [(outer, n, inner), (k,)]

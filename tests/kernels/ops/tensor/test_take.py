@@ -5,6 +5,8 @@ import pytest
 from support.layer_helpers import TARGETS, backward, check_golden, check_gradient, check_requests, close, forward, golden_cases
 from tritium.errors import ParameterError, ShapeError
 from tritium.kernels import op as ops
+from tritium.kernels.kernel import HostRun
+from tritium.kernels.op import Req, Spec, builtin, compiled
 
 
 @pytest.mark.parametrize("target", TARGETS)
@@ -44,3 +46,14 @@ def test_repeated_rows_add_up(target):
 def test_invalid_arguments_are_rejected(call, error, text):
     with pytest.raises(error, match=text):
         call()
+
+
+def test_an_output_of_another_dtype_is_not_written_beyond_its_end(cpu_code, rng):
+    cpu_code("c")
+    x, index = rng.normal(size=(9, 7)), np.arange(9, dtype=np.float32)
+    memory = np.full(2 * x.size, 5, np.float32)
+    y, op = memory[:x.size].reshape(x.shape), builtin("take")
+    specs = Spec(x.shape, x.dtype), Spec(index.shape, index.dtype)
+    compiled(op, op.parse({}), specs, (Spec(y.shape, y.dtype),), (Req.WRITE,), "cpu").run(HostRun(), [x, index], [y])
+    np.testing.assert_array_equal(y, x.astype(np.float32))
+    assert (memory[x.size:] == 5).all()
