@@ -100,7 +100,7 @@ class Ordered(OperatorProperty):
         wide = np.dtype(np.float32) if is_half(ins[0].dtype) else ins[0].dtype
         in_c, writes = c_order.orders(wide, lines), [r in (Req.WRITE, Req.INPLACE) for r in reqs]
         own = [in_c and w for w in writes]  # the outputs that C writes
-        own[0] &= what == "indices" or wide == ins[0].dtype
+        own[0] &= what == "indices" or wide == ins[0].dtype == outs[0].dtype
         if what != "mask":
             own[-1] &= outs[-1].dtype.name in c_order.KINDS
         rest = [i for i, r in enumerate(reqs) if r != Req.NULL and not own[i]]

@@ -5,6 +5,7 @@ import pytest
 from support.layer_helpers import TARGETS, check_golden, check_gradient, check_requests, close, forward, golden_cases
 from tritium.errors import DTypeError, ShapeError
 from tritium.kernels import op as ops
+from tritium.kernels.kernel import HostRun
 
 
 @pytest.mark.parametrize("target", TARGETS)
@@ -69,3 +70,15 @@ def test_all_of_them(target):
 def test_invalid_arguments_are_rejected(call, error, text):
     with pytest.raises(error, match=text):
         call()
+
+
+def test_values_of_another_dtype_are_not_written_beyond_their_end(cpu_code, rng):
+    cpu_code("c")
+    x, op = rng.normal(size=(5, 9)), ops.builtin("sort")
+    memory = np.full(2 * x.size, 5, np.float32)
+    y, places = memory[:x.size].reshape(x.shape), np.empty(x.shape, np.int64)
+    specs = [ops.Spec(a.shape, a.dtype) for a in (x, y, places)]
+    kernel = ops.compiled(op, op.parse({}), (specs[0],), tuple(specs[1:]), (ops.Req.WRITE,) * 2, "cpu")
+    kernel.run(HostRun(), [x], [y, places])
+    np.testing.assert_array_equal(y, np.sort(x).astype(np.float32))
+    assert (memory[x.size:] == 5).all()
