@@ -127,7 +127,7 @@ def copies(moves: Sequence[tuple[Strided, Strided]], have: np.dtype, want: np.dt
            ) -> list[Call] | None:
     """Return each copy as a C function of (source, target), the contiguous arrays below the views; None where NumPy copies.
 
-    That depends on the views, the dtypes and the machine alone.
+    That depends on the views, the dtypes and what the machine has compiled; the bits do not.
     alike: all are cut into as many pieces, so that those of one number lie about where the others do.
     """
     size = have.itemsize

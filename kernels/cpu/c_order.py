@@ -240,7 +240,7 @@ def template(dtype: np.dtype) -> Template:
 
 
 def orders(dtype: np.dtype, lines: tuple[int, int, int]) -> bool:
-    """Return whether C sorts lines [outer, n, inner] along n and finds their extremes: dtype and machine alone decide."""
+    """Return whether C sorts lines [outer, n, inner] along n and finds their extremes. The order is NumPy's."""
     outer, n, inner = lines
     return dtype.name in TYPES and n < 2**31 and template(dtype).serves(outer * n * inner, LEAST, exact=True)
 

@@ -133,7 +133,7 @@ def _bind(numbers: Call, rows: Call, k: int, x: np.ndarray, indices: np.ndarray,
 
 
 def selects(outer: int, n: int, k: int, inner: int, dtype: np.dtype, indices: np.dtype) -> bool:
-    """Return whether C selects such rows: that depends on the sizes, the dtypes and the machine alone."""
+    """Return whether C selects such rows: by the sizes, the dtypes and what is compiled. The bits are NumPy's."""
     possible = n and dtype.itemsize in (1, 2, 4, 8) and indices.name in INDICES
     return bool(possible) and _SELECTED.serves(outer * k * inner, LEAST, exact=True)
 

@@ -47,8 +47,10 @@ class Template:
             return False
         if exact and not pays(work, least):
             file = self._text(), self.names
-            c_compile.begin([file])
-            least = 1 if c_compile.is_compiled(*file) else least
+            if not c_compile.is_compiled(*file):
+                c_compile.begin([file])
+                return False
+            least = 1
         return pays(work, least) and self.functions() is not None
 
 
