@@ -37,8 +37,8 @@ class Loads:
             self._steps.append(calls[0].prepare(None, target.device_array()))
         self.phases = Phases([self._steps] if len(self._steps) == len(self.targets) else [])
 
-    def write(self, targets: Sequence[ArrayCore]) -> bool:
-        """Return whether these are the arrays that are written."""
+    def writes_to(self, targets: Sequence[ArrayCore]) -> bool:
+        """Return whether these are its targets."""
         return len(targets) == len(self.targets) and all(a is b for a, b in zip(targets, self.targets))
 
     def give(self, sources: Sequence[ArrayCore]) -> None:

@@ -283,7 +283,7 @@ class Segment:
         long = [pair for pair in copies if is_long(pair[1])]
         if long:
             targets = [target for _, target in long]
-            if self.loads is None or not self.loads.write(targets):
+            if self.loads is None or not self.loads.writes_to(targets):
                 self.loads, self.ready = Loads(targets), None
             if self.loads.phases.count:
                 self.loads.give([source for source, _ in long])
@@ -292,9 +292,11 @@ class Segment:
         copy(copies)
 
     def _leave_out(self, phases: int) -> None:
-        """Leave out the first phases in later runs."""
+        """Leave out the first phases in later runs: those of the long copies, with which the first function in C begins."""
         if self.ready is not None:
-            self.ready[0][0].leave_out(phases)  # type: ignore[attr-defined]
+            first, _, _ = self.ready[0]
+            assert isinstance(first, Phases)
+            first.leave_out(phases)
 
     def _begin(self) -> None:
         """Let the functions in C at its beginning begin: `run`, which must follow, takes part in them."""
