@@ -98,7 +98,7 @@ class NDArray(Arithmetic, Indexing, OperatorMethods):
     # ---- copies ----
     def copy(self) -> NDArray:
         """Return a new array with the same values, on the same context."""
-        if self.layout.mask or self.ctx.is_gpu:
+        if self.layout.mask or self.ctx.is_gpu:  # a GPU has engines of its own for copies
             return self.copyto(self.ctx)
         return call_op(builtin("_copy"), (self,), {})
 
