@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import inspect
 import typing
 from collections.abc import Callable, Mapping, Sequence
@@ -38,11 +39,17 @@ from ..params import REQUIRED, Param, Params, declared_param
 from .operator_property import RANDOM, OperatorProperty, backward_needs, entry_numbers
 
 
+@functools.cache
+def _fields(cls: type) -> dict[str, Any]:
+    """The annotations of a class itself that declare parameters. Each class is read once, not with every one below it."""
+    return {f: hint for f, hint in inspect.get_annotations(cls, eval_str=True).items()
+            if typing.get_origin(hint) is not ClassVar and not f.startswith("_")}
+
+
 def _declared_params(name: str, cls: type) -> tuple[Param, ...]:
-    hints = typing.get_type_hints(cls)
-    own_first = dict.fromkeys(f for c in cls.__mro__ for f in inspect.get_annotations(c))
-    return tuple(declared_param(name, f, hints[f], cls.__dict__.get(f, getattr(cls, f, REQUIRED)))
-                 for f in own_first if typing.get_origin(hints[f]) is not ClassVar and not f.startswith("_"))
+    hints = {f: hint for c in reversed(cls.__mro__) for f, hint in _fields(c).items()}
+    own_first = dict.fromkeys(f for c in cls.__mro__ for f in _fields(c))
+    return tuple(declared_param(name, f, hints[f], getattr(cls, f, REQUIRED)) for f in own_first)
 
 
 class PropertyOp(Op):

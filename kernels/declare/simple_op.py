@@ -434,10 +434,10 @@ def array_names(body: Callable[..., Any]) -> tuple[list[str], list[str]]:
 
 def signature(name: str, body: Callable[..., Any]) -> tuple[tuple[str, ...], tuple[Param, ...]]:
     arrays, keywords = array_names(body)
-    hints = typing.get_type_hints(body, include_extras=True)
+    hints, parameters = (inspect.get_annotations(body, eval_str=True), inspect.signature(body).parameters) if keywords else ({}, {})
     declared = []
     for k in keywords:
-        default = inspect.signature(body).parameters[k].default
+        default = parameters[k].default
         given = REQUIRED if default is inspect.Parameter.empty else default
         guess = float if given is REQUIRED or given is None else type(given)
         declared.append(declared_param(name, k, hints.get(k, guess), given))
