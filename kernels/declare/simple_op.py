@@ -434,7 +434,9 @@ def array_names(body: Callable[..., Any]) -> tuple[list[str], list[str]]:
 
 def signature(name: str, body: Callable[..., Any]) -> tuple[tuple[str, ...], tuple[Param, ...]]:
     arrays, keywords = array_names(body)
-    hints, parameters = (inspect.get_annotations(body, eval_str=True), inspect.signature(body).parameters) if keywords else ({}, {})
+    if not keywords:
+        return tuple(arrays), ()
+    hints, parameters = inspect.get_annotations(body, eval_str=True), inspect.signature(body).parameters
     declared = []
     for k in keywords:
         default = parameters[k].default
