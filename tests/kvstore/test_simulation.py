@@ -31,7 +31,7 @@ CASES = {
     "async, workers that are replaced": {"faults": (*CONNECTIONS, "silence", "replace"), "kind": "async"},
     "async, deadlines": {"faults": (*CONNECTIONS, "silence"), "kind": "async", "timeout": 2.0},
 }
-SEEDS = {"replacements that start from the beginning": (5, 6, 2006)}  # a replacement continues when the others have left
+SEEDS = {"replacements that start from the beginning": (69, 87, 92)}  # a replacement continues when the others have left
 
 
 def run(folder, case, seed):
@@ -50,7 +50,7 @@ def test_every_value_is_right(tmp_path, case):
 @pytest.mark.nightly
 @pytest.mark.parametrize("case", CASES)
 def test_every_value_is_right_for_ten_thousand_seeds(tmp_path, case):
-    """A third of an hour each."""
+    """Five minutes each."""
     failures = {}
     for seed in range(100, 10_100):
         folder = tmp_path / str(seed)

@@ -16,7 +16,8 @@ from __future__ import annotations
 import contextlib
 import itertools
 import json
-import uuid
+import os
+import random
 from collections import Counter, defaultdict, deque
 from types import SimpleNamespace
 from unittest import mock
@@ -35,7 +36,7 @@ from support.kvstore_wires import FakeSockets
 
 LARGE, CHUNK = 64, 512  # bytes: small, so that small values have frames of their own
 _MOST_STEPS = 60_000
-_LONGEST_PAUSE = 600  # steps
+_LONGEST_PAUSE = 300  # steps
 
 
 class SimulatedJob:
@@ -51,7 +52,8 @@ class SimulatedJob:
 
     def __init__(self, seed, folder, *, kind="sync", policy="fail", workers=2, servers=2, snapshot_rounds=3, rounds=4,
                  optimizer=True, faults=(), most_faults=8, timeout=1e9, dtype="float32", from_start=False):
-        self.rng, self.folder, self.name = np.random.default_rng(seed), folder, uuid.uuid4().hex
+        self.rng, self.numbers = random.Random(seed), np.random.default_rng(seed)  # for what happens, and for data
+        self.folder, self.name = folder, f"{os.getpid():x}"
         self.kind, self.policy, self.snapshot_rounds, self.rounds, self.optimizer, self.timeout = (
             kind, policy, snapshot_rounds, rounds, optimizer, timeout)
         self.num_workers, self.num_servers = workers, servers
@@ -73,7 +75,7 @@ class SimulatedJob:
         self.slices_of = {}
 
     def data(self, n):
-        return (self.rng.integers(-8, 8, n).astype("f") / 4 + np.float32(0.1)).astype(self.dtype)
+        return (self.numbers.integers(-8, 8, n).astype("f") / 4 + np.float32(0.1)).astype(self.dtype)
 
     def first(self, k):
         return np.arange(SIZES[k]).astype(self.dtype)
@@ -174,12 +176,12 @@ class SimulatedJob:
             self.servers = [SimulatedServer(self, i) for i in range(self.num_servers)]
             self.workers = [SimulatedWorker(self, r) for r in range(self.num_workers)]
             self.may_lack, self.give_up_at = set(), 1e9
-            while not all(w.finished for w in self.workers):
+            while [w for w in self.workers if not w.finished]:
                 self.steps += 1
                 if self.steps > _MOST_STEPS:
                     raise AssertionError(f"nothing happens any more: {self._where()}")
-                if self.faults and self.left > 0 and self.rng.random() < 0.004:
-                    name = self.faults[int(self.rng.integers(len(self.faults)))]
+                if self.faults and self.left > 0 and self.rng.random() < 0.008:
+                    name = self.rng.choice(self.faults)
                     if getattr(self, f"_{name}")():
                         happened[name] += 1
                         self.left -= 1
@@ -229,43 +231,36 @@ class SimulatedJob:
 
     def _pause(self):
         """Hold a connection or a worker for a while."""
-        some = self._one([*self.wires, *self.workers])
-        if some is not None:
-            self._hold(some)
+        self._hold(self._one([*self.wires, *self.workers]))
 
     def _hold(self, some):
-        some.held = self.steps + int(self.rng.integers(_LONGEST_PAUSE))
-
-    def _moving(self, some):
-        return [s for s in some if self.steps >= s.held]
+        some.held = self.steps + self.rng.randrange(_LONGEST_PAUSE)
 
     def _step(self):
         """Let one event happen."""
         rng = self.rng
-        if rng.random() < 0.005:
+        if rng.random() < 0.01:
             self._pause()
         if self.now > self.give_up_at:
             self.give_up_at = 1e9
             self._send(self.coordinator.end_grace_period())
         event = rng.random()
         self.now += 0.001
-        if event < 0.35:
-            worker = self._one(self._moving(self.workers))
+        if event < 0.05:
+            for server in self.servers:
+                server.turn()
+        elif event < 0.4 or not self._deliver():
+            worker = self._one([w for w in self.workers if self.steps >= w.held])
             self.now += 0.01
             if worker is not None:
                 worker.turn()
-        elif event < 0.4:
-            for server in self.servers:
-                server.turn()
-        else:
-            self._deliver()
 
     def _deliver(self):
-        """Let something arrive over a connection: a message, or its end."""
-        self.wires = [w for w in self.wires if not w.over]
-        event = self._one(event for wire in self._moving(self.wires) for event in wire.events())
+        """Let something arrive over a connection: a message, or its end. Returns False if there is nothing."""
+        event = self._one([event for wire in self.wires if self.steps >= wire.held for event in wire.events()])
         if event is not None:
             event()
+        return event is not None
 
     # ---- the coordinator, as a listener ------------------------------------------------------------------------------------
     def listener(self, address):
@@ -292,27 +287,26 @@ class SimulatedJob:
 
     # ---- faults ----------- ----------------------------------------------------------------------------------------------
     def _one(self, candidates):
-        candidates = list(candidates)
-        return candidates[int(self.rng.integers(len(candidates)))] if candidates else None
+        return self.rng.choice(candidates) if candidates else None
 
     def _cut(self):
         """A connection to a server ends."""
-        wire = self._one(w for w in self.wires if not w.ended and w.address != "coordinator")
+        wire = self._one([w for w in self.wires if not w.ended and w.address != "coordinator"])
         if wire is not None:
             wire.cut()
         return wire is not None
 
     def _silence(self):
         """The coordinator loses contact with a process for a while."""
-        wire = self._one(w for w in self.wires if not w.ended and w.address == "coordinator" and (
-            isinstance(w.owner, SimulatedServer) or self.policy != "shrink"))
+        wire = self._one([w for w in self.wires if not w.ended and w.address == "coordinator" and (
+            isinstance(w.owner, SimulatedServer) or self.policy != "shrink")])
         if wire is not None:
             wire.cut()
-            wire.owner.cut_off = self.steps + int(self.rng.integers(_LONGEST_PAUSE))
+            wire.owner.cut_off = self.steps + self.rng.randrange(_LONGEST_PAUSE)
         return wire is not None
 
     def _kill_server(self):
-        server = self._one(s for s in self.servers if s.joined)
+        server = self._one([s for s in self.servers if s.joined])
         if server is not None:
             server.die()
             self.servers[server.index] = SimulatedServer(self, server.index)
@@ -331,14 +325,14 @@ class SimulatedJob:
 
     def _replace(self):
         """A worker's process dies, and another one takes its rank."""
-        worker = self._one(w for w in self.workers if not w.ending and w.keys)
+        worker = self._one([w for w in self.workers if not w.ending and w.keys])
         if worker is not None:
             self.replace(worker)
         return worker is not None
 
     def _lose(self):
         """A worker's process dies, and no other takes its rank."""
-        worker = self._one(w for w in self.workers if not w.ending)
+        worker = self._one([w for w in self.workers if not w.ending])
         if worker is None or len(self.workers) == 1 or not all(w.pushing for w in self.workers):
             return False
         self._bury(worker)

@@ -38,6 +38,7 @@ class End:
 class Wire:
     """A connection that `owner` has made to an address. Messages in flight when it ends are lost, except the first of them.
 
+    owner:     the process that has made it; it is told that something has `arrived`.
     held:      the step until which nothing moves.
     accepted:  the listening process knows of it.
     lost:      the first message to the owner that did not arrive completely.
@@ -50,11 +51,11 @@ class Wire:
         self.near, self.far = End(self, on_message, on_end, on_large), End(self, None, None)
         self.ended = self.accepted = False
         self.lost = None
-        job.wires.append(self)
+        job.wires = [*(w for w in job.wires if not w.over), self]
 
     def lose(self, end):
         """Keep some of the messages that an end has put, as copies: their memory may be used again."""
-        arrives = int(self.job.rng.integers(len(end.sent) + 1))
+        arrives = self.job.rng.randrange(len(end.sent) + 1)
         if end is self.far and self.lost is None and arrives < len(end.sent):
             self.lost = end.sent[arrives][0], bytes(end.sent[arrives][1])
         end.sent = deque((head, bytes(payload), priority) for head, payload, priority in itertools.islice(end.sent, arrives))
@@ -72,7 +73,8 @@ class Wire:
 
     def events(self):
         """Return the events that may happen now."""
-        if self.over:
+        near, far = self.near, self.far
+        if not (near.sent or far.sent or self.ended or near.closed or far.closed) or (near.closed and far.closed):
             return []
         found = []
         listener = self.job.listener(self.address)
@@ -109,13 +111,14 @@ class Wire:
         head, payload, _ = self.far.sent.popleft()
         place = self._begin(head, payload)
         place[:] = payload
+        self.owner.arrived = True
         self.near.on_message(head, place)
 
     def _begin(self, head, payload):
         """Return the memory for a payload, of which a part has arrived."""
         place = self.near.on_large(head, len(payload)) if payload else None
         place = memoryview(bytearray(payload)) if place is None else place
-        n = int(self.job.rng.integers(len(place) + 1))
+        n = self.job.rng.randrange(len(place) + 1)
         place[:n] = b"\xff" * n
         return place
 
@@ -124,6 +127,7 @@ class Wire:
         self.cut()
         if self.lost is not None:
             self._begin(*self.lost)
+        self.owner.arrived = True
         self.near.on_end(ConnectionError("the connection has ended"))
 
 
