@@ -187,6 +187,7 @@ TABLE = {
     "_at_the_largest": [Case([(1, 2, 4, 3)] * 2, {"kernel": (3, 2), "stride": (2, 1), "pad": (1, 0), "outs": (2, 2)},
                              differentiable=(0,))],
     "_contrib_div_sqrt_dim": [Case([(2, 3)])], "_contrib_allclose": [Case([(2, 3), (2, 3)], differentiable=())],
+    "_alone": [Case([(1,)], differentiable=())],
     "amp_cast": [Case([(2, 3)], {"dtype": "float32"}, differentiable=())],
     "amp_multicast": [Case([(2, 3), (2, 3)], {"num_outputs": 2}, differentiable=())],
     "_contrib_arange_like": [Case([(2, 5)], {"start": 1, "repeat": 2}, differentiable=())],

@@ -56,7 +56,7 @@ OWN = {
     "kernels/ops/contrib/test_fft.py": ("values shapes", ["_contrib_fft", "_contrib_ifft"]),
     "kernels/ops/image/test_image_ops.py": ("values shapes", [f"_image_random_{n}" for n in (
         "saturation", "color_jitter", "lighting", "flip_left_right", "flip_top_bottom")]),
-    "kernels/ops/contrib/test_contrib_ops.py": ("values shapes", ["_contrib_allclose", "amp_multicast"]),
+    "kernels/ops/contrib/test_contrib_ops.py": ("values shapes", ["_alone", "_contrib_allclose", "amp_multicast"]),
     "kernels/ops/nn/test_batch_norm.py": ("values shapes", ["_contrib_SyncBatchNorm"]),
     "ndarray/autograd/test_higher_order.py": ("values shapes", ["_norm_gradient"]),
     "kernels/ops/contrib/test_quantize.py": ("values shapes gpu requests compiled", _WHOLE),

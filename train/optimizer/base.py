@@ -64,10 +64,7 @@ class Optimizer(Shown):
             learning_rate = float(learning_rate)
         self.lr = 0.01 if learning_rate is None else learning_rate
         if lr_scheduler is not None and learning_rate is not None:
-            if isinstance(lr_scheduler, LRScheduler):
-                lr_scheduler.rebase(learning_rate)
-            else:
-                lr_scheduler.base_lr = learning_rate
+            lr_scheduler.base_lr = learning_rate
         if param_idx2name is not None and not isinstance(param_idx2name, Mapping):
             raise ParameterError(f"{type(self).__name__}: param_idx2name must map indices to names, not {param_idx2name!r}.")
         self.idx2name: dict[Any, str] = dict(param_idx2name or {})

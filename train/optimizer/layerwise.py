@@ -85,6 +85,7 @@ class LBSGD(MomentumOptimizer):
     """
 
     elementwise = False
+    master_first = True
 
     def __init__(self, momentum: float = 0.0, multi_precision: bool = False, warmup_strategy: str = "linear",
                  warmup_epochs: int = 5, batch_scale: int = 1, updates_per_epoch: int = 32, begin_epoch: int = 0,
@@ -97,8 +98,20 @@ class LBSGD(MomentumOptimizer):
         self._sums: dict[Any, NDArray] = {}
         self._counts: dict[Any, int] = {}
 
+    def create_state(self, index: Index, weight: NDArray) -> Any:
+        """Return the momentum or None. Under multi_precision, for a 16-bit weight: (that, float32 copy), which `update` takes."""
+        if not self.has_master_weight(weight):
+            return super().create_state(index, weight)
+        master = weight.astype("float32")
+        return super().create_state(index, master), master
+
     def step(self, index: Index, weight: NDArray, grad: NDArray, state: Any) -> ParamUpdate | None:
+        if isinstance(state, tuple):
+            step = self.step(index, state[1], grad, state[0])
+            return None if step is None else step.with_master_weight(weight)
+        rate = self._get_lr(index)  # of the update before, where a scheduler sets it: MXNet counts this one later
         settings = self._common(index)
+        settings["lr"] = rate
         count = self._counts[index] = self._counts.get(index, self.init_updates) + 1
         if self.batch_scale > 1:
             total = self._sums.get(index)

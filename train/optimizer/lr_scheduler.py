@@ -18,7 +18,8 @@ from ...show import Shown
 class LRScheduler(Shown):
     """Base: `scheduler(num_update)` returns the learning rate of an update, counted from 1.
 
-    base_lr:  the rate after the warm-up. An optimizer with an explicit `learning_rate` replaces it (`rebase`).
+    base_lr:  the rate after the warm-up. An optimizer with a `learning_rate`, its own or a given one, replaces this attribute.
+              The warm-up, PolyScheduler and CosineScheduler keep computing with the rate they were made with.
     """
 
     def __init__(self, base_lr: float = 0.01, warmup_steps: int = 0, warmup_begin_lr: float = 0, warmup_mode: str = "linear"):
@@ -32,11 +33,7 @@ class LRScheduler(Shown):
         self.warmup_steps = warmup_steps
         self.warmup_begin_lr = warmup_begin_lr
         self.warmup_mode = warmup_mode
-        self.rebase(base_lr)
-
-    def rebase(self, lr: float) -> None:
-        """Set base_lr, wherever the schedule uses it."""
-        self.base_lr = self.base_lr_orig = self.warmup_final_lr = lr
+        self.base_lr = self.base_lr_orig = self.warmup_final_lr = base_lr
 
     def get_warmup_lr(self, num_update: int) -> float:
         """Return the learning rate of an update of the warm-up."""
@@ -117,9 +114,9 @@ class _FiniteScheduler(LRScheduler):
         raise NotImplementedError
 
     def after_warmup(self, num_update: int) -> float:
-        t = (num_update - self.warmup_steps) / self.max_steps if self.max_steps > 0 else 1.0  # the warm-up may fill all updates
-        share = self.share_of_base_lr(min(1.0, t))
-        self.base_lr = self.final_lr + (self.base_lr_orig - self.final_lr) * share
+        if num_update <= self.max_update:
+            t = (num_update - self.warmup_steps) / self.max_steps if self.max_steps > 0 else 1.0  # the warm-up may fill them all
+            self.base_lr = self.final_lr + (self.base_lr_orig - self.final_lr) * self.share_of_base_lr(t)
         return self.base_lr
 
 

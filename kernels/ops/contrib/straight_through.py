@@ -10,6 +10,7 @@ import numpy as np
 from ....dtype import is_float
 from ....errors import ParameterError
 from ...declare.composite import TracedValue, composite, ops
+from ...declare.indexed import indexed
 from ...declare.reduction import reduction
 from ...declare.simple_op import Array, Float, Scalar, simple_op
 from ...ir.lang import floor, sign, where
@@ -87,11 +88,17 @@ def smallest(data: Float) -> Float:
     return data
 
 
+@indexed("_alone", shape=lambda data: (), dtype=lambda data: np.uint8, differentiable=False)
+def _alone(at: Any, data: Any) -> Any:
+    """The element of an array of one axis, without axes; uint8."""
+    return data[0]
+
+
 @composite("_contrib_allclose", gives=(), dtypes=lambda p, d: (list(d), [np.dtype(np.uint8)]))
 def allclose(a: TracedValue, b: TracedValue, *, rtol: float = 1e-5, atol: float = 1e-8, equal_nan: bool = False) -> TracedValue:
-    """1 if |a - b| ≤ atol + rtol |b| everywhere, else 0; uint8 (1,). equal_nan: NaN equals NaN."""
+    """1 if |a - b| ≤ atol + rtol |b| everywhere, else 0; uint8, of shape (). equal_nan: NaN equals NaN."""
     near = ops._contrib_isclose(a, b, rtol=rtol, atol=atol, equal_nan=equal_nan)
-    return ops.Cast(ops._smallest(near).reshape((1,)), dtype="uint8")
+    return ops._alone(ops._smallest(near))
 
 
 # ---- mixed precision --------------------------------------------------------------------------------------------------

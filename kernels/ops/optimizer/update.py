@@ -66,9 +66,8 @@ def adam_update(weight: Array, grad: Array, mean: Array, var: Array, *, lr: Scal
 @simple_op(differentiable=False)
 def signsgd_update(weight: Array, grad: Array, *, lr: Scalar, wd: Scalar = 0.0, rescale_grad: Scalar = 1.0,
                    clip_gradient: float = -1.0) -> Array:
-    """(1 - lr wd) weight - lr sign(g)"""
-    g = clipped(rescale_grad * grad, clip_gradient)
-    return (1 - lr * wd) * weight - lr * sign(g)
+    """(1 - lr wd) weight - lr sign(grad). rescale_grad and clip_gradient have no effect."""
+    return (1 - lr * wd) * weight - lr * sign(grad)
 
 
 for _rule in (sgd_update, sgd_mom_update, nag_mom_update):

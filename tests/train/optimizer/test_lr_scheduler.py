@@ -28,10 +28,11 @@ def test_changes_are_logged_with_the_messages_of_mxnet(caplog):
         "Update[3]: Change learning rate to 5.00000e-01"]
 
 
-def test_rebase_moves_the_whole_schedule():
-    schedule = lr_scheduler.PolyScheduler(max_update=10, base_lr=0.4, pwr=1, warmup_steps=2)
-    schedule.rebase(0.1)
-    assert [schedule(i) for i in (0, 1, 2, 6, 10)] == pytest.approx([0, 0.05, 0.1, 0.05, 0])
+def test_after_its_last_update_a_schedule_keeps_the_rate_of_the_update_before():
+    for kind in (lr_scheduler.PolyScheduler, lr_scheduler.CosineScheduler):
+        schedule = kind(max_update=10, base_lr=0.4, final_lr=0.1)
+        assert schedule(11) == 0.4  # resumed too late: as MXNet
+        assert [schedule(i) for i in (10, 11, 20)] == pytest.approx([0.1, 0.1, 0.1])
 
 
 @pytest.mark.parametrize(

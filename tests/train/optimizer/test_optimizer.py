@@ -107,6 +107,36 @@ def test_lbsgd_warms_up(strategy, factors):
     np.testing.assert_allclose(w.asnumpy(), -2 * factors[1], rtol=1e-4)  # a number for all elements
 
 
+def test_lbsgd_takes_the_rate_before_it_counts_an_update():
+    opt = optimizer.LBSGD(lr_scheduler=lr_scheduler.MultiFactorScheduler([1], 0.5, base_lr=1.0), warmup_epochs=0)
+    w = mx.nd.zeros(1)
+    for want in (-1, -2, -2.5):  # a rate of 1 for two updates
+        opt.update(0, w, mx.nd.ones(1), None)
+        assert w.asscalar() == want
+
+
+@pytest.mark.parametrize("momentum", [0, 0.5])
+def test_states_of_lbsgd_in_half_precision(momentum):
+    opt = optimizer.LBSGD(momentum=momentum, multi_precision=True, learning_rate=1e-4)
+    w = mx.nd.ones(2, dtype="float16")
+    own = opt.create_state(0, w)  # MXNet's order differs between the two
+    master, mom = opt.create_state_multi_precision(0, w)
+    assert master.dtype == own[1].dtype == np.float32 and (mom is own[0] is None if momentum == 0 else mom.shape == own[0].shape)
+    for _ in range(8):
+        opt.update(0, w, mx.nd.ones(2, dtype="float16"), own)
+    np.testing.assert_allclose(own[1].asnumpy(), optimizer_oracle(momentum, 8), rtol=1e-6)
+    np.testing.assert_array_equal(w.asnumpy(), own[1].asnumpy().astype("float16"))
+
+
+def optimizer_oracle(momentum, steps):
+    """A weight that begins at 1, by SGD with the rate 1e-4 and gradients of 1."""
+    w, m = 1.0, 0.0
+    for _ in range(steps):
+        m = momentum * m - 1e-4
+        w += m
+    return [w, w]
+
+
 def test_dcasgd_compensates_stale_gradients():
     updater, w = optimizer.DCASGD(learning_rate=0.5, momentum=0.5, lamda=2.0).create_updater(), mx.nd.array([1.0])
     mom, want, before = 0.0, 1.0, 1.0
@@ -140,9 +170,14 @@ def test_variables_have_multipliers():
     assert [opt._get_wd(i) for i in (0, 1)] == pytest.approx([0.1, 0.05])
 
 
-def test_an_explicit_learning_rate_changes_the_schedule():
-    opt = optimizer.SGD(learning_rate=0.1, lr_scheduler=lr_scheduler.PolyScheduler(10, base_lr=0.4, pwr=1))
-    assert opt.lr_scheduler(5) == pytest.approx(0.05)
+def test_a_learning_rate_replaces_base_lr_and_no_more():
+    for name, settings in (("sgd", {"learning_rate": 0.001}), ("adam", {})):  # Adam has a rate of its own
+        opt = optimizer.create(name, lr_scheduler=lr_scheduler.PolyScheduler(10, base_lr=0.4, pwr=1, warmup_steps=2), **settings)
+        assert opt.lr_scheduler.base_lr == 0.001
+        assert [opt.lr_scheduler(i) for i in (1, 6, 10)] == pytest.approx([0.2, 0.2, 0])  # computed from 0.4, as in MXNet
+        opt = optimizer.create(name, lr_scheduler=lr_scheduler.FactorScheduler(1, 0.5, base_lr=0.4), **settings)
+        assert [opt.lr_scheduler(i) for i in (1, 2)] == [0.001, 0.0005]
+    opt = optimizer.SGD(learning_rate=0.1, lr_scheduler=lr_scheduler.PolyScheduler(10))
     with pytest.raises(ParameterError, match="the learning rate is set by PolyScheduler"):
         opt.set_learning_rate(1.0)
 
