@@ -109,7 +109,7 @@ class CapturedSegment(Segment):
         """True if runs are replays."""
         return self._graph is not None
 
-    def run(self, rc: Run, draws: Mapping[int, tuple[int, int]] | None = None, changed: bool = False) -> None:
+    def run(self, rc: Run, draws: Mapping[int, tuple[int, int]] | None = None, versions: tuple[int, ...] = ()) -> None:
         self._context.stream = rc.stream
         if draws:
             transfer.from_host(self._held, np.array([draws[at] for at, _ in self.random], np.uint64).view(np.int64))
@@ -126,7 +126,7 @@ class CapturedSegment(Segment):
             checks = self._checks
         for check in checks:
             if transfer.to_host(check.failed).any():
-                self.failed, self.versions = True, []
+                self.failed = True
                 raise OperatorError(f"{self.calls[check.at][3]}: {check.message}")
 
     def _launch(self) -> list[_Check]:

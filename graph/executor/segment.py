@@ -68,7 +68,8 @@ class Segment:
     draws:           {step: (seed, offset)} of the current run; runs do not overlap. drawn: those of the last push.
     read, produced:  arrays by name, for a monitor.
     shortest:        nanoseconds of the shortest run so far. measured: how many runs that took into account.
-    kept:            variables of the arrays from which its kernels keep something. versions: theirs at the last push.
+    kept:            variables of the arrays from which its kernels keep something. made: their versions when that was made.
+    always:          those of const that every run reads; the others are read where what is kept is made.
     ready:           what a run calls: (function, the first and the last of the kernels that it is). Consecutive kernels in C
                      are one function. phases: the kernel of each of its phases. prepares: what makes the things that are
                      kept, (function, kernel).
@@ -76,8 +77,9 @@ class Segment:
     shared:          what it shares with the other segments of its pass, which are bound and run in order.
     """
 
-    __slots__ = ("calls", "computes_only", "const", "ctx", "drawn", "draws", "failed", "kept", "loads", "measured", "mutable",
-                 "name", "phases", "prepares", "produced", "random", "read", "ready", "shared", "shares", "shortest", "versions")
+    __slots__ = ("always", "calls", "computes_only", "const", "ctx", "drawn", "draws", "failed", "kept", "loads", "made",
+                 "measured", "mutable", "name", "phases", "prepares", "produced", "random", "read", "ready", "shared", "shares",
+                 "shortest")
 
     def __init__(self, steps: Sequence[Step], arrays: Mapping[int, NDArray], program: Program, arena_var: Var, ctx: Context,
                  name: str, shared: Shared):
@@ -97,7 +99,8 @@ class Segment:
         self.measured = 0
         self.loads: Loads | None = None
         self.kept: list[Var] = []
-        self.versions: list[int] = []
+        self.made: tuple[int, ...] | None = None
+        self.always: list[Var] = []
         mutable: dict[Any, None] = {arena_var: None}
         const: dict[Any, None] = {}
         for at, step in enumerate(steps):
@@ -126,21 +129,23 @@ class Segment:
         self.mutable = list(mutable)
         self.const = [v for v in const if v not in mutable]
 
-    def run(self, rc: Run, draws: Mapping[int, tuple[int, int]] | None = None, changed: bool = False) -> None:
-        """Run the kernels. changed: what they keep was made of arrays that have changed since."""
+    def run(self, rc: Run, draws: Mapping[int, tuple[int, int]] | None = None, versions: tuple[int, ...] = ()) -> None:
+        """Run the kernels. versions: of the variables in `kept`, when this run was pushed."""
         ready = self.ready
         if ready is None:
-            ready = self.ready = self._joined()
-            changed = True
+            ready, self.made = self._joined(), None
+            self.ready = ready
         begun = isinstance(first := ready[0][0], Phases) and first.begun if ready else False
         if draws is not None:
             self.draws.update(draws)
         at, last, start = 0, 0, perf_counter_ns()
         try:
-            if changed:
+            if versions != self.made:
+                self.made = None
                 for prepare, at in self.prepares:
                     last = at
                     prepare(rc)
+                self.made = versions
             recorder = objects.active_recorder
             for i, (call, at, last) in enumerate(ready):  # noqa: B007
                 if recorder is None:
@@ -151,10 +156,10 @@ class Segment:
                 self.shortest = min(self.shortest, perf_counter_ns() - start)
                 self.measured += 1
         except MXNetError as failure:
-            self.failed, self.versions = True, []
+            self.failed = True
             raise type(failure)(f"{self._named(at, last)}: {failure}") from failure
         except Exception as failure:
-            self.failed, self.versions = True, []
+            self.failed = True
             raise MXNetError(f"{self._named(at, last)}: {type(failure).__name__}: {failure}") from failure
         finally:
             if self.loads is not None and self.loads.phases.count:
@@ -191,7 +196,9 @@ class Segment:
         """Return what a run calls."""
         self.prepares, self.phases = [], []
         joined: list[tuple[BoundKernel, int, int]] = []
-        parts = [(part, at) for at, bound in enumerate(self._bound()) for part in self._parts(bound, at)]
+        all_bound = self._bound()
+        self.always = self._read_always(all_bound)
+        parts = [(part, at) for at, bound in enumerate(all_bound) for part in self._parts(bound, at)]
         if self.loads is not None and self.loads.phases.count:
             parts.insert(0, (self.loads.phases, LOADS))
         for in_c, some in groupby(parts, lambda p: isinstance(p[0], Phases)):
@@ -204,6 +211,19 @@ class Segment:
                 joined += [(part, at, at) for part, at in run]
         return joined
 
+    def _read_always(self, all_bound: Sequence[BoundKernel]) -> list[Var]:
+        """Return the variables of `const` that every run reads. Kernels that keep something read it where that is made."""
+        if self._makes_each_time():
+            return self.const
+        read = {a.chunk.var for bound, (kernel, sources, _, _) in zip(all_bound, self.calls)
+                for i, a in enumerate(sources) if not (isinstance(bound, Prepared) and i in kernel.keeps)}
+        kept = {v for v in self.kept if v not in read}
+        return [v for v in self.const if v not in kept]
+
+    def _makes_each_time(self) -> bool:
+        """Return whether what the kernels keep is made in each run: it is made of arrays that the run changes."""
+        return not set(self.kept).isdisjoint(self.mutable)
+
     def _parts(self, bound: BoundKernel, at: int) -> Iterator[BoundKernel]:
         """Return the functions that a bound kernel calls."""
         if isinstance(bound, InTurn):
@@ -211,7 +231,7 @@ class Segment:
                 yield from self._parts(call, at)
         elif not isinstance(bound, Prepared):
             yield bound
-        elif any(v in self.mutable for v in self.kept):  # made here, so that it is new each time
+        elif self._makes_each_time():
             yield from (bound.prepare, *self._parts(bound.run, at))
         else:
             self.prepares.append((bound.prepare, at))
@@ -244,33 +264,35 @@ class Segment:
         before, behind:  what the same task copies before and after it runs.
         """
         inline = self.computes_only and self.shortest <= SHORT
-        versions = [v.version for v in self.kept]
-        changed, self.versions = versions != self.versions, versions
-        begin = self._begin if self.computes_only and not inline and not changed and self.measured >= MEASURED else None
-        if not self.random and not changed and not before and not behind:
+        versions = tuple([v.version for v in self.kept])
+        long = [pair for pair in before if is_long(pair[1])]
+        settled = versions == self.made and self._loads_fit(long)
+        begin = self._begin if self.computes_only and not inline and settled and self.measured >= MEASURED else None
+        if not self.random and not self.kept and not before and not behind:
             on.push(opr, self.ctx, inline=inline, begin=begin)
             return
         draws = {at: next(again[self.calls[at][3]]) if again is not None else resource.get_random(n, self.ctx)
                  for at, n in self.random}
         self.drawn = [(self.calls[at][3], numbers) for at, numbers in draws.items()]
-        const, mutable, copies = self.const, self.mutable, (*before, *behind)
+        const, mutable, copies = self.always if settled else self.const, self.mutable, (*before, *behind)
         if copies:
-            mutable = list(dict.fromkeys([*mutable, *[target.chunk.var for _, target in copies]]))
-            const = [v for v in dict.fromkeys([*const, *[source.chunk.var for source, _ in copies]]) if v not in mutable]
+            written = dict.fromkeys([*mutable, *[target.chunk.var for _, target in copies]])
+            const = [v for v in dict.fromkeys([*const, *[source.chunk.var for source, _ in copies]]) if v not in written]
+            mutable = list(written)
             inline = inline and sum([target.layout.nbytes for _, target in copies]) <= COPIED
 
         begun = False
 
         def run(rc: Run) -> None:
             if not begun:
-                self._load(before)
-            self.run(rc, draws, changed)
+                self._load(before, long, settled)
+            self.run(rc, draws, versions)
             copy(behind)
 
         def begin_after_copies() -> None:
             nonlocal begun
             begun = True
-            self._load(before)
+            self._load(before, long, settled)
             self._begin()
 
         if self.random:
@@ -278,17 +300,18 @@ class Segment:
         on.push_sync(run, self.ctx, const, mutable, prop="inline" if inline else None, name=self.name,
                      cost_key=opr.cost_key, begin=begin and begin_after_copies)
 
-    def _load(self, copies: Copies) -> None:
-        """Copy what the next run reads. Long copies are left to its first phase."""
-        long = [pair for pair in copies if is_long(pair[1])]
-        if long:
-            targets = [target for _, target in long]
-            if self.loads is None or not self.loads.writes_to(targets):
-                self.loads, self.ready = Loads(targets), None
-            if self.loads.phases.count:
-                self.loads.give([source for source, _ in long])
-                self._leave_out(0)
-                copies = [pair for pair in copies if not is_long(pair[1])]
+    def _loads_fit(self, long: Copies) -> bool:
+        """Return whether the first phase can copy these as it is."""
+        return not long or (self.loads is not None and self.loads.writes_to([target for _, target in long]))
+
+    def _load(self, copies: Copies, long: Copies, settled: bool) -> None:
+        """Copy what the next run reads. Long copies are left to its first phase. settled: that has been made."""
+        if not settled and not self._loads_fit(long):
+            self.loads, self.ready = Loads([target for _, target in long]), None
+        if long and self.loads is not None and self.loads.phases.count and self._loads_fit(long):
+            self.loads.give([source for source, _ in long])
+            self._leave_out(0)
+            copies = [pair for pair in copies if not is_long(pair[1])]
         copy(copies)
 
     def _leave_out(self, phases: int) -> None:

@@ -5,8 +5,9 @@ import math
 import numpy as np
 import pytest
 import tritium as mx
-from support.helpers import threaded_engine
+from support.helpers import assert_close, threaded_engine
 from support.trace_format import check
+from tritium.engine import current
 from tritium.graph.executor import segment as segments
 from tritium.graph.executor.segment import SHORT
 from tritium.kernels.cpu import c_compile
@@ -103,6 +104,36 @@ def test_nobody_begins_a_segment_before_it_is_known_to_be_long(monkeypatch):
     for _ in range(segments.MEASURED + 2):
         bound.forward()[0].wait_to_read()
     assert not begun
+
+
+@pytest.mark.skipif(not c_compile.available(), reason="there is no C compiler")
+def test_a_run_whose_weights_are_packed_waits_for_no_writer_of_them_and_a_changed_weight_is_packed_again(monkeypatch):
+    net = mx.sym.Convolution(mx.sym.Variable("x"), kernel=(3, 3), num_filter=32, name="conv")
+    net = mx.sym.BatchNorm(net, fix_gamma=False, name="norm")
+    draw = np.random.RandomState(0)
+    executor = net.simple_bind(mx.cpu(), x=(2, 8, 6, 6), grad_req="null")
+    executor.aux_dict["norm_moving_var"][:] = 1 - 1e-3  # the root of the variance plus eps is 1
+    executor.arg_dict["norm_gamma"][:] = 2
+    x, weight = executor.arg_dict["x"], executor.arg_dict["conv_weight"]
+    x[:] = draw.randint(-3, 4, x.shape)
+    read = []
+    engine = type(current())
+    push_sync = engine.push_sync
+
+    def noted(on, fn, ctx, const, mutable, **options):
+        read.append(set(const))
+        push_sync(on, fn, ctx, const, mutable, **options)
+
+    monkeypatch.setattr(engine, "push_sync", noted)
+    for k in range(3):
+        values = draw.randint(-3, 4, weight.shape)
+        weight[:] = values
+        for same in range(3):
+            read.clear()
+            (y,) = executor.forward()
+            every = {a.chunk.var for a in (*executor.arg_arrays, *executor.aux_arrays)}
+            assert read == [{x.chunk.var} if same else every], (k, same)
+            assert_close(y.asnumpy(), (2 * expected(x.asnumpy(), values)).astype("float32"))
 
 
 def expected(x, w):
