@@ -7,11 +7,16 @@ such a tape was seen before, changes nothing; so a cached program gives the bits
 from __future__ import annotations
 
 import heapq
+from collections import Counter
 from collections.abc import Callable, Collection, Sequence
 from typing import Any
 
+import numpy as np
+
+from ...cache import Cache
 from ...context import Context
 from ...kernels.configs import float32_matmul
+from ...kernels.cpu.c_template import address
 from ...kernels.declare.traced import TracedOp
 from ...kernels.gpu.prepared import PreparedCall
 from ...kernels.kernel import Kernel
@@ -30,6 +35,9 @@ _STEPS = 15  # the most steps of a task, as in a bound graph; a longer one would
 _SMALL = 2 * INLINE_BYTES  # bytes that a step touches if a task of such steps runs in the calling thread
 _OFTEN = 3  # runs of a program from which on its elementwise steps are fused, which takes longer than to run it
 _SMALL_STEPS = 60  # the most steps of such a task
+
+#: Arrays that are the same in every run, by layout and value.
+_CONSTANTS: Cache[Any, np.ndarray] = Cache(64)
 
 _copying, _adding = builtin("_copy"), builtin("elemwise_add")
 _nothing = _adding.parse({})
@@ -197,7 +205,7 @@ class BackwardProgram:
         used = set(item.used)
         local = [r for s in item.steps for r in s.outputs if r not in used]
         steps = fuse_steps(item.steps, params, [r.layout for r in self.registers], frozenset(local))
-        return item.code if steps is None else Code(steps, item.used, self.registers)
+        return item.code if steps is None else Code(steps, item.used, self.registers, True)
 
 
 def build(order: Sequence[TapeNode], edges: Sequence[Edges], places: dict[TapeNode, int], heads: Sequence[Output],
@@ -511,7 +519,7 @@ class _Builder:
             self.fill_at_once(item)
             written = {r for s in item.steps for r in (*s.outputs, *s.mutated)}
             item.written = [r for r in item.used if r in written]
-            item.code = Code(item.steps, item.used, self.registers)
+            item.code = Code(item.steps, item.used, self.registers, not self.apart)
 
     def fill_at_once(self, item: Item) -> None:
         """Take the steps out of an item that only fills new tiny arrays: no task knows of them yet, so the walk can do that."""
@@ -524,32 +532,44 @@ class _Builder:
 
 
 class Code:
-    """Steps with places instead of registers: first the arrays that a task gets, then its locals.
+    """Steps with places instead of registers: first the arrays that a task gets, then its locals, at last None: no array.
 
-    locals:  their number.
     nodes:   the node of each step.
-    steps:   (kernel, inputs, outputs, what to allocate before, what to drop after, name) of each.
+    steps:   (kernel, inputs, outputs, all of them, what to allocate before, what to drop after, name) of each.
     more:    (number in steps, step) of those that take run-time scalars or random numbers.
+    values:  of the locals and the last place: None, or an array that is the same in every run.
+    places:  the addresses of those arrays, and zeros; None on a GPU.
+    apart:   True if what steps write lies apart from all that they read.
     """
 
-    __slots__ = ("locals", "more", "nodes", "steps")
+    __slots__ = ("apart", "more", "nodes", "places", "steps", "values")
 
-    def __init__(self, steps: Sequence[Step], used: Sequence[int], registers: Sequence[Register]):
+    def __init__(self, steps: Sequence[Step], used: Sequence[int], registers: Sequence[Register], apart: bool):
         place = {r: k for k, r in enumerate(used)}
         given, n_places = frozenset(used), len(used)
+        self.apart = apart and not any(s.mutated for s in steps) and not any(registers[r].kind in (HEAD, RESULT) for r in used)
         last = {r: s for s in steps for r in (*s.inputs, *s.outputs)}
+        writers = Counter([r for s in steps for r in s.outputs])
         self.steps: list[tuple[Any, ...]] = []
         self.more: list[tuple[int, Step]] = []
-        self.nodes = [s.node for s in steps]
+        self.nodes: list[int] = []
+        self.values: list[Any] = []
+        constant: set[int] = set()
         for s in steps:
+            if s.value is not None and writers[r := s.outputs[0]] == 1 and r not in given and registers[r].layout.tiny:
+                place[r], n_places = n_places, n_places + 1
+                self.values.append(_constant(registers[r].layout, s.value))
+                constant.add(r)
+                continue
             kernel, made = s.kernel, []
-            dead = [r for r in dict.fromkeys((*s.inputs, *s.outputs)) if r >= 0 and last[r] is s]
+            dead = [r for r in dict.fromkeys((*s.inputs, *s.outputs)) if r >= 0 and last[r] is s and r not in constant]
             for r in s.outputs:
                 if r < 0 or r in place:
                     continue
                 over = _taken_over(s, r, [d for d in dead if d not in given], registers)
                 if over is None:
                     place[r], n_places = n_places, n_places + 1
+                    self.values.append(None)
                     made.append((place[r], registers[r].layout))
                 else:  # its memory becomes the output's
                     assert s.plan is not None
@@ -557,10 +577,23 @@ class Code:
                     dead.remove(over)
             if s.scalars or (s.plan is not None and s.plan.draws):
                 self.more.append((len(self.steps), s))
-            self.steps.append((kernel if s.ctx.is_gpu else kernel.run, tuple([place[r] for r in s.inputs]),
-                               tuple([place.get(r, -1) for r in s.outputs]), tuple(made),
-                               tuple([place[r] for r in dead]), s.name))
-        self.locals = n_places - len(used)
+            ins, outs = tuple([place[r] for r in s.inputs]), tuple([place.get(r, -1) for r in s.outputs])
+            self.steps.append((kernel, ins, outs, (*ins, *outs), tuple(made), tuple([place[r] for r in dead]), s.name))
+            self.nodes.append(s.node)
+        self.values.append(None)
+        on_gpu = any(s.ctx.is_gpu for s in steps)
+        self.places = None if on_gpu else [0 if a is None else address(a) for a in self.values]
+
+
+def _constant(layout: Layout, value: float) -> np.ndarray:
+    """Return a tiny array with every element value, which nobody writes."""
+
+    def make() -> np.ndarray:
+        array = np.full(layout.shape, as_element(value, layout), layout.dtype)
+        array.flags.writeable = False
+        return array
+
+    return _CONSTANTS.get_or_make((layout, value), make)
 
 
 def _taken_over(step: Step, output: int, free: Collection[int], registers: Sequence[Register]) -> int | None:

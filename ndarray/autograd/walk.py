@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from functools import partial
 from operator import attrgetter
 from threading import get_ident
 from time import perf_counter_ns
@@ -17,8 +16,8 @@ from ...engine.failure import name_operator
 from ...engine.gpu import cuda
 from ...engine.memory import resource, storage
 from ...engine.profiler import objects
-from ...engine.profiler.recorder import Recorder
 from ...errors import MXNetError
+from ...kernels.cpu.c_template import address
 from ..core.array_core import ArrayCore, allocate
 from ..core.chunk import Layout
 from ..dispatch.copy import copy_to, filled
@@ -29,6 +28,7 @@ from .tape import CallNode, Edge, GraphNode, Leaf, OpNode, TapeNode
 PROGRAMS: Cache[Any, BackwardProgram] = Cache(1024)
 SHORT = 300_000  # nanoseconds: a task that once took at most so long runs in the calling thread; to wake another takes some 40 us
 _number = attrgetter("number")
+_NO_OPTIONS: dict[str, Any] = {}
 
 
 def walk(heads: Sequence[Any], grads: Sequence[Any], retain: bool, wanted: list[Edge] | None) -> list[Any]:
@@ -152,13 +152,6 @@ def _described(node: TapeNode, name: str) -> str:
     return f"{getattr(node, 'layer', '') or node.name} ({name if name.startswith('_backward') else f'_backward_{name}'})"
 
 
-def _recorded(recorder: Recorder, run: tuple[int, int], name: str, kernel: Any, *given: Any, **more: Any) -> None:
-    """Run a kernel, and note its time."""
-    start = perf_counter_ns()
-    kernel(*given, **more)
-    recorder.part(name, run, get_ident(), start, perf_counter_ns())
-
-
 def _call(call: Call, order: Sequence[TapeNode], arrays: list[Any], registers: Sequence[Register]) -> list[int]:
     """Call a node's Python function. Return the inputs for which it returned no derivative."""
     node = order[call.node]
@@ -196,21 +189,20 @@ class _Local:
         return self.array
 
 
-def _run_by_address(rc: Any, code: Code, used: Sequence[ArrayCore], more: dict[int, dict[str, Any]]) -> tuple[()]:
+def _enqueue(rc: Any, code: Code, used: Sequence[ArrayCore], more: dict[int, dict[str, Any]]) -> tuple[()]:
     """Enqueue the steps of a task for a GPU: by addresses where they are prepared, else on device arrays."""
-    arrays: list[Any] = [*used, *[None] * code.locals]
+    arrays: list[Any] = [*used, *code.values]
     places = [0 if a is None else a._address or a.address() for a in arrays]
-    for k, (kernel, ins, outs, made, dead, name) in enumerate(code.steps):
+    for k, (kernel, ins, outs, every, made, dead, name) in enumerate(code.steps):
         for place, layout in made:
             block = rc.scratch(layout.nbytes)
             arrays[place], places[place] = _Local(block, layout), block.address
         options = more.get(k) or {}
-        at = getattr(kernel, "at", None)
         try:
-            if at is None or "random" in options or not at(
-                    rc, [*[places[i] for i in ins], *[places[i] if i >= 0 else 0 for i in outs]], options.get("scalars", ())):
-                kernel(rc, [arrays[i].device_array() for i in ins], [arrays[i].device_array() if i >= 0 else None for i in outs],
-                       **options)
+            if kernel.at is None or "random" in options or not kernel.at(
+                    rc, [places[i] for i in every], options.get("scalars", ())):
+                kernel.run(rc, [arrays[i].device_array() for i in ins],
+                           [arrays[i].device_array() if i >= 0 else None for i in outs], **options)
         except BaseException as e:
             name_operator(e, name)
             raise
@@ -219,12 +211,51 @@ def _run_by_address(rc: Any, code: Code, used: Sequence[ArrayCore], more: dict[i
     return ()
 
 
+def _run(rc: Any, code: Code, used: list[ArrayCore], more: dict[int, dict[str, Any]], names: Sequence[str] = ()) -> None:
+    """Run the steps of a task: in C by addresses, once that is possible, else on device arrays.
+
+    names: of the steps in a profile, if one is made.
+    """
+    recorder = objects.active_recorder if names else None
+    begun = (0, 0) if recorder is None else (get_ident(), perf_counter_ns())
+    values: list[Any] = [a.device_array() for a in used]
+    places: list[int] | None = None
+    if code.places is not None and storage.access_checker is None:
+        places = [a._address or a.address() for a in used]
+        places = None if 0 in places else places + code.places
+    values += code.values
+    used.clear()  # what no later step reads is released as soon as it can be
+    name, k, start = "", 0, 0
+    try:
+        for kernel, ins, outs, every, made, dead, name in code.steps:  # noqa: B007
+            if recorder is not None:
+                start = perf_counter_ns()
+            for place, layout in made:
+                make = np.empty if layout.tiny else rc.workspace
+                values[place] = made_here = make(layout.shape, layout.dtype)
+                if places is not None:
+                    places[place] = address(made_here)
+            options = more.get(k, _NO_OPTIONS)
+            at = kernel.at
+            if at is None or places is None or "random" in options or not at(
+                    rc, [places[i] for i in every], options.get("scalars", ()), code.apart):
+                kernel.run(rc, [values[i] for i in ins], [values[i] for i in outs], **options)
+            if recorder is not None:
+                recorder.part(names[k], begun, get_ident(), start, perf_counter_ns())
+            for place in dead:
+                values[place] = None
+            k += 1
+    except BaseException as e:
+        name_operator(e, name)
+        raise
+
+
 def _push(item: Item, code: Code, order: Sequence[TapeNode], arrays: Sequence[Any]) -> None:
-    """Push the steps of item as one task."""
+    """Run the steps of item here, if they are short and their arrays free; else push them as one task."""
     assert item.ctx is not None
     used: list[ArrayCore] = [arrays[r] for r in item.used]
     mutable = dict.fromkeys([arrays[r].chunk.var for r in item.written])
-    const = [v for v in dict.fromkeys([a.chunk.var for a in used]) if v not in mutable]
+    const = [v for v in dict.fromkeys([a._var or a.chunk.var for a in used]) if v not in mutable]
     more: dict[int, dict[str, Any]] = {}
     for k, step in code.more:
         options = more[k] = {}
@@ -238,42 +269,28 @@ def _push(item: Item, code: Code, order: Sequence[TapeNode], arrays: Sequence[An
     names = [] if objects.active_recorder is None or item.ctx.is_gpu else [
         _described(order[node], step[-1]) for node, step in zip(code.nodes, code.steps)]
     timed = not (item.small or item.short) and not item.alone and not item.ctx.is_gpu  # a GPU's kernels are only enqueued
+    error: Exception | None = None
 
     def run(rc: Any) -> None:
+        if error is not None:
+            raise error
         start = perf_counter_ns() if timed else 0
-        recorder = objects.active_recorder if names else None
-        begun = (0, 0) if recorder is None else (get_ident(), perf_counter_ns())
-        values: list[Any] = [a.device_array() for a in used]
-        values += [None] * code.locals
-        used.clear()  # what no later step reads is released as soon as it can be
-        name, k = "", 0
-        try:
-            for kernel, ins, outs, made, dead, name in code.steps:  # noqa: B007
-                if recorder is not None:
-                    kernel = partial(_recorded, recorder, begun, names[k], kernel)
-                for place, layout in made:
-                    make = np.empty if layout.tiny else rc.workspace
-                    values[place] = make(layout.shape, layout.dtype)
-                if k in more:
-                    kernel(rc, [values[i] for i in ins], [values[i] if i >= 0 else None for i in outs], **more[k])
-                else:
-                    kernel(rc, [values[i] for i in ins], [values[i] if i >= 0 else None for i in outs])
-                for place in dead:
-                    values[place] = None
-                k += 1
-        except BaseException as e:
-            name_operator(e, name)
-            raise
+        _run(rc, code, used, more, names)
         if timed and perf_counter_ns() - start <= SHORT:
             item.short = True  # from now on, as a segment of a graph
 
     on = current()
-    if item.ctx.is_gpu and cuda.is_real() and not item.alone:
-        try:
-            if on.try_enqueue(item.ctx, item.name, _run_by_address, const, tuple(mutable), code, used, more) is not None:
-                return
-        except Exception:  # the task that is pushed meets it again, for the next wait to raise
-            pass
     inline = item.small or (item.short and on.is_idle())
+    try:
+        if item.alone:
+            pass
+        elif inline:
+            if on.try_run_inline(_run, const, tuple(mutable), on.run_context(item.ctx), code, used, more, names):
+                return
+        elif item.ctx.is_gpu and cuda.is_real() and on.try_enqueue(item.ctx, item.name, _enqueue, const, tuple(mutable), code,
+                                                                   used, more) is not None:
+            return
+    except Exception as e:  # the next wait raises it
+        error = e
     on.push_sync(run, item.ctx, const, tuple(mutable), prop="inline" if inline else None, name=item.name,
                  cost_key=None if item.alone else item)

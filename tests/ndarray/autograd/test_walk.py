@@ -8,6 +8,7 @@ import pytest
 from support.helpers import assert_close
 from tritium import autograd, nd
 from tritium.errors import MXNetError
+from tritium.kernels.kernel import Kernel
 from tritium.ndarray.autograd.program import NEW
 from tritium.ndarray.autograd.walk import PROGRAMS
 
@@ -68,12 +69,24 @@ def test_a_derivative_takes_the_memory_of_the_one_it_is_made_from(kept, arrays, 
         dx = x.grad
     (program,) = programs.values()
     (item,) = program.items
-    assert sum(len(step[3]) for step in item.code.steps) + sum(kind == NEW for _, kind, _ in item.fetched) == arrays
+    assert sum(len(step[4]) for step in item.code.steps) + sum(kind == NEW for _, kind, _ in item.fetched) == arrays
     want = np.ones_like(values)
     for _ in range(3):
         values = np.tanh(values)
         want *= 1 - values**2
     assert_close(dx.asnumpy(), want.astype("float32"))
+
+
+def test_ones_to_which_a_derivative_is_added_are_made_anew(ctx, programs):
+    """Other ones, which are only read, are the same in every run."""
+    x = variable([1.0, 2.0], ctx)
+    for _ in range(5):
+        with autograd.record():
+            y = nd.tanh(x)
+            z = y * 3
+        autograd.backward([y, z])
+        assert_close(x.grad.asnumpy(), (4 * (1 - np.tanh([1.0, 2.0]) ** 2)).astype("float32"))
+    assert len(programs) == 1
 
 
 def test_parameters_of_the_run_are_those_of_this_tape(programs):
@@ -284,7 +297,7 @@ def test_an_error_names_the_operator_that_failed(programs):
     (item,) = program.items
     at = next(i for i, ready in enumerate(item.code.steps) if ready[-1] == "_backward_tanh")
     good = item.code.steps[at]
-    item.code.steps[at] = (broken, *good[1:])
+    item.code.steps[at] = (Kernel(broken), *good[1:])
     step()
     with pytest.raises(ValueError, match=r"^_backward_tanh: out of order \(pushed at .*test_walk.py:\d+\)"):
         x.grad.asnumpy()
