@@ -16,7 +16,7 @@ from ..wire.stream import Poller, Stream
 
 
 class CoordinatorServer:
-    """The coordinator with its connections. `run` serves until stop_fd ends, as `Poller.run`.
+    """The coordinator with its connections. Its poller runs `turn`.
 
     job:   the settings of the job. With an interface, it listens there with TLS; otherwise in the folder of the file.
     file:  for the keys and the state. If it exists, the coordinator resumes from it, at the same address.
@@ -47,11 +47,8 @@ class CoordinatorServer:
     def credentials(self, role: str) -> dict[str, Any]:
         """Return the content of the job file with which a process of that role joins."""
         return {**{name: self._job[name] for name in ("job", "interface", "folder", "authority", "workers", "servers",
-                                                      "snapshot_rounds")},
+                                                      "snapshot_rounds", "optimizers")},
                 "address": self.listener.address, "coordinator": self.keys["coordinator"].public, "credentials": self.keys[role]}
-
-    def run(self, stop_fd: int | None = None) -> None:
-        self.poller.run(self.turn, stop_fd)
 
     def turn(self) -> None:
         """Wait until something arrives, or for a second, and handle it."""

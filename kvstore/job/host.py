@@ -121,11 +121,12 @@ def _coordinate(folder: Path, job: dict[str, Any], ready: Callable[[], None]) ->
     for role in ("server", "worker"):
         write_secret(folder / f"{role}.json", server.credentials(role))
     ready()
-    server.run(0)
+    server.poller.run(server.turn, 0)
 
 
 def _serve(folder: Path, index: int) -> None:
-    server_main.start(read_secret(folder / "server.json"), index, folder / f"server-{index}").run(0)
+    server = server_main.start(read_secret(folder / "server.json"), index, folder / f"server-{index}")
+    server.poller.run(server.turn, 0)
 
 
 def main() -> None:

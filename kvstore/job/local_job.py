@@ -56,6 +56,7 @@ class Job(AbstractContextManager["Job"]):
         self.id = secrets.token_hex(8)
         self.settings = {"job": self.id, "workers": workers, "servers": servers, "policy": policy,
                          "snapshot_rounds": snapshot_rounds, "max_staleness": max_staleness,
+                         "optimizers": environment.KV_OPTIMIZERS.get(),
                          "interface": interface or environment.KV_INTERFACE.get() or ""}
         self.folder = Path(tempfile.mkdtemp(prefix="tritium-job-"))
         self.file = self.folder / "worker.json"

@@ -33,7 +33,7 @@ class CoordinatorActor:
 
     def __init__(self, job: dict[str, Any], file: str):
         self.server = CoordinatorServer({**job, "interface": _interface(job)}, Path(file))
-        threading.Thread(target=self.server.run, daemon=True).start()
+        threading.Thread(target=self.server.poller.run, args=(self.server.turn,), daemon=True).start()
 
     def pid(self) -> int:
         return os.getpid()
@@ -47,7 +47,7 @@ class ServerActor:
 
     def __init__(self, credentials: dict[str, Any], index: int, folder: str):
         server = server_main.start({**credentials, "interface": _interface(credentials)}, index, Path(folder))
-        threading.Thread(target=server.run, daemon=True).start()
+        threading.Thread(target=server.poller.run, args=(server.turn,), daemon=True).start()
 
     def pid(self) -> int:
         return os.getpid()
@@ -62,42 +62,48 @@ class RayJob(Job):
 
     def __init__(self, address: str, workers: int = 1, servers: int = 1, **settings: Any):
         import ray
-        from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 
         require_token()
         _connect_once(address)
         super().__init__(workers, servers, **settings)
         self.ray: Any = ray
+        self._snapshots = Path(variables.KV_SNAPSHOT_DIR.get() or self.folder) / f"tritium-{self.id}"
+        self._actors: list[Any] = []  # the coordinator, then the servers
         try:
-            ray.init(address=address, namespace=f"tritium-{self.id}", logging_level=logging.ERROR, log_to_driver=True)
+            self._start(address)
+        except BaseException:
+            self.close()
+            raise
+
+    def _start(self, address: str) -> None:
+        workers, servers = self.settings["workers"], self.settings["servers"]
+        try:
+            self.ray.init(address=address, namespace=f"tritium-{self.id}", logging_level=logging.ERROR, log_to_driver=True)
         except (ConnectionError, RuntimeError, ValueError) as e:
-            shutil.rmtree(self.folder)
             raise KVStoreError(f"KVStore: cannot connect to Ray at {address}: wrong or missing token, or no cluster there: "
                                f"{str(e).splitlines()[0] if str(e) else type(e).__name__}. Check RAY_AUTH_TOKEN_PATH.") from e
-        available = int(ray.cluster_resources().get("CPU", 0))
+        available = int(self.ray.cluster_resources().get("CPU", 0))
         if workers + servers > available:
-            ray.shutdown()
-            shutil.rmtree(self.folder)
             raise KVStoreError(f"KVStore: {number_of(workers, 'worker')} and {number_of(servers, 'server')} need "
                                f"{workers + servers} CPUs, one each; the Ray cluster at {address} has {available}. Add machines "
                                f"(ray start --address {address}), or take fewer.")
-        self._snapshots = Path(variables.KV_SNAPSHOT_DIR.get() or self.folder) / f"tritium-{self.id}"
-        this_node = NodeAffinitySchedulingStrategy(ray.get_runtime_context().get_node_id(), soft=False)
-        self.coordinator = self.actor(CoordinatorActor, num_cpus=0, name="coordinator", max_restarts=-1, max_task_retries=-1,
-                                       scheduling_strategy=this_node).remote(self.settings, str(self.folder / "coordinator.json"))
-        credentials, self.worker_credentials = self._get([self.coordinator.credentials.remote(role)
-                                                          for role in ("server", "worker")])
+        this_node = self.ray.util.scheduling_strategies.NodeAffinitySchedulingStrategy(
+            self.ray.get_runtime_context().get_node_id(), soft=False)
+        coordinator = self.actor(CoordinatorActor, num_cpus=0, name="coordinator", max_restarts=-1, max_task_retries=-1,
+                                 scheduling_strategy=this_node).remote(self.settings, str(self.folder / "coordinator.json"))
+        self._actors.append(coordinator)
+        credentials, self.worker_credentials = self._get([coordinator.credentials.remote(role) for role in ("server", "worker")])
         server = self.actor(ServerActor, num_cpus=1, max_restarts=-1, max_task_retries=-1, scheduling_strategy="SPREAD")
         credentials = {**credentials, "interface": self.settings["interface"]}
-        self.servers = [server.remote(credentials, i, str(self._snapshots / f"server-{i}")) for i in range(servers)]
-        self._get([s.pid.remote() for s in self.servers])
+        self._actors += [server.remote(credentials, i, str(self._snapshots / f"server-{i}")) for i in range(servers)]
+        self._get([actor.pid.remote() for actor in self._actors])
         write_secret(self.file, self.worker_credentials)
 
     def coordinator_pid(self) -> int:
-        return self._get([self.coordinator.pid.remote()])[0]
+        return self._get([self._actors[0].pid.remote()])[0]
 
     def server_pid(self, index: int) -> int:
-        return self._get([self.servers[index].pid.remote()])[0]
+        return self._get([self._actors[1 + index].pid.remote()])[0]
 
     def actor(self, cls: type, **options: Any) -> Any:
         return self.ray.remote(cls).options(**options)
@@ -112,7 +118,7 @@ class RayJob(Job):
     def close(self) -> None:
         """End the job's processes. The cluster keeps running."""
         if self.folder.exists():
-            for actor in (*self.servers, self.coordinator):
+            for actor in reversed(self._actors):
                 with contextlib.suppress(Exception):
                     self.ray.kill(actor)
             time.sleep(0.1)

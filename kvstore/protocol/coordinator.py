@@ -15,6 +15,7 @@ waits until its servers are "back". A request that is sent again because its ans
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -24,6 +25,7 @@ from .processes import Message, Servers, Then, Workers
 from .waiting_calls import Call, WaitingCalls
 
 Sends = list[tuple[Any, Message]]
+_log = logging.getLogger(__name__)
 
 
 class Coordinator:
@@ -85,7 +87,9 @@ class Coordinator:
         else:
             try:
                 handler(peer, m)
-            except (MXNetError, KeyError, TypeError, ValueError, IndexError, AttributeError, OverflowError) as e:
+            except Exception as e:
+                if not isinstance(e, MXNetError):
+                    _log.error("kvstore: unexpected error in the coordinator: %s of a %s", op, role, exc_info=e)
                 del self._sends[before:]
                 self._answer(peer, m, error=f"{op}: {type(e).__name__}: {e}")
 

@@ -10,7 +10,7 @@ twice, or everything again after a restart.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Hashable, Mapping, Sequence
+from collections.abc import Callable, Hashable, Mapping, Sequence, Set
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
@@ -76,7 +76,10 @@ class KeyRounds:
 class Rounds(dict[Hashable, KeyRounds]):
     """The rounds of all keys of one server.
 
-    members:  {rank: incarnation} of those that take part.
+    members:       {rank: incarnation}.
+    gone:          {rank: why} of the members that are away. why: "died"; "left", when its work was complete; "ended", if that is
+                   not known.
+    contributors:  the members without whose contributions no round is applied.
     policy:  how sync rounds react to the death of a member. "fail": they are rejected until a replacement joins. "wait": they
              wait for a replacement, except for workers that have left. "shrink": they continue without the member.
     """
@@ -84,33 +87,31 @@ class Rounds(dict[Hashable, KeyRounds]):
     def __init__(self, sync: bool = True, policy: str = "fail"):
         super().__init__()
         self.sync, self.policy = sync, policy
-        self.members: dict[int, int] = {}
-        self._gone: dict[int, str] = {}
+        self.members: Mapping[int, int] = {}
+        self.gone: Mapping[int, str] = {}
+        self.contributors: Set[int] = frozenset()
 
     # ---- members ----------------------------------------------------------------------------------------------------
     def set_members(self, members: Mapping[int, int], gone: Mapping[int, str]) -> list[Action]:
         """Set the members of the job.
 
-        members:  {rank: incarnation}.
-        gone:     {rank: why} of the members that are away. why: "died"; "left", when its work was complete; "ended", if that is
-                  not known.
         Contributions of a rank's earlier incarnation to rounds that are not applied are dropped. Async: the number of
         contributions of a rank that joins others starts at that of the slowest.
         """
-        if not self.sync and self.members:
+        if not self.sync and self.contributors:
             for key in self.values():
-                least = min(key.applied.get(r, 0) for r in self.members)
-                key.applied.update((r, least) for r in members if r not in self.members and r not in key.applied)
+                least = min(key.applied.get(r, 0) for r in self.contributors)
+                key.applied.update((r, least) for r in members if r not in self.contributors and r not in key.applied)
         renewed = {r for r, i in members.items() if self.members.get(r, i) != i}
-        self.members, self._gone = dict(members), {r: why for r, why in gone.items() if r in members}
-        for r in [r for r, why in self._gone.items() if self.policy == "shrink" or (self.policy == "wait" and why == "left")]:
-            del self.members[r], self._gone[r]
+        self.members, self.gone = members, gone
+        dispensable = {"fail": (), "wait": ("left",), "shrink": ("died", "left", "ended")}[self.policy]
+        self.contributors = frozenset(r for r in members if gone.get(r) not in dispensable)
         actions: list[Action] = []
         for name, key in self.items():
-            key.keep(lambda r, _: r in self.members and r not in renewed)
+            key.keep(lambda r, _: r in self.contributors and r not in renewed)
             if not self.sync:
                 continue
-            if self._gone and self.policy == "fail":
+            if gone and self.policy == "fail":
                 actions += self._reject_waiting(name, key)
             actions += self._advance(name, key)
         return actions
@@ -122,13 +123,13 @@ class Rounds(dict[Hashable, KeyRounds]):
 
     def _reject_waiting(self, name: Hashable, key: KeyRounds) -> list[Action]:
         actions: list[Action] = [self._rejection(name, n, rank) for n, by_rank in sorted(key.waiting.items())
-                                 for rank in sorted(by_rank) if rank not in self._gone and not by_rank[rank].resent]
+                                 for rank in sorted(by_rank) if rank not in self.gone and not by_rank[rank].resent]
         key.keep(lambda _, c: c.resent)
         return actions
 
     def _rejection(self, name: Hashable, n: int, rank: int) -> Reject:
-        dead = tuple(sorted(self._gone))
-        reasons = ", ".join(f"worker {r} {self._gone[r]}" for r in dead)
+        dead = tuple(sorted(self.gone))
+        reasons = ", ".join(f"worker {r} {self.gone[r]}" for r in dead)
         return Reject(rank, name, n, f"{reasons}; the round is not applied", dead)
 
     # ---- keys ---------------------------------------------------------------------------------------------------------
@@ -163,13 +164,13 @@ class Rounds(dict[Hashable, KeyRounds]):
         """Return the present members more than max_staleness contributions to a key behind rank (async)."""
         applied = self[name].applied
         least = applied.get(rank, 0) - max_staleness
-        return [r for r in sorted(self.members) if r not in self._gone and applied.get(r, 0) < least]
+        return [r for r in sorted(self.members) if r not in self.gone and applied.get(r, 0) < least]
 
     def missing(self, name: Hashable) -> tuple[int, list[int]]:
         """Return the next round of the key, and the ranks that have not contributed to it."""
         key = self[name]
         by_rank = key.waiting.get(key.version + 1, {})
-        return key.version + 1, [r for r in sorted(self.members) if r not in by_rank]
+        return key.version + 1, [r for r in sorted(self.contributors) if r not in by_rank]
 
     # ---- contributions ------------------------------------------------------------------------------------------------
     def push(self, name: Hashable, rank: int, n: int, data: Any, resent: bool = False, reply: Any = None) -> list[Action]:
@@ -179,11 +180,11 @@ class Rounds(dict[Hashable, KeyRounds]):
         reply:   any object, which comes back in the acknowledgement.
         """
         key = self[name]
-        if rank in self.members and n <= self.last_applied(name, rank):
+        if rank in self.contributors and n <= self.last_applied(name, rank):
             return [Acknowledge(rank, name, n, reply)]
-        if self._gone.get(rank) == "died" and self.policy != "wait":
+        if self.gone.get(rank) == "died" and self.policy == "fail":
             return []  # it is only unreachable: when it is back, it sends again what was not acknowledged
-        if rank not in self.members or (rank in self._gone and self.policy != "wait"):
+        if rank not in self.contributors or (rank in self.gone and self.policy != "wait"):
             return [Reject(rank, name, n, f"worker {rank} is not a member of the job any more")]
         if n > self.last_applied(name, rank) + (MOST_AHEAD if self.sync else 1):
             return [Reject(rank, name, n, f"round {n} is too far ahead: the key is at {self.last_applied(name, rank)}")]
@@ -191,7 +192,7 @@ class Rounds(dict[Hashable, KeyRounds]):
             key.version += 1
             key.applied[rank] = n
             return [Apply(name, key.version, (data,)), Acknowledge(rank, name, n, reply)]
-        if self._gone and self.policy == "fail" and not resent:
+        if self.gone and self.policy == "fail" and not resent:
             return [self._rejection(name, n, rank)]
         by_rank = key.waiting.setdefault(n, {})
         if rank in by_rank and by_rank[rank].resent and not resent:  # an applied contribution wins over a later attempt
@@ -201,14 +202,14 @@ class Rounds(dict[Hashable, KeyRounds]):
 
     def _advance(self, name: Hashable, key: KeyRounds) -> list[Action]:
         actions: list[Action] = []
-        members = self.members
-        while members:
+        ranks = self.contributors
+        while ranks:
             by_rank = key.waiting.get(key.version + 1)
-            if by_rank is None or len(by_rank) < len(members) or not by_rank.keys() >= members.keys():
+            if by_rank is None or len(by_rank) < len(ranks) or not by_rank.keys() >= ranks:
                 break
             del key.waiting[key.version + 1]
             key.version += 1
-            ranks = sorted(by_rank)
-            actions.append(Apply(name, key.version, tuple(by_rank[r].data for r in ranks)))
-            actions += [Acknowledge(r, name, key.version, by_rank[r].reply) for r in ranks]
+            ordered = sorted(by_rank.items())
+            actions.append(Apply(name, key.version, tuple([c.data for _, c in ordered])))
+            actions += [Acknowledge(r, name, key.version, c.reply) for r, c in ordered]
         return actions

@@ -20,14 +20,9 @@ _log = logging.getLogger(__name__)
 
 
 class Answers:
-    """The frames that have not been taken yet.
-
-    gone:        {rank: why} of the members that are away.
-    generation:  of the members, as the coordinator counts.
-    """
+    """The frames that have not been taken yet. generation: of the members, as the coordinator counts."""
 
     def __init__(self, rounds: Rounds, batches: Batches):
-        self.gone: dict[int, str] = {}
         self.generation = 0
         self._rounds, self._batches = rounds, batches
         self._acknowledged: dict[int, list[Wanted]] = {}
@@ -43,7 +38,7 @@ class Answers:
     def reject(self, rank: int, records: Iterable[Record], text: str, dead: tuple[int, ...] = (), seq: int = 0,
                applied: bool = False) -> None:
         """Answer with REJECTED. applied: the contribution was applied all the same, and only its value cannot be sent."""
-        gone = {str(r): self.gone[r] for r in dead}
+        gone = {str(r): self._rounds.gone[r] for r in dead}
         body = pack({"text": text, "gone": gone, "generation": self.generation, "made": applied})
         self.send(rank, FrameType.REJECTED, [r._replace(segment=NOTHING, at=0) for r in records], body, seq)
 

@@ -150,7 +150,7 @@ class Batches:
             self._senders.clear()
         senders = self._senders.setdefault(table[:, KEY].tobytes(), set())
         senders.add(rank)
-        if not senders >= self._rounds.members.keys():
+        if not senders >= self._rounds.contributors:
             return None
         values = [self._values[name] for name in map(tuple, table[:, KEY].tolist())]
         batch = Batch(values)

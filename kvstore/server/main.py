@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from ... import engine, environment
+from ... import engine
 from ...errors import FrameError, KVStoreError
 from ..wire import sockets
 from ..wire.credentials import Credentials
@@ -75,10 +75,10 @@ class ServerProcess:
         server = self.server = self.server or Server(self.job["job"], m["policy"], m["kind"], self.folder,
                                                      int(self.job["snapshot_rounds"]), m["staleness"])
         self.incarnation = m["incarnation"] if first else self.incarnation
-        before = server.members
+        before = server.rounds.members
         self._send(server.control({**m, "index": self.index}))
         for rank in before:
-            if server.members.get(rank) != before[rank] and rank in self.peers:
+            if server.rounds.members.get(rank) != before[rank] and rank in self.peers:
                 self.peers.pop(rank)[0].close()
         if first:
             if server.error:
@@ -91,7 +91,7 @@ class ServerProcess:
     def _receive(self, stream: Stream, head: bytes, payload: memoryview) -> None:
         """Handle a message of a worker."""
         rank, incarnation = stream.user
-        if self.server is None or self.server.members.get(rank) != incarnation:
+        if self.server is None or self.server.rounds.members.get(rank) != incarnation:
             return  # an earlier process of this rank
         try:
             frame = decode(head, payload)
@@ -136,14 +136,11 @@ class ServerProcess:
             self._connect()
         self.poller.handle(self.poller.select(None if self.control is not None and self.server is not None else _RETRY))
 
-    def run(self, stop_fd: int | None = None) -> None:
-        self.poller.run(self.turn, stop_fd)
-
 
 def start(job: dict[str, Any], index: int, folder: Path) -> ServerProcess:
     """Start server `index` of a job in this process. folder: of its snapshots."""
     engine.set_current(engine.NaiveEngine())
-    for name in filter(None, environment.KV_OPTIMIZERS.get().split(",")):
+    for name in filter(None, job["optimizers"].split(",")):
         __import__(name.strip())  # modules that register user-defined optimizers
     folder.mkdir(mode=0o700, parents=True, exist_ok=True)
     return ServerProcess(job, index, folder)

@@ -45,7 +45,6 @@ class Server:
         self.job, self.snapshot_rounds, self.max_staleness = job, snapshot_rounds if folder is not None else 0, max_staleness
         self.values = StoredValues(folder if snapshot_rounds else None)
         self.rounds = Rounds(kind != "async", policy)
-        self.members: dict[int, int] = {}
         self.optimizers = 0  # optimizers that the coordinator has announced
         self.error = ""
         self._batches = Batches(self.values, self.rounds)
@@ -77,12 +76,12 @@ class Server:
         return self._answers.take()
 
     def _set_members(self, members: dict[int, int], gone: dict[int, str]) -> None:
-        for rank in [r for r, i in self.members.items() if members.get(r) != i]:
+        before = self.rounds.members
+        for rank in [r for r, i in before.items() if members.get(r) != i]:
             self._batches.views.pop(rank, None)
-        self._waiting_pulls = [p for p in self._waiting_pulls if members.get(p[0]) == self.members[p[0]] and p[0] not in gone]
-        save = bool(gone.keys() - self._answers.gone.keys()) and len(gone) < len(members)
-        grown = bool(self.members and members.keys() - self.members.keys())
-        self.members, self._answers.gone = members, gone
+        self._waiting_pulls = [p for p in self._waiting_pulls if members.get(p[0]) == before[p[0]] and p[0] not in gone]
+        save = bool(gone.keys() - self.rounds.gone.keys()) and len(gone) < len(members)
+        grown = bool(before and members.keys() - before.keys())
         self._execute(self.rounds.set_members(members, gone))
         if grown:  # the snapshots do not contain the new members
             for value in self.values.values():
@@ -123,7 +122,8 @@ class Server:
     def receive(self, rank: int, frame: WireFrame) -> list[Out]:
         """Handle a frame of an authenticated rank. Returns the frames to send."""
         self._handle(rank, frame)
-        self._retry_pulls()
+        if self._changed:
+            self._retry_pulls()
         outgoing = self._answers.take()
         if self.snapshot_rounds:
             self.save([v for v in self._changed if self._is_due(v, self.rounds[self._batches[v]].version)])
@@ -156,7 +156,7 @@ class Server:
         self._waiting_pulls = [p for p in self._waiting_pulls if p[0] != rank]
         self._batches.views.pop(rank, None)
         self.rounds.forget(rank)
-        views = SegmentViews(self.job, rank, self.members[rank])
+        views = SegmentViews(self.job, rank, self.rounds.members[rank])
         with contextlib.suppress(FrameError):
             if bytes(views.bytes(0, 0, 16)).hex() == m.get("probe"):
                 self._batches.views[rank] = views
@@ -171,7 +171,7 @@ class Server:
         self._answer_handshake(rank, frame.seq)
 
     def _on_initialize(self, rank: int, frame: WireFrame) -> None:
-        first = min((r for r in self.members if self._answers.gone.get(r) != "left"), default=rank)
+        first = min((r for r in self.rounds.members if self.rounds.gone.get(r) != "left"), default=rank)
         if rank != first:
             raise FrameError(f"frame: initial values come from worker {first}, not from worker {rank}")
         for batch, _, data in self._batches.contributions(rank, frame):
@@ -189,7 +189,7 @@ class Server:
         if wanted:
             self._check_reply_places(rank, [(batch, r) for batch, r, _ in contributions])
         for batch, r, data in contributions:
-            reply = (r.reply_segment, r.reply_at) if wanted else None
+            reply = r.reply if wanted else None
             try:
                 self._execute(self.rounds.push(batch, rank, r.round, data, not wanted, reply))
             except Exception as e:  # earlier contributions of the frame may have been applied
@@ -198,7 +198,7 @@ class Server:
     def _check_reply_places(self, rank: int, wanted: Iterable[tuple[Batch, Record]]) -> None:
         for batch, r in wanted:
             if r.reply_segment >= 0:
-                self._batches.place(rank, r.reply_segment, r.reply_at, batch.nbytes)
+                self._batches.place(rank, *r.reply, batch.nbytes)
 
     def _on_pull_rows(self, rank: int, frame: WireFrame) -> None:
         (r,) = frame.records
@@ -216,7 +216,7 @@ class Server:
             return
         wanted = self._batches.of_pull(frame.table)
         self._check_reply_places(rank, wanted)
-        self._answers.send_values(rank, [(batch, self._last_applied(batch.values[0], rank), (r.reply_segment, r.reply_at))
+        self._answers.send_values(rank, [(batch, self._last_applied(batch.values[0], rank), r.reply)
                                          for batch, r in wanted], frame.seq)
 
     def _must_wait(self, rank: int, frame: WireFrame) -> bool:

@@ -7,7 +7,7 @@ import math
 import zlib
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 
@@ -35,16 +35,6 @@ def as_ndarray(values: np.ndarray) -> NDArray:
     flat = values.reshape(-1).view(np.uint8)
     chunk = Chunk(storage.Block(flat, flat.nbytes, cpu()), Var(), cpu())
     return NDArray(layout_of(values.shape, values.dtype, cpu()), chunk=chunk)
-
-
-class Snapshot(NamedTuple):
-    """A value on disk. number: of the snapshots of this value; applied: async, the last contribution of each rank."""
-
-    number: int
-    version: int
-    applied: dict[int, int]
-    raw: memoryview
-    states: bytes
 
 
 class SnapshotFiles:
@@ -77,8 +67,11 @@ class SnapshotFiles:
             write_atomic(path, pieces, mode=0o600, sync=False)
         self._number += 1  # only now: after an error the same file is written again
 
-    def read(self) -> Snapshot | None:
-        """Return the newest complete snapshot; None if there are no files. Raises FileError if all files are damaged."""
+    def read(self) -> tuple[int, dict[int, int], memoryview, bytes] | None:
+        """Return the arguments of `write` of the newest complete snapshot; None if there are no files.
+
+        Raises FileError if all files are damaged.
+        """
         found, error = [], None
         for path in self._paths:
             try:
@@ -88,11 +81,10 @@ class SnapshotFiles:
                 error = FileError(f"{path}: a damaged snapshot: {e}.")
         if not found and error is not None:
             raise error
-        newest = max(found, key=lambda snapshot: snapshot.number, default=None)
-        self._number = newest.number if newest is not None else 0
+        self._number, newest = max(found, key=lambda snapshot: snapshot[0], default=(0, None))
         return newest
 
-    def _parse(self, data: bytes) -> Snapshot:
+    def _parse(self, data: bytes) -> tuple[int, tuple[int, dict[int, int], memoryview, bytes]]:
         size = int.from_bytes(data[:8], "little")
         if size > _LARGEST_HEADER:
             raise ValueError(f"a header of {size} bytes")
@@ -102,8 +94,8 @@ class SnapshotFiles:
             raise ValueError(f"it holds {h['key']} {h['dtype']}{h['shape']}")
         if len(rest) != self._nbytes + h["states"] or zlib.crc32(rest) != h["crc"]:
             raise ValueError("it is cut short, or its checksum is wrong")
-        return Snapshot(int(h["number"]), int(h["version"]), {int(r): int(n) for r, n in h["applied"].items()},
-                        rest[:self._nbytes], bytes(rest[self._nbytes:]))
+        applied = {int(r): int(n) for r, n in h["applied"].items()}
+        return int(h["number"]), (int(h["version"]), applied, rest[:self._nbytes], bytes(rest[self._nbytes:]))
 
 
 class StoredValue:
@@ -168,11 +160,12 @@ class StoredValue:
         snapshot = None if self._files is None else self._files.read()
         if snapshot is None:
             return None
-        self.raw[:] = np.frombuffer(snapshot.raw, np.uint8)
-        if self.updater is not None and snapshot.states:
-            self.updater.set_states(snapshot.states, "a snapshot")
-        self.filled, self.durable, self.saved = True, snapshot.version, snapshot.applied
-        return snapshot.version, snapshot.applied
+        version, applied, raw, states = snapshot
+        self.raw[:] = np.frombuffer(raw, np.uint8)
+        if self.updater is not None and states:
+            self.updater.set_states(states, "a snapshot")
+        self.filled, self.durable, self.saved = True, version, applied
+        return version, applied
 
 
 class StoredValues(dict[Name, StoredValue]):

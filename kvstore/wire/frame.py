@@ -28,6 +28,7 @@ MAGIC = 0x4B565354  # "KVST"
 CHUNK = 4 << 20  # bytes: the longest payload of many records together
 LARGEST_MESSAGE = CHUNK + (1 << 20)  # bytes: a longer payload is accepted only if it fits the one key that it is about
 MOST_RECORDS = 8192
+Place = tuple[int, int]  # the number of a segment of shared memory, and a byte in it; or one of:
 INLINE, NOTHING = -1, -2  # values of `segment`: bytes in the payload; no bytes at all
 WANT_VALUE = 1  # flag: the answer shall contain the new value
 
@@ -83,6 +84,10 @@ class Record(NamedTuple):
     @property
     def name(self) -> tuple[int, int]:
         return self.key, self.slice
+
+    @property
+    def reply(self) -> Place:
+        return self.reply_segment, self.reply_at
 
     @property
     def nbytes(self) -> int:

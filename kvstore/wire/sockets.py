@@ -204,22 +204,22 @@ class Listener:
             self._open(s, now)
 
     def _open(self, s: socket.socket, now: float) -> None:
+        def admit() -> Opening:
+            channel, public = yield from _read_secret(s) if self._context is None else shake_hands(s, self._context, server=True)
+            if public not in self._users:
+                raise ConnectionError("the other end is not known here")
+            del self._opening[stream]
+            return channel, self._users[public]
+
         try:
             _require_own_user(s) if self._context is None else _set_options(s)
-            opening = _read_secret(s) if self._context is None else shake_hands(s, self._context, server=True)
-            stream = Stream(self._poller, opening, s, self._largest, on_open=lambda: self._admit(stream),
+            stream = Stream(self._poller, admit(), s, self._largest,
                             on_message=lambda head, payload: self._on_message(stream, head, payload),
                             on_large=lambda head, size: self._on_large(stream, head, size), on_end=lambda _: self._end(stream))
         except OSError:
             s.close()
             raise
         self._opening[stream] = now
-
-    def _admit(self, stream: Stream) -> None:
-        stream.user = self._users.get(stream.peer)
-        if stream.user is None:
-            raise ConnectionError("the other end is not known here")
-        del self._opening[stream]
 
     def _end(self, stream: Stream) -> None:
         if self._opening.pop(stream, None) is None:  # otherwise it has not proven who it is

@@ -31,7 +31,7 @@ _MUCH = 16 << 10  # bytes: after a read of fewer, no more have arrived
 _TURN = 2 << 20  # bytes read before other connections get a turn
 _JOINED = 16 << 10  # bytes: a smaller payload is copied, to be sent with its head
 
-Opening = Generator[int, None, tuple["Channel", str]]  # yields events to wait for; returns the channel and its peer's name
+Opening = Generator[int, None, tuple["Channel", Any]]  # yields events to wait for; returns the channel and its user
 Place = memoryview | None
 
 
@@ -65,20 +65,18 @@ class Stream:
 
     opening:     the steps until messages can be sent: connecting and proving who both ends are.
     largest:     bytes of a payload that it accepts anywhere.
-    on_open:     called when `opening` has ended. It may raise ConnectionError.
     on_message:  called with (head, payload). The payload belongs to the receiver.
     on_large:    called with (head, size) before a payload of more than LARGE bytes. It returns the memory for it, or None: then
                  it may have up to `largest` bytes.
     on_end:      called with the error when the connection has ended, but not after `close`.
-    peer, user:  the proven public name of the other end, and what the listener knows it as.
+    user:        what `opening` has shown the other end to be; None before that.
     """
 
     def __init__(self, poller: Poller, opening: Opening, s: socket.socket, largest: int, *,
                  on_message: Callable[[bytes, memoryview], object], on_end: Callable[[OSError], object],
-                 on_large: Callable[[bytes, int], Place] = lambda head, size: None, on_open: Callable[[], object] = lambda: None):
-        self.peer = ""
+                 on_large: Callable[[bytes, int], Place] = lambda head, size: None):
         self.user: Any = None
-        self.on_open, self.on_message, self.on_large, self.on_end = on_open, on_message, on_large, on_end
+        self.on_message, self.on_large, self.on_end = on_message, on_large, on_end
         self._poller, self._socket, self._fd, self._largest = poller, s, s.fileno(), largest
         self._opening: Opening | None = opening
         self._channel: Channel = s
@@ -107,7 +105,7 @@ class Stream:
             self._poll(next(self._opening))
         except StopIteration as opened:
             self._opening = None
-            self._channel, self.peer = opened.value
+            self._channel, self.user = opened.value
             self._ahead = memoryview(bytearray(_AHEAD))
             self._poll(READABLE)
 
@@ -125,9 +123,7 @@ class Stream:
                 self._step()
                 if self._opening is not None:
                     return
-                self.on_open()
-            if not self.closed:
-                self._send()
+            self._send()
             if opened or events & READABLE:  # messages may have arrived with the end of the handshake
                 self._read()
         except OSError as e:

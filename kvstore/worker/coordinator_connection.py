@@ -38,7 +38,8 @@ class CoordinatorConnection:
     patience:    seconds that it may be away before requests fail.
     gone:        {rank: why} of the workers that are away.
     ranks:       the members, as of the last barrier.
-    expelled:    why this worker is not a member any more: it was declared dead, and the job did not wait for it.
+    lost:        the error that ends every request; None: the job can be used. This worker was declared dead, and the job did not
+                 wait for it; or one end rejects the certificate of the other; or the store is closed.
     locations:   the last location of each server, as the coordinator describes it.
     """
 
@@ -50,14 +51,13 @@ class CoordinatorConnection:
         self.patience = 60.0
         self.gone: dict[int, str] = {}
         self._generation = 0  # of `gone`
-        self.expelled: KVStoreError | None = None
+        self.lost: KVStoreError | None = None
         self.locations: dict[int, dict[str, Any]] = {}
         self.ranks: list[int] = []
         self._identity: dict[str, Any] | None = None  # of this worker, after it has joined
         self._ids = itertools.count(1)
         self._requests: dict[int, _Request] = {}  # by their numbers: those that are not answered
         self._report = 0  # number of the report of being back that is not answered; 0: none
-        self._refused = False  # its certificate, or ours: another attempt to join would fail, too
         self.stream: Stream | None = None
         client.loop.connections.append(self)
         client.loop.call_soon(self._connect)
@@ -105,8 +105,8 @@ class CoordinatorConnection:
 
     def send(self, request: _Request) -> None:
         """Send a request, now or when the coordinator is back."""
-        if self.expelled is not None or self._refused:
-            request.answer.set_exception(self.expelled or _unreachable())
+        if self.lost is not None:
+            request.answer.set_exception(self.lost)
             return
         self._requests[request.message["id"]] = request
         if self.lost_since is None:
@@ -129,22 +129,22 @@ class CoordinatorConnection:
 
     def check(self, now: float) -> None:
         """Connect again if the connection was lost. Fail all requests if the coordinator has been away too long."""
-        if self.stream is None and not self._refused:
+        if self.stream is None and self.lost is None:
             self._connect()
             if self.stream is not None:
                 self._introduce()
         if self.lost_since is not None and now - self.lost_since > self.patience:
-            self.fail(_unreachable())
+            self._fail(_unreachable())
 
-    def fail(self, error: KVStoreError) -> None:
+    def _fail(self, error: KVStoreError) -> None:
         requests, self._requests = self._requests, {}
         for request in requests.values():
             request.answer.set_exception(error)
 
     def end(self, error: KVStoreError) -> None:
         """Fail all requests with error, now and from now on."""
-        self.expelled = self.expelled or error
-        self.fail(error)
+        self.lost = self.lost or error
+        self._fail(error)
 
     def handle(self, m: dict[str, Any]) -> None:
         request = self._requests.pop(m["id"], None) if m.get("id") is not None else None
@@ -178,8 +178,7 @@ class CoordinatorConnection:
         if self._identity is not None:
             self.lost_since = self.lost_since or time.monotonic()
         elif isinstance(error, ssl.SSLError) and not isinstance(error, ssl.SSLEOFError):
-            self._refused = True
-            self.fail(_unreachable())
+            self.end(_unreachable())
 
     def _introduce(self) -> None:
         """Report back on a new connection, or ask again to join."""

@@ -19,26 +19,29 @@ from ...ndarray.core.chunk import Chunk, layout_of
 from ..array_ops import queue
 from ..protocol.row_sparse import row_size
 from ..wire.compression import TwoBit, packed_bytes
-from ..wire.frame import CODES, INLINE, ROWS, TWO_BITS, FrameType, Record
+from ..wire.frame import CODES, INLINE, NOTHING, ROWS, TWO_BITS, FrameType, Place, Record
 from ..wire.shared_memory import SMALLEST
-from .requests import Place, Push, Request
+from .requests import Push, Request
 
 if TYPE_CHECKING:
     from .client import Client
+
+
+_INLINE: Place = INLINE, 0
 
 
 class KeyState:
     """A key. Its methods that return requests are called by engine functions, or while none about the key runs.
 
     value:   the copy; its engine variable orders everything about the key.
-    place:   of the copy in shared memory.
+    place:   of the copy, in shared memory or INLINE.
     slices:  (server, start, stop) of each.
     round:   the last round that this worker has contributed to.
     fresh:   the copy is up to date, or will be when the pushed functions have completed.
     pushed:  async: variable of the pushes. If a push fails, later pulls fail with its error.
     """
 
-    def __init__(self, value: NDArray, place: Place | None):
+    def __init__(self, value: NDArray, place: Place):
         self.value, self.place = value, place
         self.id = -1
         self.slices: Sequence[tuple[int, int, int]] = ()
@@ -53,43 +56,42 @@ class KeyState:
         self._called = (self.round if settled else self._called) + 1
         return self._called
 
-    def memory(self, index: int) -> tuple[np.ndarray, Place | None]:
-        """Return the memory of one slice of the copy, and its place in shared memory, or None."""
-        return _part(self.value, self.place, *self.slices[index][1:])
-
     # ---- requests ---------------------------------------------------------------------------------------------------------
     def initial_values(self) -> list[Request]:
         requests = []
-        for i, (server, _, _) in enumerate(self.slices):
-            data, place = self.memory(i)
-            record = Record(self.id, i, CODES[data.dtype], len(data), 0, *(place or (INLINE, 0)))
-            requests.append(Request(FrameType.INITIALIZE, server, (self.id, i), records=[record],
-                                    payload=b"" if place is not None else data.view(np.uint8).data))
+        for i, (server, start, stop) in enumerate(self.slices):
+            data, place = _part(self.value, self.place, start, stop)
+            record = Record(self.id, i, CODES[data.dtype], len(data), 0, *place, NOTHING)
+            requests.append(Request(FrameType.INITIALIZE, server, record, data.view(np.uint8).data if place == _INLINE else b""))
         return requests
 
     def pulls(self, wanted: bool = True) -> list[Request]:
         """Return the requests for the value, which goes to the copy if it is wanted."""
-        return [Request(FrameType.PULL, server, (self.id, i), self.round, *(self.memory(i) if wanted else (None, None)))
-                for i, (server, _, _) in enumerate(self.slices)]
+        requests = []
+        for i, (server, start, stop) in enumerate(self.slices):
+            out, place = _part(self.value, self.place, start, stop) if wanted else (None, (NOTHING, 0))
+            requests.append(Request(FrameType.PULL, server, Record(self.id, i, 0, 0, self.round, NOTHING, 0, *place), out=out))
+        return requests
 
     def pulls_of_rows(self, out: NDArray, indices: np.ndarray) -> list[Request]:
         """Return the requests for rows of the value, which go to out [n, ...]. indices [n]: ascending."""
         flat, width = out.device_array().reshape(-1), row_size(self.value.shape)
-        return [Request(FrameType.PULL_ROWS, server, (self.id, i), self.round, flat[a * width:b * width],
-                        payload=(indices[a:b] - first).tobytes())
+        return [Request(FrameType.PULL_ROWS, server, Record(self.id, i, 0, 0, self.round), (indices[a:b] - first).tobytes(),
+                        flat[a * width:b * width])
                 for i, server, first, a, b in self._rows_of_slices(indices) if a < b]
 
-    def pushes(self, total: NDArray, codes: NDArray | None, place: Place | None, two_bit: TwoBit | None) -> list[Push]:
+    def pushes(self, total: NDArray, codes: NDArray | None, place: Place, two_bit: TwoBit | None) -> list[Push]:
         """Return the contributions to the next round: total, or its 2-bit form if there are codes. place: of total."""
         self.round += 1
         done, pushes, at = functools.partial(note_end, self, self.round), [], 0
         for i, (server, start, stop) in enumerate(self.slices):
-            (data, data_place), (out, out_place), form = _part(total, place, start, stop), self.memory(i), {}
+            (data, data_place), (out, reply) = _part(total, place, start, stop), _part(self.value, self.place, start, stop)
+            code = CODES[data.dtype]
             if codes is not None and two_bit is not None:
-                data, data_place = codes.device_array()[at:at + packed_bytes(stop - start)], None
-                at += len(data)
-                form = {"form": (TWO_BITS, stop - start), "threshold": two_bit.threshold}
-            pushes.append(Push(server, (self.id, i), self.round, out, data, done, place=data_place, out_place=out_place, **form))
+                data, at = codes.device_array()[at:at + packed_bytes(stop - start)], at + packed_bytes(stop - start)
+                code, data_place = TWO_BITS, (INLINE, int(np.float32(two_bit.threshold).view(np.int32)))
+            record = Record(self.id, i, code, stop - start, self.round, *data_place, *reply)
+            pushes.append(Push(server, record, data, out, done))
         return pushes
 
     def pushes_of_rows(self, total: RowSparseNDArray) -> list[Push]:
@@ -99,7 +101,7 @@ class KeyState:
         flat, width = total.data.device_array().reshape(-1), row_size(self.value.shape)
         for i, server, first, a, b in self._rows_of_slices(total.rows):
             data = np.concatenate([part.view(np.uint8) for part in (total.rows[a:b] - first, flat[a * width:b * width])])
-            pushes.append(Push(server, (self.id, i), self.round, None, data, done, form=(ROWS, len(data))))
+            pushes.append(Push(server, Record(self.id, i, ROWS, len(data), self.round, INLINE, 0, NOTHING), data, done=done))
         return pushes
 
     def _rows_of_slices(self, rows: np.ndarray) -> list[tuple[int, int, int, int, int]]:
@@ -135,16 +137,16 @@ def note_end(key: Any, n: int, error: BaseException | None) -> None:
         key.round = n - 1  # it was not applied: the next push is for this round
 
 
-def _part(whole: NDArray, place: Place | None, start: int, stop: int) -> tuple[np.ndarray, Place | None]:
-    """Return elements of an array, and their place in shared memory if the array has one."""
+def _part(whole: NDArray, place: Place, start: int, stop: int) -> tuple[np.ndarray, Place]:
+    """Return elements of an array at a place, and their own place."""
     flat = whole.device_array().reshape(-1)
-    return flat[start:stop], None if place is None else (place[0], place[1] + start * flat.itemsize)
+    return flat[start:stop], place if place == _INLINE else (place[0], place[1] + start * flat.itemsize)
 
 
 class SendBuffer:
     """New arrays with the shapes and dtypes of others, in one block: shared memory, if it is large and the servers can read it.
 
-    places:    the place of each in shared memory, or None.
+    places:    the place of each, in shared memory or INLINE.
     separate:  each array has an engine variable of its own; otherwise they share one.
     """
 
@@ -154,7 +156,7 @@ class SendBuffer:
         starts = list(itertools.accumulate((cdiv(layout.nbytes, align) * align for layout in layouts), initial=0))
         nbytes = max(starts.pop() if len(starts) > 1 else 0, 1)
         self._slot = client.pool.take(nbytes) if client.pool is not None and nbytes >= SMALLEST and client.shared else None
-        self.places: list[Place | None] = [None if self._slot is None else (self._slot.segment, at) for at in starts]
+        self.places: list[Place] = [_INLINE if self._slot is None else (self._slot.segment, at) for at in starts]
         if separate:
             self.arrays = [NDArray(layout, chunk=self._chunk(at, layout.nbytes)) for at, layout in zip(starts, layouts)]
         else:

@@ -165,23 +165,22 @@ class RemoteServer:
             self._put(URGENT, FrameType.SAVE, [], b"")
         again, session.again = session.again, []
         for push in again:
-            self._put_pushes([push], URGENT, 0)
+            self._put_requests([push], URGENT, 0)
         if self.waiting:
             requests = list(self.waiting)
             self.waiting.clear()
             for some in in_frames(requests):
-                if isinstance(some[0], Push):
-                    self._put_pushes(some, some[0].priority, WANT_VALUE)
-                    continue
-                seq = self._put(some[0].priority, some[0].type, [record for r in some for record in r.records], some[0].payload)
-                self.asked.update(((seq, r.name), r) for r in some)
+                self._put_requests(some, some[0].priority, WANT_VALUE)
 
-    def _put_pushes(self, pushes: Sequence[Any], priority: float, flags: int) -> None:
-        pieces = [p.data.view(np.uint8).data for p in pushes if p.place is None]
-        seq = self._put(priority, FrameType.PUSH, [p.records[0] for p in pushes],
+    def _put_requests(self, requests: Sequence[Request], priority: float, flags: int) -> None:
+        pieces = [r.payload for r in requests if len(r.payload)]
+        seq = self._put(priority, requests[0].type, [record for r in requests for record in r.records],
                         pieces[0] if len(pieces) == 1 else b"".join(pieces), flags)
-        for p in pushes:
-            self.session.send(p, seq)
+        for r in requests:
+            if isinstance(r, Push):
+                self.session.send(r, seq)
+            else:
+                self.asked[seq, r.name] = r
 
     def _put(self, priority: float, type: FrameType, records: Sequence[Record], payload: Any, flags: int = 0) -> int:
         """Send a frame. Returns its number."""
@@ -240,7 +239,7 @@ class RemoteServer:
                 wanted = request is not None and request.store(r, frame.payload, at)
                 at += r.nbytes
             else:  # otherwise it was sent again
-                wanted = not isinstance(request, Push) or (r.reply_segment, r.reply_at) == request.reply
+                wanted = not isinstance(request, Push) or r.reply == request.reply
             if request is None or not wanted:
                 continue
             if isinstance(request, Push):

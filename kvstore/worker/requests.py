@@ -9,12 +9,11 @@ from typing import Any
 import numpy as np
 
 from ..protocol.session import Contribution, Name
-from ..wire.frame import CHUNK, CODES, INLINE, MOST_RECORDS, NOTHING, FrameType, Record
+from ..wire.frame import CHUNK, INLINE, MOST_RECORDS, ROWS, TWO_BITS, FrameType, Record
 
 LARGE = 512 << 10  # bytes: a larger contribution has a frame of its own
 URGENT = float("inf")  # priority of what must not wait
 Done = Callable[[BaseException | None], None]
-Place = tuple[int, int]  # segment of shared memory, byte
 
 
 class Group:
@@ -38,20 +37,19 @@ class Group:
 class Request:
     """A request about one slice of a key. It may be sent again.
 
-    round:    that a push contributes to; of a pull: the last that this worker has contributed to, which the value must contain.
-    out:      flat array for the value; None if it is not wanted. reply: its place, for the server.
+    records:  of its frame. The one of a push has the round that it contributes to, of a pull the last round that this worker has
+              contributed to, which the value must contain; and the place where the value is wanted.
+    payload:  of its frame, bytes.
+    out:      flat array for the value; None if it is not wanted.
     group:    set when the request is submitted.
-    records:  of its frame, which has this type and, unless it is a push, this payload.
     """
 
     group: Group
 
-    def __init__(self, type: FrameType, server: int, name: Name, round: int = 0, out: np.ndarray | None = None,
-                 out_place: Place | None = None, payload: Any = b"", records: Sequence[Record] = ()):
-        self.type, self.server, self.name, self.round, self.out, self.payload = type, server, name, round, out, payload
+    def __init__(self, type: FrameType, server: int, record: Record, payload: Any = b"", out: np.ndarray | None = None):
+        self.type, self.server, self.records, self.payload, self.out = type, server, [record], payload, out
+        self.name, self.round, self.reply = record.name, record.round, record.reply
         self.started = self.priority = 0.0
-        self.reply: Place = (NOTHING, 0) if out is None else out_place or (INLINE, 0)
-        self.records = records or [Record(*name, 0, 0, round, NOTHING, 0, *self.reply)]
 
     def end(self, error: BaseException | None = None) -> None:
         self.group.end_one(error)
@@ -71,8 +69,8 @@ class Question(Request):
     NAME: Name = -1, 0
 
     def __init__(self, server: int, type: FrameType, records: Sequence[Record] = (), payload: bytes = b""):
-        super().__init__(type, server, self.NAME, payload=payload)
-        self.records, self.future, self.answers = records, Future[list[Any]](), list[Any]()
+        super().__init__(type, server, Record(*self.NAME, 0, 0, 0), payload)
+        self.records, self.future, self.answers = list(records), Future[list[Any]](), list[Any]()
 
     def end(self, error: BaseException | None = None) -> None:
         self.future.set_exception(error) if error is not None else self.future.set_result(self.answers)
@@ -81,23 +79,16 @@ class Question(Request):
 class Push(Request, Contribution):
     """A contribution.
 
-    data:       [n], or what form says.
-    form:       `dtype` and `n` of its record: TWO_BITS and the number of values, ROWS and that of bytes; None: data holds values.
-    threshold:  of the 2-bit form.
-    done:       called when the push has ended, before its group counts it.
-    place:      place of data, if it is in shared memory.
+    data:  its bytes, in the payload or where the record says.
+    done:  called when the push has ended, before its group counts it.
     """
 
-    def __init__(self, server: int, name: Name, round: int, out: np.ndarray | None, data: np.ndarray,
-                 done: Done = lambda error: None, *, place: Place | None = None, out_place: Place | None = None,
-                 form: tuple[int, int] | None = None, threshold: float = 0):
-        Request.__init__(self, FrameType.PUSH, server, name, round, out, out_place)
-        Contribution.__init__(self, name, round, data.nbytes)
-        self.data, self.done, self.place = data, done, place
-        code, n = form or (CODES[data.dtype], len(data))
-        at = place or (INLINE, int(np.float32(threshold).view(np.int32)))
-        self.records = [Record(*name, code, n, round, *at, *self.reply)]
-        self.alone = form is not None or (place is None and data.nbytes > LARGE)  # in its frame
+    def __init__(self, server: int, record: Record, data: np.ndarray, out: np.ndarray | None = None,
+                 done: Done = lambda error: None):
+        Request.__init__(self, FrameType.PUSH, server, record, data.view(np.uint8).data if record.segment == INLINE else b"", out)
+        Contribution.__init__(self, record.name, record.round, data.nbytes)
+        self.data, self.done = data, done
+        self.alone = len(self.payload) > LARGE or record.dtype in (TWO_BITS, ROWS)  # in its frame
 
     def end(self, error: BaseException | None = None) -> None:
         self.done(error)
@@ -116,7 +107,7 @@ def in_frames(requests: Iterable[Request]) -> Iterable[list[Request]]:
         if not isinstance(r, Push) or r.alone:
             yield [r]
             continue
-        nbytes = r.nbytes if r.place is None else 0
+        nbytes = len(r.payload)
         if nbytes > room or len(small) >= MOST_RECORDS or (
                 small and small[0].priority > r.priority and nbytes > CHUNK // 64):
             yield small

@@ -18,7 +18,7 @@ from tritium.kvstore.protocol.key_table import tag
 from tritium.kvstore.protocol.session import State
 from tritium.kvstore.server import main as server_main
 from tritium.kvstore.wire.credentials import Credentials
-from tritium.kvstore.wire.frame import CODES, INLINE, ROWS, FrameType, Record
+from tritium.kvstore.wire.frame import CODES, INLINE, NOTHING, ROWS, FrameType, Record
 from tritium.kvstore.worker import client, coordinator_connection, event_loop, remote_server, requests
 from tritium.kvstore.worker.key_state import note_end
 
@@ -226,13 +226,13 @@ class SimulatedWorker:
 
     def _fetch(self, k, i, out):
         key = self.keys[k]
-        return requests.Request(FrameType.PULL, key.slices[i][0], (key.id, i), key.round, out)
+        return requests.Request(FrameType.PULL, key.slices[i][0], Record(key.id, i, 0, 0, key.round), out=out)
 
     def _initial_value(self, k, i, out):
         key, (server, a, b) = self.keys[k], self.keys[k].slices[i]
         data = self.job.first(k)[a:b]
         record = Record(key.id, i, CODES[data.dtype], b - a, 0, INLINE)
-        return requests.Request(FrameType.INITIALIZE, server, (key.id, i), payload=data.view(np.uint8).data, records=[record])
+        return requests.Request(FrameType.INITIALIZE, server, record, data.view(np.uint8).data)
 
     def _all(self, make, keys):
         while not (yield from self._try(make, keys)):
@@ -299,7 +299,8 @@ class SimulatedWorker:
             self.job.known[self] = {entry for entry in self.job.known[self] if entry[1] != k}
             for i, (where, a, b) in enumerate(key.slices):
                 data = self.job.data(b - a)
-                work.append(requests.Push(where, (key.id, i), key.round, key.value[a:b], data))
+                record = Record(key.id, i, CODES[data.dtype], b - a, key.round, INLINE)
+                work.append(requests.Push(where, record, data, key.value[a:b]))
                 work[-1].done = self._done(work[-1], k, i, data.copy(), key.value[a:b])
         self._submit(work, lambda error: self._free(group))
 
@@ -315,7 +316,8 @@ class SimulatedWorker:
             dense = np.zeros((count, WIDTH), data.dtype)
             dense[numbers] = data.reshape(-1, WIDTH)
             rows = np.concatenate([numbers.view(np.uint8), data.view(np.uint8)])
-            work.append(requests.Push(where, (key.id, i), key.round, None, rows, form=(ROWS, len(rows))))
+            record = Record(key.id, i, ROWS, len(rows), key.round, INLINE, 0, NOTHING)
+            work.append(requests.Push(where, record, rows))
             work[-1].done = self._done(work[-1], "rows", i, dense.reshape(-1), None)
         self._submit(work, lambda error: self._free(["rows"]))
 

@@ -120,8 +120,8 @@ def cluster(tmp_path_factory):
         subprocess.run(["rm", "-rf", str(temporary)], check=False)
 
 
-def script(code, address, env, timeout=120):
-    return subprocess.run([sys.executable, "-c", code, address], env=env, capture_output=True, text=True, timeout=timeout)
+def script(code, address, env, cwd=None):
+    return subprocess.run([sys.executable, "-c", code, address], env=env, cwd=cwd, capture_output=True, text=True, timeout=120)
 
 
 @pytest.mark.nightly
@@ -155,6 +155,63 @@ with RayJob(sys.argv[1], 1, 2, snapshot_rounds=3, interface="127.0.0.1") as job:
     done = script(code, *cluster)
     lines = [line for line in done.stdout.splitlines() if line[:1] in "-0123456789"]
     assert len(lines) == 16 and lines[::2] == lines[1::2], done.stdout + done.stderr
+
+
+@pytest.mark.nightly
+def test_an_actor_that_fails_to_start_leaves_nothing(cluster):
+    """Neither the job's folder nor the coordinator, which has started."""
+    code = """
+import sys, tempfile
+from pathlib import Path
+import ray
+from tritium.errors import KVStoreError
+from tritium.kvstore.job import ray_job
+
+class Fails:
+    def __init__(self, *_):
+        assert ray.util.list_named_actors(all_namespaces=True)
+        raise OSError("no room")
+
+    def pid(self): ...
+
+ray_job.ServerActor = Fails
+before = set(Path(tempfile.gettempdir()).glob("tritium-job-*"))
+try:
+    ray_job.RayJob(sys.argv[1], interface="127.0.0.1")
+except KVStoreError as e:
+    print(e)
+assert set(Path(tempfile.gettempdir()).glob("tritium-job-*")) <= before
+ray.init(address=sys.argv[1])
+print(ray.util.list_named_actors(all_namespaces=True))
+"""
+    done = script(code, *cluster)
+    assert "Ray did not start the job's processes" in done.stdout, done.stdout + done.stderr
+    assert done.stdout.splitlines()[-1] == "[]", done.stdout + done.stderr
+
+
+@pytest.mark.nightly
+def test_servers_on_ray_import_the_modules_of_the_users_optimizers(cluster, tmp_path):
+    """The variable is set where the job is started. The cluster does not have it."""
+    (tmp_path / "own_optimizer.py").write_text(
+        "import tritium as mx\n@mx.optimizer.register\nclass Minus(mx.optimizer.SGD): pass\n")
+    code = """
+import sys
+import own_optimizer
+import tritium as mx
+from tritium.kvstore.worker.dist import DistKVStore
+from tritium.kvstore.job.ray_job import RayJob
+with RayJob(sys.argv[1], interface="127.0.0.1") as job:
+    kv, out = DistKVStore("dist_sync", job.file), mx.nd.zeros(3)
+    kv.set_optimizer(own_optimizer.Minus(learning_rate=1.0))
+    kv.init("w", out)
+    kv.push("w", mx.nd.ones(3))
+    kv.pull("w", out)
+    print(out.asnumpy().tolist())
+    kv.close()
+"""
+    address, env = cluster
+    done = script(code, address, {**env, "TRITIUM_KV_OPTIMIZERS": "own_optimizer"}, tmp_path)
+    assert done.stdout.splitlines()[-1:] == ["[-1.0, -1.0, -1.0]"], done.stdout + done.stderr
 
 
 @pytest.mark.nightly

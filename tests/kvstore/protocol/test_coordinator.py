@@ -569,3 +569,16 @@ def test_no_message_breaks_the_coordinator(messages):
     json.dumps(c.state())
     h = Harness()
     assert h.join("a")["rank"] == 0
+
+
+def test_an_error_that_no_code_raises_on_purpose_is_logged(monkeypatch, caplog):
+    """The worker gets it as an error, too, and nothing that was to be sent before it."""
+    h = Harness(1)
+    h.join("a")
+    assert "unknown request" in h.say("a", op="dance")["error"] and "not joined" in h.say("b", op="barrier")["error"]
+    assert not caplog.records
+    monkeypatch.setattr(h.c, "_answer_waiting", lambda: h.c._send("a", {"id": 0}) or None.joined)
+    answer = h.say("a", op="barrier")
+    assert "AttributeError" in answer["error"] and h.answer("a", 0) is None
+    assert [r.getMessage() for r in caplog.records] == ["kvstore: unexpected error in the coordinator: barrier of a worker"]
+    assert "in _worker_barrier" in caplog.text

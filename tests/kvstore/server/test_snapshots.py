@@ -23,7 +23,7 @@ def content(i):
 
 def read(folder):
     found = files(folder).read()
-    return None if found is None else (found.version, found.applied, bytes(found.raw), found.states)
+    return None if found is None else (*found[:2], bytes(found[2]), found[3])
 
 
 def expected(i):

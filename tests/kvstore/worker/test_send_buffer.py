@@ -8,6 +8,7 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 import tritium as mx
+from tritium.kvstore.wire.frame import INLINE
 from tritium.kvstore.wire.shared_memory import SMALLEST, SegmentPool, SharedSlot
 from tritium.kvstore.worker.key_state import SendBuffer
 
@@ -42,7 +43,7 @@ def test_arrays_do_not_overlap_and_places_are_correct(shared, separate):
             raw = client.taken[0].view[at:at + a.nbytes]
             assert segment == 7 and raw.tobytes() == a.asnumpy().tobytes() and at % np.dtype(a.dtype).itemsize == 0
         else:
-            assert place is None
+            assert place == (INLINE, 0)
     assert len({a.chunk.var for a in buffer.arrays}) == (len(LIKE) if separate else 1)
 
 
@@ -53,7 +54,7 @@ def test_arrays_of_one_dtype_have_no_gaps():
 
 def test_small_buffers_use_no_shared_memory():
     client = FakeClient(True)
-    assert SendBuffer(client, [mx.nd.zeros(4)]).places == [None] and not client.taken
+    assert SendBuffer(client, [mx.nd.zeros(4)]).places == [(INLINE, 0)] and not client.taken
 
 
 def test_memory_is_used_again_when_nothing_refers_to_it():
