@@ -13,10 +13,10 @@ from collections.abc import Callable, Sequence
 from time import monotonic, perf_counter_ns, sleep
 from typing import Any
 
-from .. import environment
+from .. import environment, gc_pause
 from ..context import Context
 from ..errors import EngineError
-from . import gc_pause, task_cost
+from . import task_cost
 from .base import Engine
 from .completion import CompletionCallback
 from .deps import Task, Var, abandon, add, behind, done, everything_behind, grant

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from functools import lru_cache
 
-from ..engine.gc_pause import gc_paused
 from ..errors import GraphError
+from ..gc_pause import gc_paused
 from ..kernels.cpu.c_template import begin
 from ..kernels.op import Spec
 from .memory.plan import MemoryPlan, apply_inplace, peak_bytes, plan_memory

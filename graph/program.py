@@ -10,8 +10,8 @@ from dataclasses import dataclass, field, replace
 
 import numpy as np
 
-from ..engine.gc_pause import gc_paused
 from ..errors import ShapeError
+from ..gc_pause import gc_paused
 from ..kernels.op import Op, Req, Shape, Spec, is_known
 from ..kernels.params import Params
 from .passes.infer import infer_dtypes, infer_shapes, spell

@@ -26,7 +26,7 @@ from ...context import GPU_MODE, missing_gpu
 from ...dtype import bfloat16
 from ...errors import EngineError
 from ...fork import in_forked_child
-from ..gc_pause import gc_paused
+from ...gc_pause import gc_paused
 
 _KINDS = ("compute", "copy", "priority")  # of streams, see `stream`
 _SPIN = 0.00005  # seconds in which the main thread, waiting for an event, only lets others run between its tests of it:

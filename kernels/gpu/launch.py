@@ -19,6 +19,7 @@ import numpy as np
 
 from ...dtype import as_dtype
 from ...errors import ParameterError
+from ...gc_pause import gc_paused
 from ...integers import cdiv
 from ..kernel import DeviceArray, Stream
 from ..op import Shaped
@@ -182,7 +183,9 @@ def _run_interpreted(fn: KernelSource, grid: Sequence[int], args: Sequence[Any],
         if type(a) is int and a not in _INT32 and annotation != "int64":
             raise ParameterError(f"{fn.name}: {name}={a} does not fit int32. Annotate the parameter tl.int64.")
     values = {k: v.real() if isinstance(v, Name) else v for k, v in constexprs.items()}
-    with _interpreter, np.errstate(all="ignore"):
+    # a finalizer that parses, or lets a thread that parses go on, breaks Triton's parsing in CPython 3.11: "AST constructor
+    # recursion depth mismatch"
+    with _interpreter, gc_paused(), np.errstate(all="ignore"):
         fn.function()[tuple(grid)](*map(_interpreted_value, args, annotations), **values)
 
 

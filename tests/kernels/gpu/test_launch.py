@@ -1,6 +1,8 @@
 """gpu/launch: from text to function to launch; errors; and no generated kernel touches a byte outside its arrays (guard pages:
 the memory after an array is unreadable, and a child process makes the attempt)."""
 
+import ast
+import gc
 import signal
 from types import SimpleNamespace
 
@@ -51,6 +53,32 @@ def test_a_kernel_runs_on_tensors_and_on_numpy_arrays(cache):
     out = np.zeros(10, "int64")
     launch(fn, (1,), np.arange(10), out, 10, BLOCK=16)
     assert (out == np.arange(1, 11)).all()
+
+
+def test_a_finalizer_that_parses_does_not_break_the_interpreters_parsing(cache):
+    """CPython 3.11 counts the depth of all parsing in one place: "AST constructor recursion depth mismatch"."""
+
+    class Finalized:
+        def __init__(self):
+            self.cycle = self
+
+        def __del__(self):
+            if running:
+                (lambda: (lambda: ast.parse("x = 1"))())()  # at another depth than what the collector interrupts
+                Finalized()  # for its next round
+
+    running, before = [True], gc.get_threshold()
+    lines = "".join(f"    # {i}\n    n = n + {i} - {i}\n" for i in range(100))
+    fn = kernel_of(WHOLE.replace("    at =", lines + "    at =", 1), "add_one")
+    x, y = torch.arange(10.0), torch.zeros(10)
+    gc.set_threshold(30, 1, 1)
+    try:
+        Finalized()
+        launch(fn, (2,), x, y, 10, BLOCK=8)
+    finally:
+        running.clear()
+        gc.set_threshold(*before)
+    assert torch.equal(y, x + 1)
 
 
 def test_the_same_text_is_one_function_and_one_file(cache):

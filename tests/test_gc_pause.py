@@ -4,8 +4,9 @@ import gc
 import threading
 
 import pytest
+from tritium import gc_pause
 from tritium.context import cpu
-from tritium.engine import ThreadedEngine, gc_pause
+from tritium.engine import ThreadedEngine
 
 
 @pytest.fixture(autouse=True)
