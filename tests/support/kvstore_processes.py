@@ -22,7 +22,7 @@ from tritium.kvstore.wire.frame import CODES, INLINE, NOTHING, ROWS, FrameType, 
 from tritium.kvstore.worker import client, coordinator_connection, event_loop, remote_server, requests
 from tritium.kvstore.worker.key_state import note_end
 
-from support.kvstore_wires import Wire, poller_of
+from support.kvstore_wires import poller_of
 
 SMALL = 5  # keys that all workers push in one frame
 SIZES = {**{f"s{i}": i + 1 for i in range(SMALL)}, "runs": 50, "split": 120, "rows": 40}
@@ -34,14 +34,14 @@ class SimulatedServer:
     """A server's process."""
 
     def __init__(self, job, index):
-        self.job, self.index, self.number, self.address = job, index, next(Wire.numbers), f"server:{next(Wire.numbers)}"
+        self.job, self.index, self.public = job, index, f"server{next(job.names)}"
+        self.address = f"at {self.public}"
         p = self.process = server_main.ServerProcess.__new__(server_main.ServerProcess)
         p.job = {"job": job.name, "address": "coordinator", "snapshot_rounds": job.snapshot_rounds}
         p.index, p.folder, p.attempt, p.address = index, job.folder / f"server-{index}", 0, self.address
         p.poller, p.users, p.peers, p.control = poller_of(self), {}, {}, None
         self.users, self.lost, self.receive = p.users, lambda end: None, p._receive
-        self.public = p.public = f"server{self.number}"
-        self.dead = False
+        p.public, self.dead = self.public, False
         self.turn()
 
     @property
@@ -78,7 +78,7 @@ class SimulatedWorker:
     """
 
     def __init__(self, job, rank):
-        self.job, self.rank, self.public, self.keys, self.held = job, rank, f"worker{next(Wire.numbers)}", {}, 0
+        self.job, self.rank, self.public, self.keys, self.held = job, rank, f"worker{next(job.names)}", {}, 0
         self.arrived = True
         self.pushing = self.ending = self.finished = self.gone = False  # its progress
         self.patient = job.rng.random() < 0.7

@@ -69,7 +69,7 @@ class SimulatedJob:
         self.contributors = defaultdict(list)  # (key, round) -> processes (worker, server) of each contribution
         self.finals = defaultdict(dict)  # key -> rank -> value
         self.known = defaultdict(set)  # worker -> (round, key, slice) whose values it has
-        self.sockets = FakeSockets(self)
+        self.sockets, self.names = FakeSockets(self), itertools.count(1)
         self.deaths = []  # (generation, rank), as the coordinator counts
         self.log = deque(maxlen=400)
         self.slices_of = {}
@@ -85,8 +85,11 @@ class SimulatedJob:
         return lambda: self.now >= end
 
     def settled(self):
-        """Return whether servers have everything again: all workers have connected to them, and no message is in flight."""
-        return not any(end.sent for wire in self.wires if not wire.over for end in (wire.near, wire.far)) and all(
+        """Return whether servers have everything again: all workers have connected to them, no message is in flight, and none was
+        lost, or ignored because the coordinator has lost its sender.
+        """
+        return not any(wire.ended or wire.near.sent or wire.far.sent for wire in self.wires if not wire.over) and all(
+            w.client.coordinator.lost_since is None for w in self.workers) and all(
             s.ready and not s.session.again and s.incarnation == getattr(self.servers[s.index].process, "incarnation", None)
             for w in self.workers for s in w.client.servers)
 

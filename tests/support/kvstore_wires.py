@@ -44,8 +44,6 @@ class Wire:
     lost:      the first message to the owner that did not arrive completely.
     """
 
-    numbers = itertools.count(1)
-
     def __init__(self, job, owner, address, on_message, on_end, on_large):
         self.job, self.owner, self.address, self.held = job, owner, address, 0
         self.near, self.far = End(self, on_message, on_end, on_large), End(self, None, None)
