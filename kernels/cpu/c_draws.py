@@ -4,6 +4,7 @@ within the tolerance, by a logarithm, a sine and a cosine of our own."""
 from __future__ import annotations
 
 import ctypes
+import functools
 import math
 from collections.abc import Callable, Sequence
 from typing import Any
@@ -14,6 +15,7 @@ from ..ir.coalesce import full_shape
 from ..ir.draws import Draw, as_inputs
 from ..kernel import Kernel
 from ..op import Expression, Reqs, Specs
+from .c_compile import Loaded
 from .c_math import definitions
 from .c_team import Phases, step_of_elements
 from .c_template import Template, address
@@ -113,15 +115,23 @@ TEMPLATE = Template(_text, ("draw_words", "draw_float32", "draw_float64", "draw_
 
 def draw_numbers(draw: Draw, run: Any, seed: int, offset: int, out: np.ndarray) -> None:
     """Fill out with the numbers of a draw, which begin at offset; not for normal numbers in float64."""
+    function = _function(draw.kind, draw.dtype)
+    state, size = _State(seed & (2**64 - 1), offset, draw.bits), out.size
+    addresses = _Addresses(address(out), ctypes.addressof(state))
+    if size <= PIECE:
+        function.short(addresses, 0, size)
+    else:
+        Phases([[step_of_elements(function, addresses, size, PIECE, (out, state))]])(run)
+
+
+_State, _Addresses = ctypes.c_uint64 * 3, ctypes.c_void_p * 2
+
+
+@functools.cache
+def _function(kind: str, dtype: np.dtype) -> Loaded:
     functions = TEMPLATE.functions()
     assert functions is not None
-    name = f"draw_{draw.dtype.name}" if draw.kind == "uniform" else "draw_words" if draw.kind == "word" else "draw_normal"
-    state, size = (ctypes.c_uint64 * 3)(seed & (2**64 - 1), offset, draw.bits), out.size
-    addresses = (ctypes.c_void_p * 2)(address(out), ctypes.addressof(state))
-    if size <= PIECE:
-        functions[name].short(addresses, 0, size)
-    else:
-        Phases([[step_of_elements(functions[name], addresses, size, PIECE, (out, state))]])(run)
+    return functions[f"draw_{dtype.name}" if kind == "uniform" else "draw_words" if kind == "word" else "draw_normal"]
 
 
 def drawing_kernel(e: Expression, ins: Specs, outs: Specs, reqs: Reqs, name: str, make: Callable[..., Kernel]) -> Kernel | None:

@@ -44,7 +44,7 @@ class CFunction:
     uses:     the functions of `c_math.py` it calls.
     layout:   of the arrays. targets: numbers of the outputs that are wanted; states: {output without an array: its input}.
     scalars:  how many run-time scalars it takes.
-    nodes, cost: how many primitives it computes, and their cost per element in additions.
+    nodes, cost: how many primitives it computes, in calls of NumPy, and their cost per element in additions.
     broadcasts: whether an input is broadcast. halves: the number of arrays in half precision.
     """
 
@@ -303,7 +303,8 @@ class _FunctionPrinter:
         body = "\n".join(["(void *const *arrays, int64_t begin, int64_t end)", "{", *(f"    {t}" for t in lines), "}", ""])
         name = f"kernel_{hashlib.sha256(body.encode()).hexdigest()[:16]}"
         return CFunction(name, f"void {name}{body}", frozenset(self.uses), self.layout, targets, states, len(self.scalars),
-                         len(self.nodes) + sum(" = numbers[" not in t for t in self.prologue), sum(map(_cost, self.nodes)),
+                         sum(map(_calls, self.nodes)) + sum(" = numbers[" not in t for t in self.prologue),
+                         sum(map(_cost, self.nodes)),
                          bool(spread), sum(map(is_half, (*self.read.values(), *self.stored))))
 
     def _places(self, without: set[str]) -> tuple[dict[str, int], list[str]]:
@@ -381,6 +382,11 @@ def _is_call(x: Expr) -> bool:
 
 def _cost(x: Expr) -> int:
     return PRIMITIVES[x.op].cost if x.op in PRIMITIVES else 1
+
+
+def _calls(x: Expr) -> int:
+    """Return how many calls of NumPy compute x: about as many as its cost, if NumPy lacks it."""
+    return 1 if x.op not in PRIMITIVES or isinstance(PRIMITIVES[x.op].numpy, np.ufunc) else _cost(x)
 
 
 def converted(value: str, have: np.dtype, want: np.dtype) -> str:

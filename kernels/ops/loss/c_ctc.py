@@ -14,7 +14,7 @@ from ....integers import cdiv
 from ...cpu.c_team import Phases, int64s
 from ...cpu.c_template import Call, Template
 
-LEAST = 1 << 12  # scores from which on C is worth compiling
+LEAST = 1 << 6  # scores from which on C is worth compiling: NumPy needs 300 microseconds for few
 PIECE = 1 << 12  # scores of a piece, about
 
 _TEXT = """

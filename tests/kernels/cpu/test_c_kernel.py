@@ -269,3 +269,45 @@ def test_updates_in_place_are_c_from_few_elements_on(monkeypatch):
         kernel(1024, Req.INPLACE).run(None, [w, g, mom], [w], scalars=p.scalars)
         results.append((w, mom))
     np.testing.assert_array_equal(*results)
+
+
+SPECIAL = [0.0, -0.0, 1.0, -2.5, 7.3, np.nan, np.inf, -np.inf, 1e-45, -1e-45, 3e38]
+SMALL = {"clip": lambda x, y: lang.where(x > 1, 1, lang.maximum(x, -0.0)), "maximum": lang.maximum, "minimum": lang.minimum,
+         "where": lambda x, y: lang.where(x < y, -x, abs(y)), "sums": lambda x, y: (x + y) * 0.3 - x / y,
+         "roots": lambda x, y: lang.sqrt(x) + lang.floor(y), "compared": lambda x, y: lang.cast(x >= y, y.dtype)}
+
+
+@needs_compiler
+@pytest.mark.parametrize("dtype", ["float32", "float64"])
+@pytest.mark.parametrize("name", SMALL)
+def test_a_small_kernel_that_runs_often_gets_the_same_bits_from_c(name, dtype, monkeypatch):
+    monkeypatch.setenv("TRITIUM_CPU_CODE", "auto")
+    monkeypatch.setattr(c_kernel, "OFTEN", 2)
+    dtype = np.dtype(dtype)
+    x, y = (a.ravel().astype(dtype) for a in np.meshgrid(SPECIAL, SPECIAL))
+    e, spec, out = Expression((SMALL[name](load(0, dtype), load(1, dtype)),)), Spec(x.shape, dtype), np.empty_like(x)
+    kernel = cpu_kernel(e, [spec, spec], [spec], [Req.WRITE], "k")
+    kernel.run(None, [x, y], [out])
+    by_numpy = out.copy()
+    f = select_c_function(e, [spec, spec], [spec], [Req.WRITE], 0)
+    c_compile.library(c_compile.program([f]), [f.name])  # as the thread does
+    out.fill(5)
+    kernel.run(None, [x, y], [out])
+    assert kernel.at is not None
+    np.testing.assert_array_equal(out, by_numpy)
+    numbers = ~np.isnan(out)
+    assert np.array_equal(np.signbit(out[numbers]), np.signbit(by_numpy[numbers]))
+
+
+@needs_compiler
+@pytest.mark.parametrize("mode, root", [("auto", lang.exp(X)), ("numpy", X + 1)])
+def test_a_small_kernel_stays_numpys_where_c_gives_other_bits_or_is_unwanted(mode, root, monkeypatch):
+    monkeypatch.setenv("TRITIUM_CPU_CODE", mode)
+    monkeypatch.setattr(c_kernel, "OFTEN", 1)
+    x, out = np.linspace(0, 1, 50, dtype=F32), np.empty(50, F32)
+    spec = Spec(x.shape, F32)
+    kernel = cpu_kernel(Expression((root,)), [spec], [spec], [Req.WRITE], "k")
+    for _ in range(3):
+        kernel.run(None, [x], [out])
+    assert kernel.at is None
+    assert_close(out, np.exp(x) if mode == "auto" else x + 1)
