@@ -72,6 +72,7 @@ REASONS = {
        for r in ("values", "shapes")},
     **{(n, "gradient"): "another dtype than its input's; that of Cast, which it calls"
        for n in ("_image_to_tensor", "amp_multicast")},
+    ("_image_adjust_lighting", "gradient"): "copied; the slope is lost in float32: tests/kernels/ops/image/test_image_ops.py",
     **{(n, "compiled"): "NumPy computes it wherever its arrays live: kernels/declare/host_op.py" for n in _MATRICES},
     **{(n, "requests"): "kernels/declare/host_op.py stores all results alike" for n in _MATRICES},
     **{(n, r): "a part of quantize_v2 or requantize: tests/kernels/ops/contrib/test_quantize.py" for r in RESPECTS

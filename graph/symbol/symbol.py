@@ -197,15 +197,18 @@ class Symbol(metaclass=_OperatorsOfClass):
         return self._outputs[0][0]
 
     def attr(self, key: str) -> str | None:
-        """One attribute of the node, as a string; `lr_mult` finds `__lr_mult__`, and `name` the name."""
-        attrs = {"name": self._node().name, **self._node().attrs}
+        """One attribute of the node, as a string; `lr_mult` finds `__lr_mult__`, and `name` the name. None for a group."""
+        if self.name is None:
+            return None
+        node = self._node()
+        attrs = {"name": node.name, **node.attrs}
         return attrs.get(key, attrs.get(f"__{key}__") if key in HIDDEN_KEYS else None)
 
     def list_attr(self, recursive: bool = False) -> dict[str, str]:
-        """The node's attributes."""
+        """The attributes of the node, or of a group's first one."""
         if recursive:
             raise GraphError("Symbol.list_attr: recursive=True is gone. Use attr_dict().")
-        return _shown(self._node().attrs)
+        return _shown(self._outputs[0][0].attrs)
 
     def attr_dict(self) -> dict[str, dict[str, str]]:
         """{node: its attributes}, for every node that has some."""

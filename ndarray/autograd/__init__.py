@@ -148,7 +148,15 @@ def grad(heads: NDArray | Sequence[NDArray], variables: NDArray | Sequence[NDArr
     retain = create_graph if retain_graph is None else retain_graph
     with _Scope(create_graph, train_mode):
         computed = (walk_recorded if create_graph else walk)(heads, grads, retain, [v._grad_edge for v in wanted])
-    return [filled(v.layout, 0) if g is None else g for v, g in zip(wanted, computed)]
+    found = [filled(v.layout, 0) if g is None else g for v, g in zip(wanted, computed)]
+    return [_constant(v, g) if create_graph and g._grad_edge is None else g for v, g in zip(wanted, found)]
+
+
+def _constant(variable: NDArray, gradient: NDArray) -> NDArray:
+    """Return a derivative that does not depend on its variable as part of the record: its own derivative is 0."""
+    recorded = gradient.detach()
+    recorded._grad_edge = CallNode("grad", [variable._grad_edge], [gradient.layout], lambda _: [None]), 0
+    return recorded
 
 
 def _listed(arrays: Any) -> list[Any]:

@@ -123,11 +123,15 @@ def _names(what: str, p: Params) -> tuple[str, ...]:
 
 
 def _common(p: Params, given: Any) -> Any:
-    floats = [d for d in given if d is not None and is_float(d)]
-    if None in given or not floats:  # an unknown one may be the widest
-        return list(given), [d if d is not None and not is_float(d) else None for d in given]
-    chosen = (min if p.cast_narrow else max)(floats, key=lambda d: d.itemsize)
-    return list(given), [chosen if is_float(d) else d for d in given]
+    if any(d is None for d in given):  # an unknown one may be the widest (`in` takes float64 for None, as NumPy does)
+        return list(given), [d if d is not None and not _is_amp(d) else None for d in given]
+    chosen = _chosen(p.cast_narrow, given)
+    return list(given), [chosen if _is_amp(d) else d for d in given]
+
+
+def _chosen(narrow: bool, dtypes: Any) -> Any:
+    """Return the widest of the float dtypes of at most 32 bits, or the narrowest; None without one."""
+    return (min if narrow else max)((d for d in dtypes if _is_amp(d)), key=lambda d: d.itemsize, default=None)
 
 
 def _counted(p: Params) -> None:
@@ -139,8 +143,6 @@ def _counted(p: Params) -> None:
            check=_counted, keeps_shapes=True, params=(Param("num_outputs", "int"), Param("cast_narrow", "bool", False),
                                    Param("num_args", "int", None, doc="how many arrays are given")))
 def amp_multicast(*data: TracedValue, num_outputs: int, cast_narrow: bool, num_args: int | None) -> list[TracedValue]:
-    """Each float array cast to the widest float dtype among them; with cast_narrow, to the narrowest."""
-    kinds = [d.dtype for d in data if is_float(d.dtype)]
-    to = (min if cast_narrow else max)(kinds, key=lambda d: d.itemsize) if kinds else None
-    return [ops.Cast(d, dtype=to.name) if to is not None and is_float(d.dtype) and d.dtype != to else ops.identity(d)
-            for d in data]
+    """Each array of floats of at most 32 bits cast to the widest dtype among these; with cast_narrow, to the narrowest."""
+    to = _chosen(cast_narrow, [d.dtype for d in data])
+    return [ops.Cast(d, dtype=to.name) if _is_amp(d.dtype) and d.dtype != to else ops.identity(d) for d in data]

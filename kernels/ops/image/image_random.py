@@ -1,7 +1,7 @@
 """mx.nd.image.random_*: images [h, w, c] flipped at random, or with randomly changed colours.
 
-uint8 results are clipped to 0 … 255. No derivative. Index formulas compute the pixels; they read the few random numbers of a call
-from memory, so that a replayed CUDA graph has new ones.
+uint8 results are clipped to 0 … 255. Only adjust_lighting has a derivative. Index formulas compute the pixels; they read the few
+random numbers of a call from memory, so that a replayed CUDA graph has new ones.
 """
 
 from __future__ import annotations
@@ -22,8 +22,10 @@ from ...declare.random_fill import fill, on_host
 from ...declare.simple_op import Scalar
 from ...ir.expr import const
 from ...ir.lang import cos, floor, log1p, maximum, minimum, sqrt, where
+from ...ir.strided import whole
 from ...kernel import KernelFunction
 from ...op import Req, Reqs, Spec, Specs, builtin, compiled
+from ..tensor.data_movement import Move, move_kernel
 from ..vision.boxes import one_of
 from .image import picture_axes
 
@@ -316,10 +318,15 @@ class AdjustLighting(Changed):
 
     alpha: tuple[float, ...]
     resources = ()
+    gradient_arguments = (0,)
+    backward_reads = ("dy",)
 
     def validate(self) -> None:
         if len(self.alpha) != 3:
             raise ParameterError(f"{self.name}: alpha={self.alpha} must be three numbers.")
+
+    def backward_kernel(self, ins: Specs, outs: Specs, reqs: Reqs, target: str, train: bool) -> KernelFunction:
+        return move_kernel([Move(0, whole, 0, whole)], ins, outs, reqs, target)
 
     def changes(self, target: str, gray: bool) -> Callable[[Any, tuple[Any, int]], list[Change]]:
         lights = (LIGHT @ np.asarray(self.alpha, np.float32)).astype(np.float64)

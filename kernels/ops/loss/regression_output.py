@@ -9,7 +9,7 @@ from ....errors import ShapeError
 from ...declare.operator_property import OperatorProperty, Shapes
 from ...declare.property_op import register_operator
 from ...declare.row_kernel import row_kernel
-from ...ir.lang import exp, maximum, row_sum, sign, where
+from ...ir.lang import exp, maximum, row_sum, where
 from ...ir.strided import whole
 from ...kernel import KernelFunction
 from ...op import Reqs, Specs, is_known, merge_shapes
@@ -65,7 +65,7 @@ class RegressionOutput(Unchanged):
         full, scale = outs[0].shape, self.grad_scale / max(1, math.prod(ins[1].shape[1:]))
 
         def body(y: Any, label: Any) -> Any:
-            return (sign(y - label) if self.kind == "absolute" else y - label) * scale
+            return (where(y > label, 1, -1) if self.kind == "absolute" else y - label) * scale
 
         return row_kernel(body, [full, full], [full], full, ins, outs, reqs, target, f"{self.name}_backward")
 
@@ -84,7 +84,7 @@ class LogisticRegressionOutput(RegressionOutput):
 
 @register_operator("MAERegressionOutput")
 class MAERegressionOutput(RegressionOutput):
-    """y = data; derivative grad_scale · sign(y - label) / outputs per sample."""
+    """y = data; derivative ± grad_scale / outputs per sample, plus where y > label, minus also where they are equal."""
 
     kind: ClassVar[str] = "absolute"
 

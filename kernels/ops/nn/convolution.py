@@ -23,11 +23,14 @@ if TYPE_CHECKING:
     from ...gpu.epilogue import Epilogue
 
 
-def check_axes(name: str, params: Any, rank: int, **least: int) -> None:
-    """Raise ParameterError unless each of these parameters is empty or has rank numbers, none below its least."""
+def check_axes(name: str, params: Any, rank: int, surplus: bool = False, **least: int) -> None:
+    """Raise ParameterError unless each of these parameters is empty or has rank numbers, none below its least.
+
+    surplus: it may have more numbers, which are not read.
+    """
     for what, low in least.items():
         given = getattr(params, what)
-        if given and len(given) != rank:
+        if given and (len(given) < rank if surplus else len(given) != rank):
             raise ParameterError(f"{name}: {what}={given} must have {rank} numbers, as kernel has.")
         if min(given, default=low) < low:
             raise ParameterError(f"{name}: {what}={given} must be at least {low}.")

@@ -32,7 +32,7 @@ class Pooling(Spatial):
     data:    [n, c, w], [n, c, h, w] or [n, c, d, h, w]; with layout NWC, NHWC, NDHWC channels are last.
     Returns: [n, c, ...]; along an axis of size s there are (s + 2 pad - kernel) / stride + 1 windows, rounded down
              (pooling_convention "valid") or up ("full"); "same", for one axis, gives (s + 2 pad) / stride, up.
-    A window of padding alone gives 0, or the lowest finite value for a maximum. global_pool: one window of all elements.
+    stride, pad: more numbers than kernel has are not read. A window of padding alone gives 0, or the lowest finite value for a maximum. global_pool: one window of all elements.
     count_include_pad: include padding in the mean. Of equal maxima the first gets the derivative.
     """
 
@@ -66,7 +66,7 @@ class Pooling(Spatial):
             if not 1 <= rank <= 3 or min(self.kernel) < 1:
                 raise ParameterError(f"{self.name}: kernel={self.kernel} must be one to three sizes of at least 1, "
                                      f"or global_pool=True.")
-            check_axes(self.name, self, rank, stride=1, pad=0)
+            check_axes(self.name, self, rank, surplus=True, stride=1, pad=0)
         if self.pool_type == "lp" and self.p_value not in (1, 2, 3):
             raise ParameterError(f"{self.name}: pool_type 'lp' needs p_value 1, 2 or 3, not {self.p_value}.")
 
@@ -108,8 +108,8 @@ class Pooling(Spatial):
         if self.global_pool:
             return PoolingGeometry(n, c, spatial, (1,) * rank, spatial, (1,) * rank, (0,) * rank, self.channels_last)
         out = tuple(self._windows(s, i) for i, s in enumerate(spatial))
-        return PoolingGeometry(n, c, spatial, out, self.kernel, tuple(self.stride) or (1,) * rank,
-                               tuple(self.pad) or (0,) * rank, self.channels_last)
+        return PoolingGeometry(n, c, spatial, out, self.kernel, tuple(self.stride[:rank]) or (1,) * rank,
+                               tuple(self.pad[:rank]) or (0,) * rank, self.channels_last)
 
     def counts(self, g: PoolingGeometry) -> np.ndarray:
         """Return the divisor of the mean of each window, [*out]."""

@@ -24,10 +24,10 @@ def _declare(formula: Callable[[Any, Any], Any], text: str, *, elemwise: tuple[s
     def two(lhs: Array, rhs: Array) -> Array:
         return formula(lhs, rhs)
 
-    def right(data: Array, *, scalar: Scalar = 0.0) -> Array:
+    def right(data: Array, *, scalar: Scalar = 1.0) -> Array:
         return formula(data, scalar)
 
-    def left(data: Array, *, scalar: Scalar = 0.0) -> Array:
+    def left(data: Array, *, scalar: Scalar = 1.0) -> Array:
         return formula(scalar, data)
 
     forms = (

@@ -102,6 +102,7 @@ class ScatterNd(AtPlaces):
     """
 
     add_up: ClassVar[bool] = False
+    linear: ClassVar[bool] = True
     shape: tuple
 
     def validate(self) -> None:

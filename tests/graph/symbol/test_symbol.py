@@ -218,3 +218,10 @@ def test_a_symbol_has_the_methods_of_arrays_and_refuses_their_call():
         assert hasattr(mx.sym.var("x"), name)
         with pytest.raises(NotImplementedForSymbol, match=f"Symbol.{name}: a symbol has no values before it is bound"):
             getattr(mx.sym.var("x"), name)()
+
+
+def test_the_attributes_of_a_group_are_those_of_its_first_node():
+    group = sym.Group([sym.relu(sym.Variable("a", lr_mult=2), attr={"__w__": "3"}), sym.Variable("b", lr_mult=4)])
+    assert group.list_attr() == {"__w__": "3"} and group.attr("__w__") is None is group.attr("name")
+    with pytest.raises(GraphError, match="a group has no attributes of its own"):
+        group._set_attr(__w__="1")

@@ -150,3 +150,20 @@ def test_a_third_derivative_of_a_kernel_is_refused():
         g = autograd.grad(nd.dot(a * a, b) ** 2, a, create_graph=True)[0]
         with pytest.raises(MXNetError, match="third derivative of dot"):
             autograd.grad(g, a, create_graph=True)
+
+
+@pytest.mark.parametrize("function", [lambda x: x * 2, mx.nd.rint, lambda x: x > 0, mx.nd.ones_like, mx.nd.BlockGrad])
+def test_a_derivative_that_is_constant_is_recorded_too(function):
+    """As a gradient penalty of a linear critic: the derivative of the penalty is 0."""
+    x = mx.nd.array([0.5, -1.5])
+    x.attach_grad()
+    x.grad[:] = 7
+    with autograd.record():
+        slope = autograd.grad([function(x)], [x], create_graph=True, retain_graph=True)[0]
+        penalty = (slope * slope).sum()
+    penalty.backward()
+    assert x.grad.asnumpy().tolist() == [0, 0]
+    with autograd.record():
+        penalty = (slope * x).sum()
+    penalty.backward()
+    np.testing.assert_array_equal(x.grad.asnumpy(), slope.asnumpy())

@@ -126,6 +126,17 @@ def test_amp_takes_the_widest_or_the_narrowest(ctx):
     assert mx.nd.amp_cast(n, dtype="float16").dtype == np.int32 and mx.nd.amp_cast(a, dtype="float16").dtype == np.float16
 
 
+@pytest.mark.parametrize("dtypes, want", [
+    (("float32", "float64"), ("float32", "float64")), (("float64",) * 2, ("float64",) * 2),
+    (("float16", "float32", "float64", "int32"), ("float32", "float32", "float64", "int32"))])
+def test_amp_leaves_float64_alone(dtypes, want):
+    arrays = [mx.nd.ones(2, dtype=d) for d in dtypes]
+    assert [o.dtype for o in mx.nd.amp_multicast(*arrays, num_outputs=len(dtypes))] == [np.dtype(d) for d in want]
+    names = "abcd"[:len(dtypes)]
+    graph = mx.sym.amp_multicast(*map(mx.sym.Variable, names), num_outputs=len(dtypes))
+    assert [np.dtype(d) for d in graph.infer_type(**dict(zip(names, dtypes)))[1]] == [np.dtype(d) for d in want]
+
+
 def test_amp_waits_for_the_dtype_of_every_array_of_a_graph(ctx):
     """A variable's dtype is known last: it may be the widest."""
     half = mx.sym.amp_cast(mx.sym.Variable("a"), dtype="float16")

@@ -57,6 +57,11 @@ def test_colours_changed_by_a_sure_amount(rng, ctx):
         h, light, s = colorsys.rgb_to_hls(*(x[at] / 255))
         assert_close(turned[at] / 255, colorsys.hls_to_rgb(h + 0.25, light, s), scale=10)  # 10: rounded in another order
     np.testing.assert_array_equal(I.adjust_lighting(a, alpha=(0, 0, 0)).asnumpy(), x)
+    a.attach_grad()
+    with mx.autograd.record():
+        lit = I.adjust_lighting(a, alpha=(1, 2, 3))
+    lit.backward(a * 2)
+    np.testing.assert_array_equal(a.grad.asnumpy(), 2 * x)
     assert sure("brightness", mx.nd.array(x.astype("uint8"), ctx=ctx, dtype="uint8"), 9.0).max() == 255
 
 

@@ -42,6 +42,15 @@ def test_make_loss(params, want, target):
     check_requests("MakeLoss", [x], [x], target, **params)
 
 
+def test_an_absolute_error_of_0_has_the_slope_below_it(ctx):
+    x, label = mx.nd.array([[1, 2, 3, np.nan]], ctx=ctx), mx.nd.array([[1, 1, 5, 0]], ctx=ctx)
+    x.attach_grad()
+    with mx.autograd.record():
+        y = mx.nd.MAERegressionOutput(x, label, grad_scale=2)
+    y.backward()
+    assert x.grad.asnumpy().tolist() == [[-0.5, 0.5, -0.5, -0.5]]  # of MXNet 1.9.1
+
+
 def test_labels_that_do_not_fit():
     op = ops.get("LinearRegressionOutput")
     p = op.parse({})

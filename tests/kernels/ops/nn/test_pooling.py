@@ -4,6 +4,7 @@ from itertools import product
 
 import numpy as np
 import pytest
+import tritium as mx
 from support.layer_helpers import (
     TARGETS,
     backward,
@@ -89,6 +90,14 @@ def test_channels_last(kind, target, rng):
     dx = backward("Pooling", [x], [y], target, **params)[0]
     got = backward("Pooling", [moved], [np.ascontiguousarray(y.transpose(0, 2, 3, 1))], target, layout="NHWC", **params)[0]
     close(got, dx.transpose(0, 2, 3, 1))
+
+
+@pytest.mark.parametrize("shape, kernel, stride, pad", [((2, 3, 8), (2,), (2, 3), (1, 0)),
+                                                        ((2, 3, 8, 7), (2, 3), (2, 1, 4), (1, 0, 0))])
+def test_numbers_beyond_those_of_the_kernel_are_not_read(shape, kernel, stride, pad, rng):
+    x, n = mx.nd.array(rng.standard_normal(shape)), len(kernel)
+    want = mx.nd.Pooling(x, kernel=kernel, stride=stride[:n], pad=pad[:n])
+    np.testing.assert_array_equal(mx.nd.Pooling(x, kernel=kernel, stride=stride, pad=pad).asnumpy(), want.asnumpy())
 
 
 @pytest.mark.parametrize("params, shape, error, text", [
