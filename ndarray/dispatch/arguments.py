@@ -97,12 +97,14 @@ def operator_function(op: Op) -> Callable[..., Any]:
     get, multiplies = CACHE.get, op.multiplies
 
     def key_of_call(args: Sequence[Any], kwargs: Mapping[str, Any]) -> tuple:
-        array_class = ArrayCore.array_class
-        key = (op, state.training, *[a.layout if a.__class__ is array_class else (a.__class__, a) for a in args])
+        array_class, key = ArrayCore.array_class, (op, state.training)
+        for a in args:  # a comprehension is a call, and takes 0.1 us more
+            key += (a.layout,) if a.__class__ is array_class else ((a.__class__, a),)
         if kwargs:
-            key = (*key, *kwargs, *(values := kwargs.values()), *map(type, values))  # 1 and 1.0 are equal
+            values = kwargs.values()
+            key += (*kwargs, *values, *map(type, values))  # 1 and 1.0 are equal
         if multiplies:
-            key = (*key, float32_matmul.other())
+            key += (float32_matmul.other(),)
         return key if args else (*key, current_context())
 
     def call(*args: Any, **kwargs: Any) -> Any:

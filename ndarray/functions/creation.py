@@ -158,16 +158,27 @@ def ones(shape: ShapeLike, ctx: Context | str | None = None, dtype: DTypeLike | 
 def arange(start: float, stop: float | None = None, step: float = 1.0, repeat: int = 1, infer_range: bool | None = None,
            ctx: Context | str | None = None, dtype: DTypeLike | None = None) -> NDArray:
     """Return start, start + step, ... below stop, each `repeat` times. With one number: from 0 to that number."""
-    start, step = _number(start), _number(step)
-    stop = stop if stop is None else _number(stop)
+    if str in (type(start), type(stop), type(step)):
+        start, step = _number(start), _number(step)
+        stop = stop if stop is None else _number(stop)
     if step == 0 or repeat < 1:
         raise ParameterError(f"arange: step={step}, repeat={repeat}: step must not be 0, repeat at least 1.")
     first, last = (0, start) if stop is None else (start, stop)
-    wanted = as_dtype(dtype)
     if math.isfinite(last) and (last - first) / step > 0:
-        ends = {"start": first, "stop": last, "step": step, "repeat": repeat}
-        return call_op(builtin("_arange"), [], {**ends, "ctx": context_of(ctx), "dtype": wanted})
-    return array(np.repeat(np.arange(first, last, step, dtype=np.float64), repeat), ctx, wanted)
+        given = {"start": first, "stop": last}
+        if step != 1 or repeat != 1:
+            given |= {"step": step, "repeat": repeat}
+        return _made("_arange", given, ctx, dtype)
+    return array(np.repeat(np.arange(first, last, step, dtype=np.float64), repeat), ctx, as_dtype(dtype))
+
+
+def _made(name: str, given: dict[str, Any], ctx: Context | str | None, dtype: DTypeLike | None) -> NDArray:
+    """Call an operator without arrays. What is not said is not passed: each parameter takes 0.2 us, in the key of the call."""
+    if ctx is not None:
+        given["ctx"] = context_of(ctx)
+    if dtype is not None:
+        given["dtype"] = as_dtype(dtype)
+    return call_op(builtin(name), (), given)
 
 
 def _number(n: float | str) -> float:
@@ -184,7 +195,7 @@ def linspace(start: float, stop: float, num: int, endpoint: bool = True, ctx: Co
 def eye(N: int, M: int = 0, k: int = 0, ctx: Context | str | None = None, dtype: DTypeLike | None = None, **kwargs: Any
         ) -> NDArray:
     """Return an array [N, M or N] with ones on the k-th diagonal. kwargs, such as a name, are those of symbols: ignored."""
-    return call_op(builtin("_eye"), [], {"N": N, "M": M, "k": k, "ctx": context_of(ctx), "dtype": as_dtype(dtype)})
+    return _made("_eye", {"N": N, "M": M, "k": k} if k else {"N": N, "M": M}, ctx, dtype)
 
 
 def concatenate(arrays: Sequence[NDArray], axis: int = 0, always_copy: bool = True) -> NDArray:
