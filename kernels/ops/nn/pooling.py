@@ -32,7 +32,8 @@ class Pooling(Spatial):
     data:    [n, c, w], [n, c, h, w] or [n, c, d, h, w]; with layout NWC, NHWC, NDHWC channels are last.
     Returns: [n, c, ...]; along an axis of size s there are (s + 2 pad - kernel) / stride + 1 windows, rounded down
              (pooling_convention "valid") or up ("full"); "same", for one axis, gives (s + 2 pad) / stride, up.
-    stride, pad: more numbers than kernel has are not read. A window of padding alone gives 0, or the lowest finite value for a maximum. global_pool: one window of all elements.
+    stride, pad: more numbers than kernel has are not read.
+    A window of padding alone gives 0, or the lowest finite value for a maximum. global_pool: one window of all elements.
     count_include_pad: include padding in the mean. Of equal maxima the first gets the derivative.
     """
 
