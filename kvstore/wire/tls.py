@@ -9,6 +9,7 @@ from __future__ import annotations
 import contextlib
 import socket
 import ssl
+import threading
 
 import numpy as np
 
@@ -16,7 +17,18 @@ from .credentials import public_of
 from .stream import READABLE, WRITABLE, Opening
 
 _RECORD = 16 << 10  # bytes
-_MOVED = 128 << 10  # bytes that are encrypted, or read from the socket, at a time: they stay in the cache
+_ENCRYPTED = 128 << 10  # bytes that are encrypted at a time: they stay in the cache
+_READ = 512 << 10  # bytes that are read from the socket at a time: 20 MB there and back take a twelfth less than with 128 KB
+
+
+class _Scratch(threading.local):
+    """The memory of a thread into which it reads what it decrypts at once."""
+
+    def __init__(self) -> None:
+        self.received = np.empty(_READ, np.uint8).data
+
+
+_scratch = _Scratch()
 
 
 class TlsChannel:
@@ -25,7 +37,6 @@ class TlsChannel:
     def __init__(self, s: socket.socket, tls: ssl.SSLObject, incoming: ssl.MemoryBIO, outgoing: ssl.MemoryBIO):
         self._socket, self._tls, self._incoming, self._outgoing = s, tls, incoming, outgoing
         self._encrypted, self._count = memoryview(b""), 0  # not sent yet, and the bytes of plaintext in it
-        self._received = np.empty(_MOVED, np.uint8).data
 
     def send(self, data: memoryview) -> int:
         """Send the first bytes of data, and return their number.
@@ -33,7 +44,7 @@ class TlsChannel:
         Raises BlockingIOError if the socket does not accept them now. Then the next call must be with the same data.
         """
         if not self._encrypted:
-            self._count = self._tls.write(data[:_MOVED])
+            self._count = self._tls.write(data[:_ENCRYPTED])
             self._encrypted = memoryview(self._outgoing.read())
         while self._encrypted:
             self._encrypted = self._encrypted[self._socket.send(self._encrypted):]
@@ -44,15 +55,15 @@ class TlsChannel:
 
         Raises BlockingIOError if nothing complete has arrived.
         """
-        count, received = self._decrypt(buffer), _MOVED
-        while count < len(buffer) and received == _MOVED:
+        count, received, memory = self._decrypt(buffer), _READ, _scratch.received
+        while count < len(buffer) and received == _READ:
             try:
-                received = self._socket.recv_into(self._received)
+                received = self._socket.recv_into(memory)
             except BlockingIOError:
                 break
             if not received:
                 return count
-            self._incoming.write(self._received[:received])
+            self._incoming.write(memory[:received])
             count += self._decrypt(buffer[count:])
         if not count:
             raise BlockingIOError
