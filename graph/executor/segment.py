@@ -268,8 +268,8 @@ class Segment:
         long = [pair for pair in before if is_long(pair[1])]
         settled = versions == self.made and self._loads_fit(long)
         begin = self._begin if self.computes_only and not inline and settled and self.measured >= MEASURED else None
-        if not self.random and not self.kept and not before and not behind:
-            on.push(opr, self.ctx, inline=inline, begin=begin)
+        if not inline and not self.random and not self.kept and not before and not behind:
+            on.push(opr, self.ctx, begin=begin)
             return
         draws = {at: next(again[self.calls[at][3]]) if again is not None else resource.get_random(n, self.ctx)
                  for at, n in self.random}
@@ -281,9 +281,11 @@ class Segment:
             mutable = list(written)
             inline = inline and sum([target.layout.nbytes for _, target in copies]) <= COPIED
 
-        begun = False
+        begun, failed = False, None
 
         def run(rc: Run) -> None:
+            if failed is not None:
+                raise failed
             if not begun:
                 self._load(before, long, settled)
             self.run(rc, draws, versions)
@@ -295,6 +297,12 @@ class Segment:
             self._load(before, long, settled)
             self._begin()
 
+        if inline:
+            try:
+                if on.try_run_inline(run, const, mutable, on.run_context(self.ctx)):
+                    return
+            except Exception as e:  # the next wait raises it
+                failed = e
         if self.random:
             begin = None
         on.push_sync(run, self.ctx, const, mutable, prop="inline" if inline else None, name=self.name,

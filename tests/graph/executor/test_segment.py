@@ -39,9 +39,15 @@ def pushed_inline(compiled, segment, took):
     pushes, on = [], compiled.on
 
     class Engine:
-        def push(self, opr, ctx, inline, begin):
-            pushes.append(inline)
-            on.push(opr, ctx, inline=inline, begin=begin)
+        run_context = on.run_context
+
+        def try_run_inline(self, *call):
+            pushes.append(True)
+            return on.try_run_inline(*call)
+
+        def push(self, opr, ctx, begin):
+            pushes.append(False)
+            on.push(opr, ctx, begin=begin)
 
     segment.shortest = took
     segment.push(Engine(), compiled.oprs[id(segment)])
@@ -55,6 +61,21 @@ def test_a_short_segment_runs_where_it_is_pushed():
     assert 0 < segment.shortest < math.inf
     assert pushed_inline(compiled, segment, SHORT)
     np.testing.assert_allclose(executor.outputs[0].asnumpy(), np.full(3, np.e, np.float32), rtol=1e-6)  # closer than the table
+
+
+def test_an_error_where_a_short_segment_is_pushed_is_raised_by_the_wait():
+    executor, _compiled, segment = bound(mx.sym.exp(mx.sym.var("x"), name="e"))
+    calls = []
+
+    def fails(run):
+        calls.append(run)
+        raise ValueError("too warm")
+
+    segment.ready = [(fails, 0, 0)]
+    (y,) = executor.forward()
+    with pytest.raises(mx.MXNetError, match=r"e \(exp\): ValueError: too warm"):
+        y.asnumpy()
+    assert len(calls) == 1 and segment.failed
 
 
 def test_a_long_segment_does_not_run_where_it_is_pushed():
@@ -108,6 +129,7 @@ def test_nobody_begins_a_segment_before_it_is_known_to_be_long(monkeypatch):
 
 @pytest.mark.skipif(not c_compile.available(), reason="there is no C compiler")
 def test_a_run_whose_weights_are_packed_waits_for_no_writer_of_them_and_a_changed_weight_is_packed_again(monkeypatch):
+    monkeypatch.setattr(segments, "SHORT", -1)
     net = mx.sym.Convolution(mx.sym.Variable("x"), kernel=(3, 3), num_filter=32, name="conv")
     net = mx.sym.BatchNorm(net, fix_gamma=False, name="norm")
     draw = np.random.RandomState(0)
