@@ -482,9 +482,12 @@ class ThreadedEngine(Engine):
     def _signal_when_idle(self, woken: LockType) -> None:
         """Have woken released when nothing is in flight."""
         with self._lock:
-            self._idle_signals.append(woken)
-        # the bookkeeping of this task, which does nothing, finds out whether another is in flight
-        self._arrived.append(Task(lambda: None, (), (), None, 0, 0, "wait_for_all", None, False, False))
+            if self._pending or self._arrived:
+                self._idle_signals.append(woken)
+                # the bookkeeping of this task, which does nothing, finds out whether another is in flight
+                self._arrived.append(Task(lambda: None, (), (), None, 0, 0, "wait_for_all", None, False, False))
+            else:
+                woken.release()
         self.pump()
 
     def _wait_idle(self, timeout: float | None) -> bool:

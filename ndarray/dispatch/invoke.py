@@ -66,6 +66,8 @@ def invoke(op: Op, inputs: Sequence[ArrayCore], p: Params, out: ArrayCore | Sequ
 def run_plan(plan: DispatchPlan, inputs: Sequence[ArrayCore], p: Params, out: ArrayCore | Sequence[ArrayCore] | None = None,
              req: Req = _WRITE) -> list[NDArray]:
     """Queue the operator of plan, as `invoke` does. p: its parameters, which may have other scalars than plan.p."""
+    if out is None and req is _WRITE and len(plan.outs) == 1:
+        return [run_new(plan, inputs, p)]
     taped = state.recording and any_taped(inputs, plan.name)
     copies: Sequence[tuple[Any, Any]] = ()
     if out is None and req is _WRITE:
@@ -91,20 +93,26 @@ def run_plan(plan: DispatchPlan, inputs: Sequence[ArrayCore], p: Params, out: Ar
 def run_new(plan: DispatchPlan, inputs: Sequence[ArrayCore], p: Params) -> NDArray:
     """Queue the operator of plan, which has one output, into a new array and return that."""
     taped = state.recording and any_taped(inputs, plan.name)
-    outputs = _into_new(plan, inputs, p.scalars)
-    if taped:
-        record(plan, p, inputs, outputs)
-    return outputs[0]
-
-
-def _into_new(plan: DispatchPlan, inputs: Sequence[ArrayCore], scalars: tuple) -> list[NDArray]:
-    """Queue the operator of plan into new arrays and return them, hidden ones too."""
-    on = current()
     random = resource.get_random(plan.draws, plan.ctx) if plan.draws else None
+    view = None
     if plan.tiny:
-        view = on.try_call_inline(inputs, _tiny_result, on, plan, inputs, scalars, random)
-        if view is not None:
-            return [ArrayCore.array_class(plan.outs[0], view)]
+        on = current()
+        view = on.try_call_inline(inputs, _tiny_result, on, plan, inputs, p.scalars, random)
+    output = _into_new(plan, inputs, p.scalars, random)[0] if view is None else ArrayCore.array_class(plan.outs[0], view)
+    if taped:
+        record(plan, p, inputs, (output,))
+    return output
+
+
+def _into_new(plan: DispatchPlan, inputs: Sequence[ArrayCore], scalars: tuple, random: tuple[int, int] | None = None
+              ) -> list[NDArray]:
+    """Queue the operator of plan into new arrays and return them, hidden ones too.
+
+    random: as for `execute`.
+    """
+    on = current()
+    if plan.draws and random is None:
+        random = resource.get_random(plan.draws, plan.ctx)
     if plan.enqueues:
         made = _enqueue_into_new(on, plan, inputs, scalars, random)
         if made is not None:
