@@ -47,10 +47,7 @@ class CSVIter(TextIter):
 
         def parse(text: bytes, rows: int) -> np.ndarray:
             try:
-                if self._dtype.kind in "iub":  # float64 cannot hold every 64-bit integer
-                    values = np.loadtxt(io.BytesIO(text), self._dtype, delimiter=",", comments=None, ndmin=2)
-                else:
-                    values = _fields(text, rows)
+                values = _integers(text, rows, self._dtype) if self._dtype.kind in "iub" else _fields(text, rows)
             except ValueError as e:
                 raise ValueError(f"it is not {columns} comma-separated numbers of dtype {self._dtype.name}: "
                                  f"{str(e).rstrip('.')}.") from None
@@ -66,6 +63,19 @@ class CSVIter(TextIter):
         if self._labels is None:
             return data, np.zeros((len(numbers), *self._label_shape), self._dtype)
         return data, np.concatenate(self._labels.take(numbers)).reshape(-1, *self._label_shape)
+
+
+def _integers(text: bytes, rows: int, dtype: np.dtype) -> np.ndarray:
+    """Parse [rows, columns] of an integer dtype; 1.9 and 1.9e0 are 1. Raises ValueError as _fields, and for what does not fit."""
+    try:
+        return np.loadtxt(io.BytesIO(text), dtype, delimiter=",", comments=None, ndmin=2)  # float64 does not hold every one
+    except ValueError:
+        whole = np.trunc(_fields(text, rows))
+        with np.errstate(invalid="ignore"):
+            values = whole.astype(dtype)
+        if not np.array_equal(values, whole):
+            raise
+        return values
 
 
 def _fields(text: bytes, rows: int) -> np.ndarray:

@@ -135,11 +135,12 @@ def _parse(text: bytes, rows: int, columns: int, labels: int, dtype: np.dtype) -
     fits = (index >= 0) & (index < columns) & (index == np.floor(index))
     if not fits.all():
         raise ValueError(f"index {index[~fits][0]:g} is not one of {columns} columns, which are counted from 0.")
-    rises = np.diff(index) > 0
-    rises[indptr[(indptr > 0) & (indptr < len(index))] - 1] = True  # where a row begins, an index may be smaller
-    if not rises.all():
-        raise ValueError("its indices do not ascend.")
+    row = np.repeat(np.arange(rows), np.diff(indptr))
+    order = np.lexsort((index, row))
+    index = index[order]
+    if np.any((np.diff(index) == 0) & (np.diff(row) == 0)):
+        raise ValueError("an index occurs twice.")
     with np.errstate(over="ignore"):  # 1e300 is infinite in float32
         values = values.astype(dtype)
     return _Parsed(values[place < 0].reshape(rows, labels),
-                   _Rows(values[(place > 0) & ~is_index], index.astype(np.int64), indptr, (rows, columns)))
+                   _Rows(values[(place > 0) & ~is_index][order], index.astype(np.int64), indptr, (rows, columns)))

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 
 from ...errors import ShapeError
-from .base import AveragedMetric, EvalMetric, check_label_shapes, register, registry
+from .base import AveragedMetric, EvalMetric, Names, check_label_shapes, register, registry
 
 
 class BatchError(EvalMetric):
@@ -99,6 +99,9 @@ class Loss(EvalMetric):
     """The mean of all elements of the outputs. Labels are ignored."""
 
     default_name = "loss"
+
+    def __init__(self, name: str | None = None, output_names: Names = None, label_names: Names = None):
+        super().__init__(name, output_names, label_names, has_global_stats=True)
 
     def update(self, _: Any, preds: Any) -> None:  # MXNet's name for labels that are ignored
         super().update(_, preds)

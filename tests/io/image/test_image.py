@@ -204,3 +204,9 @@ def test_out_must_have_the_shape_of_the_result():
     image = mx.nd.zeros((4, 4, 3), dtype="uint8")
     with pytest.raises(ShapeError, match=r"mx.image: out is uint8\[3,2,3\]@cpu\(0\), the result has the shape \(2, 2, 3\)"):
         mx.image.imresize(image, 2, 2, out=mx.nd.zeros((3, 2, 3), dtype="uint8"))
+
+
+def test_a_border_of_one_number_fills_the_first_channel():
+    x = mx.nd.ones((1, 1, 3))
+    for values, want in ((5, [5, 0, 0]), (5.0, [5, 0, 0]), ((5, 6, 7), [5, 6, 7])):
+        assert mx.image.copyMakeBorder(x, 1, 0, 0, 0, value=9, values=values).asnumpy()[0, 0].tolist() == want

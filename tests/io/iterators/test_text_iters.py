@@ -199,9 +199,24 @@ def test_libsvm_labels_from_a_second_file(tmp_path):
     assert np.allclose(label, [[0, 0, 0], [0.125, 0, 0], [0, 1, -1.2]])
 
 
+def test_indices_of_libsvm_in_any_order(tmp_path):
+    it = LibSVMIter(write(tmp_path / "a", "1 3:5 0:2\n0\n2 2:1 1:3 3:4\n3 0:6\n"), (4,), 4)
+    rows = it.next().data[0]
+    assert rows.asnumpy().tolist() == [[2, 0, 0, 5], [0, 0, 0, 0], [0, 3, 1, 4], [6, 0, 0, 0]]
+    assert rows.indices.asnumpy().tolist() == [0, 3, 1, 2, 3, 0] and rows.indptr.asnumpy().tolist() == [0, 2, 2, 5, 6]
+
+
+def test_numbers_with_a_point_are_truncated_to_integers(tmp_path):
+    file = write(tmp_path / "a.csv", "1.0,2.5\n-3.7,4\n5.0e+00,-0.5\n")
+    assert all_rows(CSVIter(file, (2,), 3, dtype="int32"))[0].tolist() == [[1, 2], [-3, 4], [5, 0]]
+    for wrong in ("1.5,300\n", "1.5,nan\n", "1.5,x\n", "1.5\n"):
+        with pytest.raises(FileError, match=r"a\.csv: line 1: it "):
+            all_rows(CSVIter(write(tmp_path / "a.csv", wrong), (2,), 1, dtype="uint8"))
+
+
 @pytest.mark.parametrize("line, message", [
-    ("1 0:1 0:2", "its indices do not ascend"),
-    ("1 2:1 1:2", "its indices do not ascend"),
+    ("1 0:1 0:2", "an index occurs twice"),
+    ("1 2:1 1:3 2:1", "an index occurs twice"),
     ("1 4:1", "index 4 is not one of 4 columns, which are counted from 0"),
     ("1 -1:1", "index -1 is not one of 4 columns"),
     ("1 0.5:1", r"index 0\.5 is not one of 4 columns"),

@@ -247,3 +247,12 @@ def test_labels_and_predictions_of_other_shapes_are_broadcast_with_a_warning():
     with pytest.warns(UserWarning, match=r"mse: labels and predictions differ in shape: labels \(2, 1\), predictions \(2, 2\)"):
         metric.update([np.array([1.0, 0.0])], [np.array([[0.0, 1.0], [0.0, 2.0]])])
     assert metric.get() == ("mse", 1.25)  # MXNet 1.9.1's
+
+
+@pytest.mark.parametrize("name", ["loss", "torch", "caffe", "mse", "acc"])
+def test_reset_local_leaves_the_value_of_the_epoch(name):
+    m, prediction = mx.metric.create(name), mx.nd.array([[3.0, 5.0]])
+    m.update([mx.nd.array([[1.0, 5.0]]) if name == "mse" else mx.nd.ones(1)], [prediction])
+    want = m.get()[1]
+    m.reset_local()
+    assert m.get_global()[1] == want and np.isnan(m.get()[1])
