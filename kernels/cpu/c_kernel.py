@@ -12,7 +12,8 @@ from typing import Any
 
 import numpy as np
 
-from ...dtype import float32, float64
+from ...dtype import float32, float64, is_float
+from ..ir.expr import CAST, topological, typed
 from ..kernel import Bind, BoundKernel, Kernel, KernelFunction
 from ..op import Expression, Reqs, Spec, Specs
 from . import c_compile
@@ -24,7 +25,8 @@ from .rows_kernel import rows_in_c
 
 #: C pays where a run saves so many nanoseconds: compiling takes as long as some ten thousand such runs save, once.
 SAVED = 10_000
-OFTEN = 2_000  # runs after which it is compiled all the same, where nobody has to wait for that
+OFTEN = 500  # runs after which it is compiled all the same, where nobody has to wait for that
+_OFTEN_TAKEN = (float32, float64, np.dtype(np.uint8), np.dtype(np.uint32))
 SAVED_BOUND = 400  # the same in a bound graph, where it stands between kernels that run in one call, from so many elements on:
 LEAST_BOUND = 32
 CALL = 400  # nanoseconds that each call of a NumPy function takes, of any size
@@ -81,9 +83,17 @@ def cpu_kernel(e: Expression, ins: Specs, outs: Specs, reqs: Reqs, name: str, le
     first = decide(c_compile.mode(), least)
     if not isinstance(first, str):
         return in_c(first)
-    if e.draws or any(s.dtype not in (float32, float64) for s in (*ins, *outs)):
+    if e.draws or not _takes_often(e, ins, outs):
         return Kernel(plain.run, bind, ahead=ahead)
     return SmallKernel(plain.run, bind, ahead, lambda: select_c_function(e, ins, outs, reqs, 0), in_c)
+
+
+def _takes_often(e: Expression, ins: Specs, outs: Specs) -> bool:
+    """Return whether C may have NumPy's bits: of float32, float64, bytes and random words, where no fraction is cut."""
+    stored = zip(e.outputs, outs)
+    return (all(s.dtype in _OFTEN_TAKEN for s in (*ins, *outs))
+            and all(is_float(o.dtype) or (r.dtype is not None and not is_float(r.dtype)) for r, o in stored)
+            and not any(x.op == CAST and not is_float(typed(x)) and is_float(typed(x.args[0])) for x in topological(e.outputs)))
 
 
 class SmallKernel(Kernel):

@@ -96,7 +96,7 @@ def _reads_buffers(order: Sequence[TapeNode]) -> bool:
 
     Such a node is checked when the gradients that come before its turn have been pushed.
     """
-    variables = [node.grad.chunk.var for node in order if isinstance(node, Leaf)]
+    variables = [node.grad._var or node.grad.chunk.var for node in order if isinstance(node, Leaf)]
     buffers = set(variables)
     if len(buffers) < len(variables):
         return True
@@ -254,7 +254,7 @@ def _push(item: Item, code: Code, order: Sequence[TapeNode], arrays: Sequence[An
     """Run the steps of item here, if they are short and their arrays free; else push them as one task."""
     assert item.ctx is not None
     used: list[ArrayCore] = [arrays[r] for r in item.used]
-    mutable = dict.fromkeys([arrays[r].chunk.var for r in item.written])
+    mutable = dict.fromkeys([arrays[r]._var or arrays[r].chunk.var for r in item.written])
     const = [v for v in dict.fromkeys([a._var or a.chunk.var for a in used]) if v not in mutable]
     more: dict[int, dict[str, Any]] = {}
     for k, step in code.more:

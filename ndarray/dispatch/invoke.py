@@ -286,8 +286,11 @@ def _variables(plan: DispatchPlan, inputs: Sequence[ArrayCore], outputs: Sequenc
             if var is not target and var not in const:
                 const = (*const, var)
         return const, (target,)
-    mutable = dict.fromkeys([o.chunk.var for o in outputs if o is not None] + [inputs[i].chunk.var for i in plan.mutated])
-    return [v for v in dict.fromkeys([a.chunk.var for a in inputs]) if v not in mutable], list(mutable)
+    mutable = dict.fromkeys([o._var or o.chunk.var for o in outputs if o is not None])
+    read = [a._var or a.chunk.var for a in inputs]
+    for i in plan.mutated:
+        mutable[read[i]] = None
+    return [v for v in dict.fromkeys(read) if v not in mutable], list(mutable)
 
 
 def _compute(run: Any, kernel: Kernel, inputs: Sequence[ArrayCore], outputs: Sequence[ArrayCore | None], scalars: tuple,
