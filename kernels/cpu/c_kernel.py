@@ -25,7 +25,7 @@ from .rows_kernel import rows_in_c
 
 #: C pays where a run saves so many nanoseconds: compiling takes as long as some ten thousand such runs save, once.
 SAVED = 10_000
-OFTEN = 500  # runs after which it is compiled all the same, where nobody has to wait for that
+OFTEN = 200  # runs after which it is compiled all the same, where nobody has to wait for that
 _OFTEN_TAKEN = (float32, float64, np.dtype(np.uint8), np.dtype(np.uint32))
 SAVED_BOUND = 400  # the same in a bound graph, where it stands between kernels that run in one call, from so many elements on:
 LEAST_BOUND = 32

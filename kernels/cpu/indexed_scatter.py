@@ -43,6 +43,7 @@ def scatter_kernel(programs: Sequence[IndexedProgram], ins: Specs, out: Spec, re
     ready = [k for k in in_c if k is not None]
     if direct and ready and len(ready) == len(in_c) and not names and fills(wide, out.nbytes):
         first = np.full(1, start.value if is_float(wide) else to_integer(start.value, wide), wide)
+        first = first.view(np.uint8)  # integers of eight bytes might be addresses: a call that holds them is bound anew each time
 
         def bind(inputs: Sequence[np.ndarray], outputs: Sequence[np.ndarray]) -> BoundKernel:
             target = outputs[0].reshape(out.shape)

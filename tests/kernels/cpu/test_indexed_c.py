@@ -365,3 +365,15 @@ def test_sums_are_made_in_the_order_of_the_index_space(rng):
     scatter_kernel(rows, x.shape, [Spec(a.shape, a.dtype) for a in (x, index)], [Spec(y.shape, y.dtype)], [Req.WRITE], "cpu",
                    "put")(HostRun(), [x, index], [y])
     assert np.array_equal(y, want)
+
+
+@pytest.mark.parametrize("dtype", ["float32", "int64"])
+def test_a_call_that_puts_elements_is_kept_for_other_arrays(dtype, rng, monkeypatch):
+    monkeypatch.setenv("TRITIUM_CPU_CODE", "c")
+    x, got = rng.integers(0, 10, 50).astype("float32"), [np.empty(10, dtype) for _ in range(2)]
+    kernel = scatter_kernel(lambda at, x: put(1, x[at].astype("int64")), (50,), [Spec((50,), x.dtype)],
+                            [Spec((10,), np.dtype(dtype))], [Req.WRITE], "cpu", "counts")
+    kernel.run(HostRun(), [x], got[:1])
+    assert kernel.at is not None and kernel.at(HostRun(), [x.ctypes.data, got[1].ctypes.data])
+    for counts in got:
+        assert np.array_equal(counts, np.bincount(x.astype(int), minlength=10))
