@@ -34,7 +34,8 @@ newest-gpu: $(NEWESTVENV)-gpu/done
 
 # the long tests, then the others once more with examples that nobody has seen yet
 nightly: $(TESTVENV)/done
-	TRITIUM_GPU=interpret $(TESTVENV)/bin/python -m pytest -m nightly --hypothesis-profile=anew
+	TRITIUM_GPU=interpret $(TESTVENV)/bin/python -m pytest -m nightly -n $(WORKERS) tests/kvstore/test_simulation.py
+	TRITIUM_GPU=interpret $(TESTVENV)/bin/python -m pytest -m nightly --hypothesis-profile=anew --ignore tests/kvstore/test_simulation.py
 	TRITIUM_GPU=interpret $(TESTVENV)/bin/python -m pytest -n $(WORKERS) --dist loadfile --hypothesis-profile=anew
 	$(MAKE) newest-gpu
 

@@ -25,7 +25,7 @@ class CoordinatorServer:
     def __init__(self, job: dict[str, Any], file: Path):
         self.file, self.poller = file, Poller()
         self._sends: Sends = []  # what follows from the messages that have arrived
-        self.coordinator = Coordinator(job["workers"], job["servers"], job["policy"], job["max_staleness"])
+        self.coordinator = Coordinator(job["workers"], job["servers"], job["policy"])
         former = read_secret(file) if file.exists() else {}
         if former:
             self.coordinator.resume(former["state"])
@@ -46,9 +46,8 @@ class CoordinatorServer:
 
     def credentials(self, role: str) -> dict[str, Any]:
         """Return the content of the job file with which a process of that role joins."""
-        return {**{name: self._job[name] for name in ("job", "interface", "folder", "authority", "workers", "servers",
-                                                      "snapshot_rounds", "optimizers")},
-                "address": self.listener.address, "coordinator": self.keys["coordinator"].public, "credentials": self.keys[role]}
+        return {**self._job, "address": self.listener.address, "coordinator": self.keys["coordinator"].public,
+                "credentials": self.keys[role]}
 
     def turn(self) -> None:
         """Wait until something arrives, or for a second, and handle it."""

@@ -31,14 +31,12 @@ _log = logging.getLogger(__name__)
 class Coordinator:
     """One job with `workers` ranks and `servers` servers. The methods `_worker_...` and `_server_...` handle their messages.
 
-    policy:         the reaction to a worker's death: "fail", "wait" or "shrink" (rounds.py).
-    max_staleness:  dist_async: contributions to a key by which a worker may be ahead of the slowest when it pulls; None: no
-                    limit.
-    changed:        `state()` has changed.
+    policy:   the reaction to a worker's death: "fail", "wait" or "shrink" (rounds.py).
+    changed:  `state()` has changed.
     """
 
-    def __init__(self, workers: int, servers: int, policy: str = "fail", max_staleness: int | None = None):
-        self.policy, self.max_staleness = policy, max_staleness
+    def __init__(self, workers: int, servers: int, policy: str = "fail"):
+        self.policy = policy
         self.changed = True
         self.kind = ""  # "sync" or "async": given by the first worker
         self._sends: Sends = []
@@ -129,8 +127,8 @@ class Coordinator:
         if index is None:
             return
         self.changed = True
-        self._answer(peer, m, policy=self.policy, staleness=self.max_staleness, incarnation=self._servers[index].incarnation,
-                     **self._members_and_keys(index), **self._last_optimizer())
+        self._answer(peer, m, incarnation=self._servers[index].incarnation, **self._members_and_keys(index),
+                     **self._last_optimizer())
         # the answer contains everything that was to be acknowledged; what follows from that goes to the new process
         self._servers.acknowledge(index, self._servers.epoch)
         self._notify_of_server(index)

@@ -72,8 +72,8 @@ class ServerProcess:
             self.users.clear()
             self.users.update({public: (rank, ranks[str(rank)]) for public, rank in m["members"]["public"].items()})
         first = self.server is None
-        server = self.server = self.server or Server(self.job["job"], m["policy"], m["kind"], self.folder,
-                                                     int(self.job["snapshot_rounds"]), m["staleness"])
+        server = self.server = self.server or Server(self.job["job"], self.job["policy"], m["kind"], self.folder,
+                                                     self.job["snapshot_rounds"], self.job["max_staleness"])
         self.incarnation = m["incarnation"] if first else self.incarnation
         before = server.rounds.members
         self._send(server.control({**m, "index": self.index}))

@@ -71,7 +71,8 @@ class EventLoop:
             raise KVStoreError("KVStore: the store is closed.")
         self._inbox.append(call)
         if self._ended:  # the thread has ended since then
-            self._drain_inbox()
+            with self._lock:
+                self._run_inbox()
             return
         if now and not any(c.busy for c in self.connections) and self._lock.acquire(False):
             try:
@@ -105,10 +106,6 @@ class EventLoop:
         while self._inbox:
             self._inbox.popleft()()
 
-    def _drain_inbox(self) -> None:
-        with self._lock:
-            self._run_inbox()
-
     # ---- the thread -----------------------------------------------------------------------------------------------------
     def _run(self) -> None:
         reason = "the store is closed"
@@ -131,7 +128,8 @@ class EventLoop:
                     c.close()
             for end in (self.poller, self._woken, self._waking):
                 end.close()
-            self._drain_inbox()
+            with self._lock:
+                self._run_inbox()
 
     def run_once(self, ready: Sequence[tuple[SelectorKey, int]]) -> None:
         """Run the inbox, handle what is ready, send, and check deadlines."""

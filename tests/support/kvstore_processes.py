@@ -37,7 +37,8 @@ class SimulatedServer:
         self.job, self.index, self.public = job, index, f"server{next(job.names)}"
         self.address = f"at {self.public}"
         p = self.process = server_main.ServerProcess.__new__(server_main.ServerProcess)
-        p.job = {"job": job.name, "address": "coordinator", "snapshot_rounds": job.snapshot_rounds}
+        p.job = {"job": job.name, "address": "coordinator", "policy": job.policy, "snapshot_rounds": job.snapshot_rounds,
+                 "max_staleness": None}
         p.index, p.folder, p.attempt, p.address = index, job.folder / f"server-{index}", 0, self.address
         p.poller, p.users, p.peers, p.control = poller_of(self), {}, {}, None
         self.users, self.lost, self.receive = p.users, lambda end: None, p._receive
