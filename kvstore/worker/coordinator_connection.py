@@ -11,7 +11,7 @@ import logging
 import ssl
 import time
 from collections.abc import Mapping
-from concurrent.futures import Future
+from concurrent.futures import Future, wait
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from ...errors import KVStoreError
@@ -81,11 +81,11 @@ class CoordinatorConnection:
         name = "init" if op == "filled" else op  # the caller knows only init
         request = self._start(op, **fields)
         end = time.monotonic() + timeout
-        while not _is_done(request.answer, min(self._client.stall, end - time.monotonic())):
+        while not wait([request.answer], min(self._client.stall, end - time.monotonic())).done:
             ranks, why = self._missing(op) if self.lost_since is None else ([], "")
             if time.monotonic() >= end:
                 # the confirmation is waited for, so that later requests of others do not meet the withdrawn one
-                _is_done(self._start("forget", of=request.message["id"]).answer, _DIAGNOSIS_TIMEOUT)
+                wait([self._start("forget", of=request.message["id"]).answer], _DIAGNOSIS_TIMEOUT)
                 why = f"worker {', '.join(map(str, ranks))} did not arrive{why}" if ranks else "the coordinator did not answer"
                 raise KVStoreError(f"KVStore: {name}: {why} within {timeout:.0f} s. TRITIUM_KV_TIMEOUT sets the limit.")
             _log.warning("kvstore: %s: %s waits for %s%s",
@@ -119,7 +119,7 @@ class CoordinatorConnection:
     def _missing(self, op: str) -> tuple[list[int], str]:
         """Return the workers that a request waits for, and why; none if the coordinator does not say."""
         answer = self._start("missing", of=op).answer
-        if not _is_done(answer, _DIAGNOSIS_TIMEOUT) or answer.exception() is not None:
+        if not wait([answer], _DIAGNOSIS_TIMEOUT).done or answer.exception() is not None:
             return [], ""
         m = answer.result()
         return m.get("ranks", []), m.get("why", "")
@@ -201,14 +201,6 @@ class CoordinatorConnection:
             server.moved(reconnect=m["dead"])
         for request in self._requests.values():
             self._send(request.message)
-
-
-def _is_done(future: Future[Any], timeout: float) -> bool:
-    try:
-        future.exception(max(timeout, 0))
-    except TimeoutError:
-        return False
-    return True
 
 
 def _unreachable() -> KVStoreError:
