@@ -274,7 +274,7 @@ def parse_value(op: str, d: Param, value: object) -> Any:
             return d.default
         raise _wrong(op, d, value)
     try:
-        result = _PARSERS[d.kind](value)
+        result = _PARSERS[d.kind](str(value) if d.name == "ctx" and d.kind == "str" else value)
     except (ValueError, TypeError, SyntaxError, OverflowError, RecursionError, MemoryError, MXNetError):
         raise _wrong(op, d, value) from None
     if d.choices and result not in d.choices:

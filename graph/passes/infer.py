@@ -118,7 +118,12 @@ def _fixed_point(order: Sequence[Node], table: list[list], rule: Callable[[Op], 
         if node.op is not None and len(node.inputs) != len(node.input_names()):
             raise GraphError(f"{node.name}: {node.op.name} takes {len(node.input_names())} inputs "
                              f"({', '.join(node.input_names())}), the node has {len(node.inputs)}.")
-        queue(i)
+        if not _takes_any_shape(node):
+            queue(i)
+    settle()
+    for i, node in enumerate(order):
+        if _takes_any_shape(node):  # its own default counts where no reader has decided
+            queue(i)
     settle()
 
     def resume(i: int) -> None:
@@ -127,6 +132,11 @@ def _fixed_point(order: Sequence[Node], table: list[list], rule: Callable[[Op], 
         settle()
 
     return resume
+
+
+def _takes_any_shape(node: Node) -> bool:
+    """Return True for an operator without inputs that was given no shape, such as `sym.random.normal()`."""
+    return node.op is not None and not node.inputs and not node.use.get("shape", True)
 
 
 def _explain(node: Node, ins: Sequence[Any], rule: str) -> str:

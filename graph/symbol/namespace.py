@@ -85,7 +85,11 @@ def _whole_name(name: str, called: str) -> Callable[..., Symbol]:
     return function(name)
 
 
-random = Namespace("mx.sym.random", ("_random_", "random_", "_sample_", "sample_", "_"), DISTRIBUTIONS, _whole_name)
+def _random_name(name: str, called: str) -> Callable[..., Symbol]:
+    return function(name, called if name.startswith("_random_") else "")
+
+
+random = Namespace("mx.sym.random", ("_random_", "random_", "_sample_", "sample_", "_"), DISTRIBUTIONS, _random_name)
 linalg = Namespace("mx.sym.linalg", ("_linalg_", "linalg_"), make=function)
 contrib = Namespace("mx.sym.contrib", ("_contrib_",), contrib_functions, function)
 image = Namespace("mx.sym.image", ("_image_",), make=function)

@@ -5,6 +5,7 @@ import warnings
 from pathlib import Path
 
 import pytest
+import tritium as mx
 from tritium.errors import DTypeError, MXNetError, ShapeError
 from tritium.graph.passes.infer import infer_shapes
 from tritium.graph.symbol import namespace as sym
@@ -116,3 +117,12 @@ def test_the_label_of_a_softmax_over_channels():
     y = sym.SoftmaxOutput(sym.Variable("a"), sym.Variable("l"), multi_output=True)
     assert [y.infer_shape(a=s)[0][1] for s in ((2, 3, 4, 5), (2, 3, 4), (2, 3))] == [(2, 20), (2, 4), (2, 1)]
     assert y.infer_shape(a=(2, 3, 4, 5), l=(2, 4, 5))[1] == [(2, 3, 4, 5)]
+
+
+@pytest.mark.parametrize("name", ["uniform", "normal", "gamma", "poisson"])
+def test_random_numbers_take_the_shape_that_their_reader_needs(name):
+    noise = getattr(mx.sym.random, name)(ctx=mx.cpu())
+    total = mx.sym.Variable("x") + mx.sym.relu(noise)
+    assert total.infer_shape(x=(2, 3)) == ([(2, 3)], [(2, 3)], [])
+    assert total.eval(x=mx.nd.zeros((2, 3)))[0].shape == (2, 3)
+    assert noise.infer_shape()[1] == [(1,)]

@@ -51,3 +51,10 @@ def test_attributes_of_a_scope():
 def test_scope_values_are_strings():
     with pytest.raises(GraphError, match=r"AttrScope: lr_mult=2 is not a string. Write lr_mult='2'."):
         AttrScope(lr_mult=2)
+
+
+def test_names_of_random_operators_leave_out_their_prefix_where_it_is_a_word():
+    """As MXNet 1.9.1 names them."""
+    a = sym.Variable("a")
+    made = [sym.random.uniform_like(a), sym.random.gamma_like(a), sym.random.shuffle(a), sym.random.normal()]
+    assert [s.name for s in made] == ["uniform_like0", "gamma_like0", "_shuffle0", "_random_normal0"]
