@@ -132,7 +132,8 @@ def correlation(data1: TracedValue, data2: TracedValue, *, kernel_size: int = 1,
     first, found = window(a, start, start), []
     for down, right in itertools.product(range(-reach, reach + 1), repeat=2):
         other = window(b, start + down * stride2, start + right * stride2)
-        alike = first * other if is_multiply else ops.abs(first - other)
+        # where both are equal, the derivative by data1 is 1 and that by data2 is -1, as in MXNet
+        alike = first * other if is_multiply else (first - other) * (ops._greater_equal(first, other) * 2 - 1)
         total = ops.sum(alike, axis=(1,), keepdims=True)
         if kernel_size > 1 or stride1 > 1:
             total = ops.Pooling(total, kernel=(kernel_size,) * 2, stride=(stride1,) * 2, pool_type="sum")

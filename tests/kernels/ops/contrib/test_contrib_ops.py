@@ -55,6 +55,17 @@ def test_correlation_walks_its_windows(rng, ctx):
         assert abs(got[n, d, i, j] - want) < 1e-10
 
 
+def test_equal_elements_of_a_difference_have_the_slope_above_them():
+    a, b = mx.nd.array([[[[1, 1, 0, 2]]]]), mx.nd.array([[[[1, 0, 1, 2]]]])
+    for x in (a, b):
+        x.attach_grad()
+    with mx.autograd.record():
+        y = mx.nd.Correlation(a, b, kernel_size=1, max_displacement=0, is_multiply=False)
+    y.backward()
+    assert y.asnumpy().ravel().tolist() == [0, 1, 1, 0]
+    assert a.grad.asnumpy().ravel().tolist() == [1, 1, -1, 1] == (-b.grad).asnumpy().ravel().tolist()  # of MXNet 1.9.1
+
+
 def spells(path, label, blank):
     merged = [k for k, _ in itertools.groupby(path)]
     return [k for k in merged if k != blank] == label
