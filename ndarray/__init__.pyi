@@ -711,7 +711,7 @@ def MAERegressionOutput(
     out: NDArray | Sequence[NDArray] | None = None,
     name: str | None = None,
 ) -> NDArray:
-    """y = data; derivative grad_scale · sign(y - label) / outputs per sample.
+    """y = data; derivative ± grad_scale / outputs per sample, plus where y > label, minus also where they are equal.
 
     Arrays: data, label.
     grad_scale: float, default 1.0.
@@ -784,6 +784,7 @@ def Pooling(
     data:    [n, c, w], [n, c, h, w] or [n, c, d, h, w]; with layout NWC, NHWC, NDHWC channels are last.
     Returns: [n, c, ...]; along an axis of size s there are (s + 2 pad - kernel) / stride + 1 windows, rounded down
              (pooling_convention "valid") or up ("full"); "same", for one axis, gives (s + 2 pad) / stride, up.
+    stride, pad: more numbers than kernel has are not read.
     A window of padding alone gives 0, or the lowest finite value for a maximum. global_pool: one window of all elements.
     count_include_pad: include padding in the mean. Of equal maxima the first gets the derivative.
 
@@ -1276,7 +1277,7 @@ def amp_multicast(
     out: NDArray | Sequence[NDArray] | None = None,
     name: str | None = None,
 ) -> Any:
-    """Each float array cast to the widest float dtype among them; with cast_narrow, to the narrowest.
+    """Each array of floats of at most 32 bits cast to the widest dtype among these; with cast_narrow, to the narrowest.
 
     Arrays: any number, of one dtype, by position or as a list.
     num_outputs: int, required.
@@ -4315,13 +4316,13 @@ def signsgd_update(
     out: NDArray | Sequence[NDArray] | None = None,
     name: str | None = None,
 ) -> NDArray:
-    """(1 - lr wd) weight - lr sign(g)
+    """(1 - lr wd) weight - lr sign(grad). rescale_grad and clip_gradient have no effect.
 
     Arrays: weight, grad.
     lr: float, required.
     wd: float, default 0.0.
-    rescale_grad: float, default 1.0. factor of the gradient, applied first
-    clip_gradient: float, default -1.0. bound of the rescaled gradient's elements; negative: none
+    rescale_grad: float, default 1.0.
+    clip_gradient: float, default -1.0.
     out: the array (or list of them) to write to instead of a new one. name: ignored, for MXNet's sake.
     Returns: an array.
     """
@@ -5084,7 +5085,7 @@ class _Contrib(ModuleType):
         out: NDArray | Sequence[NDArray] | None = None,
         name: str | None = None,
     ) -> NDArray:
-        """1 if |a - b| ≤ atol + rtol |b| everywhere, else 0; uint8 (1,). equal_nan: NaN equals NaN."""
+        """1 if |a - b| ≤ atol + rtol |b| everywhere, else 0; uint8, of shape (). equal_nan: NaN equals NaN."""
     @staticmethod
     def arange_like(
         data: NDArray,
