@@ -18,6 +18,7 @@ from ...engine.profiler import objects
 from ...engine.profiler.recorder import Recorder
 from ...errors import MXNetError
 from ...kernels.cpu.c_team import Phases
+from ...kernels.cpu.c_template import address
 from ...kernels.kernel import BoundKernel, InTurn, Kernel, Prepared, Run
 from ...kernels.op import Spec, compiled
 from ...ndarray import NDArray
@@ -25,6 +26,7 @@ from ...ndarray.core.chunk import layout_of
 from ...ndarray.dispatch.copy import COPIED, host, store_host
 from ...ndarray.dispatch.plan import MEASURED
 from ..program import KEPT, Program, Step
+from . import by_images
 from .loads import Copies, Loads, copy, is_long
 
 #: A segment runs in the thread that pushes it if its shortest run took at most so many nanoseconds. Waking a worker and
@@ -133,7 +135,7 @@ class Segment:
         """Run the kernels. versions: of the variables in `kept`, when this run was pushed."""
         ready = self.ready
         if ready is None:
-            ready, self.made = self._joined(), None
+            ready, self.made = self._joined(getattr(rc, "threads", 1)), None
             self.ready = ready
         begun = isinstance(first := ready[0][0], Phases) and first.begun if ready else False
         if draws is not None:
@@ -192,8 +194,8 @@ class Segment:
         first, end = ("copy of the inputs" if k == LOADS else self.calls[k][3] for k in (at, last))
         return first if at == last else f"{first} to {end}"
 
-    def _joined(self) -> list[tuple[BoundKernel, int, int]]:
-        """Return what a run calls."""
+    def _joined(self, threads: int) -> list[tuple[BoundKernel, int, int]]:
+        """Return what a run on so many threads calls."""
         self.prepares, self.phases = [], []
         joined: list[tuple[BoundKernel, int, int]] = []
         all_bound = self._bound()
@@ -204,12 +206,31 @@ class Segment:
         for in_c, some in groupby(parts, lambda p: isinstance(p[0], Phases)):
             run = list(some)
             if in_c:
+                run = self._by_images(run, threads)
                 self.phases.append([at for p, at in run if isinstance(p, Phases) for _ in range(p.count)])
                 joined.append((Phases.join([p for p, _ in run if isinstance(p, Phases)]), run[0][1], run[-1][1]))
             else:
                 self.phases += [[] for _ in run]
                 joined += [(part, at, at) for part, at in run]
         return joined
+
+    def _by_images(self, run: list[tuple[Any, int]], threads: int) -> list[tuple[Any, int]]:
+        """Return functions in C (function, kernel), of which some run for a few images at a time."""
+        layers = [self._layer(phases, at) for phases, at in run]
+        for first, end, chunk in reversed(by_images.cut(layers, threads)):
+            images = layers[first].images
+            run[first:end] = [(phases.of_images(i, min(i + chunk, images)), at)
+                              for i in range(0, images, chunk) for phases, at in run[first:end]]
+        return run
+
+    def _layer(self, phases: Phases, at: int) -> by_images.Layer:
+        step = None if at == LOADS else phases.only()
+        if step is None or step.images < 2:
+            return by_images.Layer(0, 0, ())
+        _, sources, targets, _ = self.calls[at]
+        spans = [by_images.Span(address(a.device_array()), a.layout.nbytes, a.shape[:1] == (step.images,), written)
+                 for written, arrays in ((False, sources), (True, targets)) for a in arrays if a is not None and a.size]
+        return by_images.Layer(step.images, step.pieces, spans)
 
     def _read_always(self, all_bound: Sequence[BoundKernel]) -> list[Var]:
         """Return the variables of `const` that every run reads. Kernels that keep something read it where that is made."""

@@ -63,14 +63,22 @@ class Step:
 
     ranges:  begin and end for each piece, two numbers each; None: f(arrays, i, i + 1) for piece i.
     held:    the arrays and numbers that lie at the addresses: addresses alone keep nothing alive.
+    images:  the pieces are of so many images, in their order, equally many of each, and a piece uses no other one; 0: not so.
     """
 
-    __slots__ = ("addresses", "function", "held", "pieces", "ranges", "then")
+    __slots__ = ("addresses", "function", "held", "images", "pieces", "ranges", "then")
 
     def __init__(self, function: c_compile.Loaded, addresses: Any, pieces: int, ranges: Any = None, then: Step | None = None,
-                 held: Any = None):
+                 held: Any = None, images: int = 0):
         self.function, self.addresses, self.pieces, self.ranges, self.then = function, addresses, pieces, ranges, then
-        self.held = held
+        self.held, self.images = held, images
+
+    def part(self, first: int, end: int) -> Step:
+        """Return the step of the pieces from one to another."""
+        each = range(first, end)
+        ranges = [n for i in each for n in (i, i + 1)] if self.ranges is None else self.ranges[2 * first:2 * end]
+        return Step(self.function, self.addresses, len(each), int64s(*ranges),
+                    None if self.then is None else self.then.part(first, end), self)
 
     def run(self, i: int) -> None:
         """Compute piece i in this thread."""
@@ -291,6 +299,18 @@ class Phases:
     def names(self) -> list[str]:
         """The names of its C functions, in order."""
         return [getattr(s.function.free, "__name__", "") for steps, _ in self._phases for s in steps]
+
+    def only(self) -> Step | None:
+        """Return its step, if it has no other, and nothing is made or set before it runs."""
+        alone = self._count == 1 and len(self._phases[0][0]) == 1 and not self._scratch and self.numbers is None
+        return self._phases[0][0][0] if alone else None
+
+    def of_images(self, first: int, end: int) -> Phases:
+        """Return its step for some images, from one to another."""
+        step = self.only()
+        assert step is not None and step.images
+        each = step.pieces // step.images
+        return Phases([[step.part(first * each, end * each)]], self._phases[0][1])
 
     def steps(self) -> list[Step]:
         """Return the steps of all phases."""

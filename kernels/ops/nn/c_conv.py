@@ -142,7 +142,7 @@ class _Product:
             sizes = [sizes[0], windows.taps_by_row()]
             if windows.x[1] == 1:  # read in place
                 sizes[0][FIELDS.index("copied")] = 0
-        self.each = windows.each
+        self.each, self.images = windows.each, windows.images if images == 1 else 0
         self.rows = _call("rows", windows.each, pieces, *(int64s(*part) for part in sizes))
         self.packed = weights.packed
         whole = windows.groups == 1 and filters >= windows.filters and windows.y[1] == 1
@@ -155,6 +155,7 @@ class _Product:
         """Return the steps that pack and that compute, and memory for the packed weight."""
         follow = (None, None) if self.each else ()
         pack, rows = self.pack.prepare(weight, None), self.rows.prepare(x, None, bias, y, *follow)
+        rows.images = self.images
         return pack, rows, Scratch(self.packed, ((pack.addresses, 1), (rows.addresses, 1)))
 
 
@@ -167,7 +168,7 @@ class _InTiles:
     def __init__(self, made: winograd.Winograd, weight: tuple[int, int, int, int], rectified: bool = False):
         numbers, pieces = made.sizes(rectified)
         g, sizes, (images, rows, filters) = made.g, int64s(*numbers), made.blocks()
-        self.packed = made.packed
+        self.packed, self.images = made.packed, g.n if images == 1 else 0
         self.rows = Call(TEMPLATE, "winograd_rows", pieces, sizes)
         self.pack = Call(TEMPLATE, "winograd_pack", cdiv(g.f, MOST_COLUMNS), sizes, int64s(*weight))
         self.ranges = _ranges(g.n, g.out, g.f, images, 2 * rows) if filters >= g.f else None
@@ -185,7 +186,7 @@ class _Spread:
         self.rows = Call(TEMPLATE, "conv_spread", g.n, *(int64s(*part) for part in numbers))
         self.pack = Call(TEMPLATE, "conv_spread_pack", panels, sizes)
 
-    each, prepare = False, _Product.prepare
+    each, images, prepare = False, 0, _Product.prepare
 
 
 class _Lines:
@@ -196,7 +197,7 @@ class _Lines:
         (sizes, _), pieces = windows.sizes(1, rows, windows.filters, add, rectified)
         self.ranges = _ranges(g.n, g.out, g.f, 1, rows) if windows.y[1] == 1 else None
         self.rows = Call(TEMPLATE, "conv_lines_rows", pieces, int64s(*sizes), int64s(*lines.places(windows)))
-        self.packed = windows.filters * windows.depth
+        self.packed, self.images = windows.filters * windows.depth, g.n
         self.pack = Call(TEMPLATE, "conv_lines_pack", 1, int64s(g.f, windows.depth))
 
     each, prepare = False, _Product.prepare

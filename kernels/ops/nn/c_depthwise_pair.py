@@ -60,4 +60,4 @@ def step(first: Any, second: Any, own: Step, then: Step) -> Step:
     addresses = (ctypes.c_void_p * 11)(*own.addresses[:3], *own.addresses[6:8], *then.addresses[1:6], ctypes.addressof(most))
     functions = first.product.rows.template.functions()
     assert functions is not None
-    return Step(functions["conv_pair"], addresses, then.pieces, held=(own, then, most))
+    return Step(functions["conv_pair"], addresses, then.pieces, held=(own, then, most), images=then.images)

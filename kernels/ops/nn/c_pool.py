@@ -503,7 +503,9 @@ def _work(g: PoolingGeometry) -> int:
     return g.n * g.c * max(math.prod(g.out) * math.prod(g.kernel), math.prod(g.spatial))
 
 
-def _call(name: str, g: PoolingGeometry, kind: str, add: bool) -> Call:
+def _call(name: str, g: PoolingGeometry, kind: str, add: bool) -> tuple[Call, int]:
+    """Return a function, and the number of images if its pieces are of one image each, else 0."""
+
     def plane(sizes: Shape, first: int) -> Shape:
         return (first, *sizes) if len(sizes) == 1 else sizes
 
@@ -514,24 +516,26 @@ def _call(name: str, g: PoolingGeometry, kind: str, add: bool) -> Call:
     given = (g.spatial, 1), (g.out, 1), (g.kernel, 1), (g.stride, 1), (g.pad, 0)
     sizes = [s for each, first in given for s in plane(each, first)]
     return Call(TEMPLATE, name, cdiv(planes, together) * cdiv(channels, cut),
-                int64s(kind == "max", planes, together, *sizes, channels, cut, add))
+                int64s(kind == "max", planes, together, *sizes, channels, cut, add)), g.n if together == 1 else 0
 
 
 def forward(g: PoolingGeometry, kind: str, counts: np.ndarray, add: bool) -> Kernel:
     """Return the kernel of a pooling. counts: the divisors of a mean, [*out]."""
-    return _kernel(_call("pool_forward", g, kind, add), lambda ins, outs: (ins[0], outs[0]), counts, kind)
+    return _kernel(*_call("pool_forward", g, kind, add), lambda ins, outs: (ins[0], outs[0]), counts, kind)
 
 
 def backward(g: PoolingGeometry, kind: str, counts: np.ndarray, add: bool) -> Kernel:
     """Return the kernel of its derivative, from dy and, for a maximum, data and result."""
     call = _call("pool_backward", g, kind, add)
-    return _kernel(call, lambda ins, outs: (*ins, *[None] * (3 - len(ins)), outs[0]), counts, kind)
+    return _kernel(*call, lambda ins, outs: (*ins, *[None] * (3 - len(ins)), outs[0]), counts, kind)
 
 
-def _kernel(call: Call, arrays: Callable[..., Sequence[Any]], counts: np.ndarray, kind: str) -> Kernel:
+def _kernel(call: Call, images: int, arrays: Callable[..., Sequence[Any]], counts: np.ndarray, kind: str) -> Kernel:
     divisors = np.ascontiguousarray(counts if kind == "avg" else np.ones_like(counts), dtype=np.float32)
 
     def bind(inputs: Sequence[Any], outputs: Sequence[Any]) -> BoundKernel:
-        return Phases([[call.prepare(*arrays(inputs, outputs), divisors)]])
+        step = call.prepare(*arrays(inputs, outputs), divisors)
+        step.images = images
+        return Phases([[step]])
 
     return ReboundKernel(bind)
