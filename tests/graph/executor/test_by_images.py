@@ -1,5 +1,7 @@
 """by_images: which layers run a few images at a time. Oracle: the layers on a memory of numbers, whole and cut."""
 
+from itertools import pairwise
+
 import numpy as np
 import pytest
 import tritium as mx
@@ -73,7 +75,7 @@ def test_cut_layers_leave_in_memory_what_whole_ones_do(given, threads):
 def chain(sizes, pieces=4):
     """Return layers that each read what the one before wrote, in memory of their own."""
     made, at = [], 0
-    for n, m in zip(sizes, sizes[1:]):
+    for n, m in pairwise(sizes):
         made.append(Layer(IMAGES, pieces * IMAGES, (Span(at, n, True, False), Span(at + n, m, True, True))))
         at += n
     return made

@@ -79,8 +79,8 @@ def test_what_c_computes(kind, shape, dtype, yes, monkeypatch):
 def test_few_large_images_are_cut_into_channels():
     """So that both threads have work with a batch of one."""
     prop = POOLING.property(POOLING.parse({"kernel": (3, 3), "layout": "NHWC"}))
-    call = c_pool._call("pool_forward", prop.geometry((1, 112, 112, 256)), "max", False)
-    assert call.pieces == 4
+    call, images = c_pool._call("pool_forward", prop.geometry((1, 112, 112, 256)), "max", False)
+    assert (call.pieces, images) == (4, 1)
 
 
 @pytest.mark.parametrize("add", [False, True])
