@@ -57,11 +57,10 @@ class Coordinator:
     def lost(self, peer: Any) -> Sends:
         self._deferred = [d for d in self._deferred if d[0] != peer]
         self._joining = {public: j for public, j in self._joining.items() if j[0] != peer}
-        index, rank = self._servers.rank_of(peer), self._workers.rank_of(peer)
-        if index is not None:
+        if (index := self._servers.rank_of(peer)) is not None:
             self._servers.disconnect(index)
             self._notify_of_server(index)
-        elif rank is not None:
+        elif (rank := self._workers.rank_of(peer)) is not None:
             self._set_gone(rank, "died")
         return self._take_sends()
 
@@ -69,7 +68,6 @@ class Coordinator:
         """Give up on the servers and workers from before a restart that have not come back."""
         for rank in sorted(self._workers.expected):
             self._set_gone(rank, "died")
-        self._workers.expected.clear()
         for index in sorted(self._servers.expected):
             self._notify_of_server(index)
             self._arrived(index, in_time=False)
@@ -154,12 +152,12 @@ class Coordinator:
             for peer, message in deferred:
                 self._handle(peer, "worker", message)
 
+    def _members(self) -> Message:
+        return {"kind": self.kind, "members": self._workers.message()}
+
     def _members_and_keys(self, index: int) -> Message:
         """Return everything a server must know except the optimizer, which would reset its states."""
         return {**self._members(), "keys": [e.message() for e in self._keys.on_server(index)]}
-
-    def _members(self) -> Message:
-        return {"kind": self.kind, "members": self._workers.message()}
 
     # ---- members --------------------------------------------------------------------------------------------------------
     def _worker_join(self, peer: Any, m: Message) -> None:

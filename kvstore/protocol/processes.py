@@ -159,6 +159,7 @@ class Workers(Processes):
 
     def set_gone(self, rank: int, why: str) -> None:
         self.disconnect(rank)
+        self.expected.discard(rank)
         w = self[rank]
         w.gone, w.told, w.was_dead = why, why, True
         self._change()

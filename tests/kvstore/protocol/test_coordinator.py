@@ -582,3 +582,15 @@ def test_an_error_that_no_code_raises_on_purpose_is_logged(monkeypatch, caplog):
     assert "AttributeError" in answer["error"] and h.answer("a", 0) is None
     assert [r.getMessage() for r in caplog.records] == ["kvstore: unexpected error in the coordinator: barrier of a worker"]
     assert "in _worker_barrier" in caplog.text
+
+
+def test_a_worker_that_ended_during_a_restart_has_left_and_is_not_dead_afterwards():
+    """The launcher's report arrives before the end of the grace period."""
+    h = Harness(2)
+    h.join("a", 0), h.join("b", 1)
+    h.c, state = Coordinator(2, 1), json.loads(json.dumps(h.c.state()))
+    h.c.resume(state)
+    h.say("s0", "server", op="back", index=0, public="key0", incarnation=1, n=1)
+    assert "error" not in h.say("launcher", op="ended", rank=1)
+    h.take(h.c.end_grace_period())
+    assert h.c.state()["workers"][1][4] == "left"
