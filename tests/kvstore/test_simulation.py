@@ -48,6 +48,7 @@ def test_every_value_is_right(tmp_path, case):
 
 
 @pytest.mark.nightly
+@pytest.mark.timeout(1800)
 @pytest.mark.parametrize("case", CASES)
 def test_every_value_is_right_for_ten_thousand_seeds(tmp_path, case):
     """Five minutes each."""
