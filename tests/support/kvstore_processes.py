@@ -281,15 +281,19 @@ class SimulatedWorker:
             yield self.job.after(0.02)
 
     def _pull(self, group):
-        """Pull keys. A pull that reaches its deadline is given up: it may wait for a worker that waits in another pull."""
-        before = {k: (self.keys[k].round, self.keys[k].value.copy()) for k in group}
+        """Pull keys. A pull that reaches its deadline is given up: it may wait for a worker that waits in another pull. Its memory is
+        then in any state.
+        """
+        before = {k: self.keys[k].round for k in group}
         if not (yield from self._try(self._fetch, group)):
             return
-        for k, (n, value) in before.items():
-            parts = {(n, k, i) for i in range(len(self.keys[k].slices))}
-            known = parts <= self.job.known[self] and not self.job.may_be_made_again(k, n)
-            if self.job.kind == "sync" and n == self.keys[k].round and known:
-                assert self.keys[k].value.tobytes() == value.tobytes(), f"pull of {k} after round {n}"
+        for k, n in before.items():
+            key, got = self.keys[k], {(n, k, i): (a, b) for i, (_, a, b) in enumerate(self.keys[k].slices)}
+            known = got.keys() <= self.job.known[self] and not self.job.may_be_made_again(k, n)
+            if self.job.kind == "sync" and n == key.round and known:
+                for (_, _, i), (a, b) in got.items():
+                    value = self.job.values[k, i, n][self.rank][-1]
+                    assert key.value[a:b].tobytes() == value.tobytes(), f"pull of {k} after round {n}"
 
     def _push(self, group):
         work = []
