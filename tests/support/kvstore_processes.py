@@ -281,8 +281,9 @@ class SimulatedWorker:
             yield self.job.after(0.02)
 
     def _pull(self, group):
-        """Pull keys. A pull that reaches its deadline is given up: it may wait for a worker that waits in another pull. Its memory is
-        then in any state.
+        """Pull keys. A pull that reaches its deadline is given up: it may wait for a worker that waits in another pull.
+
+        Its memory is in any state then.
         """
         before = {k: self.keys[k].round for k in group}
         if not (yield from self._try(self._fetch, group)):
