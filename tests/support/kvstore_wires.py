@@ -38,7 +38,7 @@ class End:
 class Wire:
     """A connection that `owner` has made to an address. Messages in flight when it ends are lost, except the first of them.
 
-    owner:     the process that has made it; it is told that something has `arrived`.
+    owner:     the simulated process that connected; its `arrived` is set when a message reaches it.
     held:      the step until which nothing moves.
     accepted:  the listening process knows of it.
     lost:      the first message to the owner that did not arrive completely.
