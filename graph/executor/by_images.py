@@ -1,9 +1,10 @@
 """Consecutive layers some images at a time, so that what one layer writes is in cache when the next one reads it.
 
 A large layer of a whole batch writes more than the caches hold. Where the pieces of some layers are of one image each
-(`Step.images`), the layers run in turn for the first images, then for the next ones. Arrays share memory by the planner, which
-takes layers to run one after the other; so the layers are cut only where no part that runs earlier than it did meets one that it
-has overtaken. Results have the same bits.
+(`Step.images`), the layers run in turn for the first images, then for the next ones. Results have the same bits.
+
+The memory planner lets later arrays take the place of earlier ones, as if each layer ended before the next one begins. So layers
+are cut only where none writes, for the first images, what an earlier layer still needs for the next ones, or the other way round.
 """
 
 from __future__ import annotations
@@ -77,7 +78,7 @@ def _may_overtake(a: Layer, b: Layer, images: int, chunk: int) -> bool:
 
 
 def _meet(p: Span, q: Span, images: int, chunk: int) -> bool:
-    """Return whether a part of q shares memory with a later part of p."""
+    """Return whether the part of q for some images shares memory with that of p for later ones."""
     if p.start + p.size <= q.start or q.start + q.size <= p.start:
         return False
     if not (p.by_image and q.by_image):

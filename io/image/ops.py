@@ -86,7 +86,9 @@ def interpolation_by_size(old_h: int, old_w: int, new_h: int, new_w: int) -> int
 
 def copyMakeBorder(src: NDArray, top: int, bot: int, left: int, right: int, type: int = 0, value: float = 0.0,
                    values: Sequence[float] | float = (), out: NDArray | None = None) -> NDArray:
-    """Add a border to src. type: OpenCV's; 0 fills with value, or with `values`, one per channel (or 0). out: as in imresize.
+    """Add a border to src.
+
+    type: OpenCV's; 0 fills with value, or with `values`, one per channel, where missing ones are 0. out: as in imresize.
     """
     pixels = _pixels(src, "copyMakeBorder")
     fill = [float(v) for v in np.atleast_1d(values)] or [float(value)] * 4
