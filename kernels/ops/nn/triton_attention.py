@@ -269,7 +269,11 @@ def attention_key_gradient(q, k, v, mask, dy, lse, along, dk, dv, q_at: tl.int64
         y = _rows(at_q + start * q_m, start, other, M, SIZE, BD, CAST, WIDE)
         sums = (tl.load(lse + m) if EVEN else tl.load(lse + m, mask=m < M, other=float("inf"))) * 1.4426950408889634
         s = tl.dot(x, tl.trans(y), input_precision=PRECISION, out_dtype=WIDE)
-        s = _seen(s, by, mask, m[None, :], n[:, None], M, N, m_m, m_n, TURNED, MASK, WIDE)
+        if MASK != 0 and tl.float64 == WIDE:
+            if M > 0:  # always: Triton 3.6 lays float64 out by the width of a narrower mask that it sees before a product
+                s = _seen(s, by, mask, m[None, :], n[:, None], M, N, m_m, m_n, TURNED, MASK, WIDE)
+        else:
+            s = _seen(s, by, mask, m[None, :], n[:, None], M, N, m_m, m_n, TURNED, MASK, WIDE)
         if CAUSAL:
             if start < first + BN:
                 s = _cut(s, m[None, :], n[:, None], N, True)

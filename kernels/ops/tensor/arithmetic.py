@@ -56,7 +56,9 @@ def _divided(a: Any, b: Any) -> Any:
 
 def _floor_divided(a: Any, b: Any) -> Any:
     if not lang.is_whole(a, b):
-        return (a - lang.mod(a, b)) / b
+        near = (a - lang.mod(a, b)) / b  # whole, but for rounding
+        low = lang.floor(near)
+        return low + (near - low > 0.5)
     cut = lang.quotient(a, b)
     return cut - lang.where(((a < 0) ^ (b < 0)) & (lang.mod(a, b) != 0), 1, lang.cast_like(0, cut))
 

@@ -5,6 +5,7 @@ import operator
 import numpy as np
 import pytest
 from support.helpers import assert_close
+from tritium import autograd
 from tritium import ndarray as nd
 from tritium.context import cpu
 from tritium.errors import ContextError, DTypeError, ShapeError
@@ -69,6 +70,18 @@ def test_integers_truncate_scalars_and_quotients():
     assert (x + 1.5).tolist() == [2, 3] and (x + 1.5).dtype is np.int32
     assert (nd.array([7, -7], dtype="int32") / 2).tolist() == [3, -3]
     assert (nd.array([7, -7], dtype="int32") // 2).tolist() == [3, -4]
+
+
+def test_a_floored_quotient_is_whole_and_flat(ctx, rng):
+    a, b = (rng.normal(size=500).astype("float32") * scale for scale in (300, 0.1))
+    x, y = nd.array(a, ctx), nd.array(b, ctx)
+    for v in (x, y):
+        v.attach_grad()
+    with autograd.record():
+        z = x // y
+    z.backward()
+    assert np.array_equal(z.asnumpy(), a // b)
+    assert not x.grad.asnumpy().any() and not y.grad.asnumpy().any()
 
 
 def test_zeros_of_both_signs_are_two_scalars():

@@ -1,6 +1,7 @@
 """contrib.attention: values, derivatives, masks, lengths. Oracle: a loop over queries in float64, with all scores."""
 
 import contextlib
+import importlib.util
 import inspect
 import itertools
 
@@ -10,7 +11,10 @@ import tritium as mx
 from support.helpers import assert_close, check_gradient
 from tritium.errors import DTypeError, OperatorError, ShapeError
 from tritium.kernels.configs import active as active_configs
-from tritium.kernels.ops.nn import attention_tiles
+from tritium.kernels.gpu.compile import compile_all
+from tritium.kernels.gpu.record import FakeArray, FakeRun, record
+from tritium.kernels.op import Req
+from tritium.kernels.ops.nn import attention, attention_tiles, triton_attention
 
 C = mx.nd.contrib
 
@@ -175,6 +179,20 @@ def test_the_same_inputs_give_the_same_bits(ctx, rng):
         y.backward()
         results.append([a.asnumpy().tobytes() for a in (y, *(x.grad for x in arrays))])
     assert results[0] == results[1]
+
+
+@pytest.mark.skipif(importlib.util.find_spec("triton") is None, reason="triton is not installed")
+@pytest.mark.parametrize("capability", [80, 90])
+def test_in_float64_masks_of_any_type_compile(capability):
+    use = attention.Attention(causal=False, scale=0.5, use_mask=True).use([(1, 6, 8), (1, 9, 8), (1, 9, 8), (6, 9)])
+    y, q, k, v = (FakeArray((1, n, 8), np.dtype("float64")) for n in (6, 6, 9, 9))
+    sums = FakeArray((1, 6), np.dtype("float64"))
+    with record(capability) as recorder:
+        for kind in ("bool", "int8", "float16", "float64"):
+            inputs = [q, k, v, FakeArray((6, 9), np.dtype(kind))]
+            triton_attention.forward(FakeRun(), use, inputs, [y, sums], [Req.WRITE] * 2)
+            triton_attention.backward(FakeRun(), use, [y, *inputs, y, sums], [q, k, v], [Req.WRITE] * 3)
+    assert len(compile_all(recorder.jobs)) == 12
 
 
 def test_a_symbol_takes_a_mask_by_position_and_by_name_and_keeps_it_in_a_file(rng):
