@@ -149,9 +149,10 @@ def fills(dtype: np.dtype, nbytes: int) -> bool:
     return dtype.itemsize in (1, 2, 4, 8) and template(dtype.itemsize, "").serves(nbytes // dtype.itemsize, LEAST, exact=True)
 
 
-def filling(size: int, dtype: np.dtype) -> Call:
-    """Return a C function of (source, target) that fills so many elements with the first of the source, for a dtype of copies."""
-    whole = _Plan(Strided(0, (size,), (0,)), Strided(0, (size,), (1,)), False)
+def filling(size: int, dtype: np.dtype, each: bool = False) -> Call:
+    """Return a C function of (source, target) that fills so many elements with the first of the source, or with each of its
+    elements, for a dtype of copies."""
+    whole = _Plan(Strided(0, (size,), (int(each),)), Strided(0, (size,), (1,)), False)
     return whole.call(template(dtype.itemsize, ""), dtype.itemsize, False)
 
 

@@ -28,11 +28,12 @@ from .numpy_printer import scratch_arrays
 
 
 def scatter_kernel(programs: Sequence[IndexedProgram], ins: Specs, out: Spec, req: Req, *, combine: str, start: Expr,
-                   distinct: bool, name: str) -> Kernel:
+                   distinct: bool, name: str, base: int | None = None) -> Kernel:
     """Return the kernel of programs that each put elements into the one output: kernel(run, inputs, [output], scalars=()).
 
     combine:   "add", "maximum", or "put": an element replaces what is there; of several at one place the last stays.
     start:     the number, or the run-time scalar, that the output starts with; with "add" and the request ADD, what is there.
+    base:      the number of an input, of the output's layout, that it starts with instead.
     distinct:  no two elements are put at the same place, of all programs.
     """
     wide = out.dtype if combine == "put" else accumulated_in(out.dtype)
@@ -46,8 +47,8 @@ def scatter_kernel(programs: Sequence[IndexedProgram], ins: Specs, out: Spec, re
         first = first.view(np.uint8)  # integers of eight bytes might be addresses: a call that holds them is bound anew each time
 
         def bind(inputs: Sequence[np.ndarray], outputs: Sequence[np.ndarray]) -> BoundKernel:
-            target = outputs[0].reshape(out.shape)
-            clear = [] if req == Req.ADD else [Phases([[filling(out.size, wide).prepare(first, target)]])]
+            target, source = outputs[0].reshape(out.shape), first if base is None else inputs[base]
+            clear = [] if req == Req.ADD else [Phases([[filling(out.size, wide, base is not None).prepare(source, target)]])]
             return InTurn([*clear, *[k.bind(inputs, [target]) for k in ready]])
 
         return ReboundKernel(bind)
@@ -56,7 +57,9 @@ def scatter_kernel(programs: Sequence[IndexedProgram], ins: Specs, out: Spec, re
     def kernel(run: Any, inputs: Sequence[np.ndarray], outputs: Sequence[np.ndarray], scalars: tuple = ()) -> None:
         y = outputs[0].reshape(out.shape)
         target = y if direct else scratch_arrays(run, [(wide, out.shape)])[0]
-        if not direct or req != Req.ADD:
+        if base is not None:
+            np.copyto(target, inputs[base].reshape(out.shape))
+        elif not direct or req != Req.ADD:
             first = scalars[names.index(start.value)] if start.op == PARAM else start.value
             target.fill(first if is_float(wide) else to_integer(first, wide))
         for part in parts:

@@ -23,14 +23,15 @@ from typing import Any
 import numpy as np
 
 from ...dtype import is_half
-from ...errors import OperatorError, ShapeError, TraceError
+from ...errors import OperatorError, TraceError
 from ..cpu.c_moving import MovingKernel
+from ..cpu.index_limits import Limits
 from ..cpu.indexed_kernel import cpu_kernel
 from ..cpu.indexed_scatter import scatter_kernel as numpy_scatter
 from ..ir.expr import Expr, as_expr, caller, cast, const, param, prim
 from ..ir.indexed import TRUE, IndexedProgram, accumulated_in, as_index, check_closed, gather, index, size
 from ..ir.indexed import put as put_node
-from ..kernel import NOTHING, Kernel
+from ..kernel import NOTHING, Kernel, Reshaped
 from ..op import Req, Reqs, Shape, Spec, Specs
 
 
@@ -108,48 +109,10 @@ def index_kernel(body: Callable[..., Any], ins: Specs, outs: Specs, reqs: Reqs, 
     kernel = printed(programs, ins, outs, reqs, target, name)
     if names and kernel is not NOTHING:
         kernel = kernel.with_scalars(tuple(given.values()))
-    if limits is not None and target == "cpu":
-        kernel = limits.checked(kernel, name)
-    if results is None or isinstance(kernel, MovingKernel):
-        return kernel  # arrays are read by position, in any shape
-    shapes = [s.shape for s in outs]
-
-    def viewed(run: Any, inputs: Sequence[Any], outputs: Sequence[Any]) -> None:
-        kernel.run(run, inputs, [o if o is None else o.reshape(s) for o, s in zip(outputs, shapes)])
-
-    return Kernel(viewed)
-
-
-@dataclass(frozen=True, slots=True)
-class Limits:
-    """The bounds of the indices in an input. A CPU raises ShapeError for indices beyond them; on a GPU the formula limits them.
-
-    input:  its number; it is read as [sizes, ...]: one row of indices for each axis.
-    sizes:  of the axes. wraps: an index may also be negative, and then counts from the end.
-    text:   of the error, with {index}, {axis}, {size}, {least} and {most}, the range of the row.
-    """
-
-    input: int
-    sizes: Shape
-    wraps: bool = False
-    text: str = "index {index} is out of range for axis {axis} of size {size}."
-
-    def check(self, array: np.ndarray, name: str) -> None:
-        with np.errstate(invalid="ignore"):
-            rows = array.reshape(len(self.sizes), -1).astype(np.int64)
-        for axis, (row, end) in enumerate(zip(rows, self.sizes)):
-            low = -end if self.wraps else 0
-            if row.size and (row.min() < low or row.max() >= end):
-                wrong = row[(row < low) | (row >= end)][0]
-                raise ShapeError(f"{name}: {self.text.format(index=wrong, axis=axis, size=end, least=row.min(), most=row.max())}")
-
-    def checked(self, kernel: Kernel, name: str) -> Kernel:
-        """Return kernel behind the check."""
-        def run(context: Any, inputs: Sequence[Any], outputs: Sequence[Any]) -> None:
-            self.check(inputs[self.input], name)
-            kernel.run(context, inputs, outputs)
-
-        return Kernel(run)
+    if results is not None and not isinstance(kernel, MovingKernel):  # that reads arrays by position, in any shape
+        inner, shapes = kernel, [s.shape for s in outs]
+        kernel = Reshaped(inner, lambda ins, outs: (ins, [o if o is None else o.reshape(s) for o, s in zip(outs, shapes)]))
+    return kernel if limits is None or target == "gpu" else limits.checked(kernel, name, ins[limits.input])
 
 
 @dataclass(frozen=True, slots=True)
@@ -169,7 +132,7 @@ def put(element: Any, *place: Any, inside: Any = True) -> Put:
 def scatter_kernel(body: Callable[..., Any], space: Shape, ins: Specs, outs: Specs, reqs: Reqs, target: str, name: str, *,
                    views: Sequence[Shape] | None = None, results: Sequence[Shape] | None = None,
                    scalars: Mapping[str, float] | None = None, combine: str = "add", start: Any = 0,
-                   distinct: bool = False, limits: Limits | None = None) -> Kernel:
+                   base: int | None = None, distinct: bool = False, limits: Limits | None = None) -> Kernel:
     """Return the kernel of outputs into which body(at, *inputs, **scalars) puts elements, for each index `at` of a space.
 
     body:      returns for each output what `put` returns, or a list of that.
@@ -177,6 +140,7 @@ def scatter_kernel(body: Callable[..., Any], space: Shape, ins: Specs, outs: Spe
     combine:   "add": elements at one place add up; "maximum": the largest stays; "put": an element replaces what is there, and
                of several at one place the last stays.
     start:     the number, or the name of the scalar, that the elements of the outputs start with.
+    base:      the number of an input, of the output's layout, with whose elements the one output starts instead, on a CPU.
     distinct:  no two elements are put at the same place; then a GPU needs nothing atomic.
     """
     given = dict(scalars or {})
@@ -196,8 +160,9 @@ def scatter_kernel(body: Callable[..., Any], space: Shape, ins: Specs, outs: Spe
         roots = [_put_root(name, one, out.shape, dtype) for one in (stored if isinstance(stored, list) else [stored])]
         check_closed(name, roots)
         programs = [IndexedProgram((root,), space, tuple(given) if target == "gpu" else ()) for root in roots]
+        more = {} if base is None else {"base": base}
         parts.append((i, out.shape, scatter_printer(target)(programs, ins, out, reqs[i], combine=combine, start=first,
-                                                             distinct=distinct, name=name)))
+                                                             distinct=distinct, name=name, **more)))
     values = {"scalars": tuple(given.values())} if given and target == "gpu" else {}
 
     def kernel(run: Any, inputs: Sequence[Any], outputs: Sequence[Any]) -> None:
@@ -206,7 +171,7 @@ def scatter_kernel(body: Callable[..., Any], space: Shape, ins: Specs, outs: Spe
 
     views_itself = target == "cpu" and len(outs) == len(parts) == 1
     made = parts[0][-1] if views_itself else Kernel(kernel) if parts else NOTHING
-    return made if limits is None or target == "gpu" else limits.checked(made, name)
+    return made if limits is None or target == "gpu" else limits.checked(made, name, ins[limits.input])
 
 
 def _traced_scalar(name: str, value: float, target: str) -> Expr:

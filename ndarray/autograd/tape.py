@@ -124,6 +124,9 @@ class OpNode(TapeNode):
                 a = inputs[i]
                 saved.append(a)
                 versions.append(None if i in plan.mutated else 0 if a._var is None else a._var.version)
+            elif kind == "y" and i >= plan.visible:  # nobody else has it
+                saved.append(outputs[i])
+                versions.append(None)
             elif kind == "y":  # another array on the same memory, because the array itself holds this node
                 a = outputs[i]
                 saved.append(detached(a))

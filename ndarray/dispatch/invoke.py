@@ -119,14 +119,20 @@ def _into_new(plan: DispatchPlan, inputs: Sequence[ArrayCore], scalars: tuple, r
             return made
     here = plan.instant and (plan.small or on.is_idle())
     outputs = [allocate(o, here) for o in plan.outs]
-    if plan.visible < len(outputs):
-        outputs[plan.visible:] = [ArrayCore.array_class(o, chunk=Chunk.new(o.nbytes, o.ctx, ReportOnceVar()))
-                                  for o in plan.outs[plan.visible:]]
+    if not here:
+        _hide(plan, outputs)
     if plan.brief and here and on.try_call_inline(inputs, _brief_result, on, plan, inputs, outputs, scalars, random):
         return outputs
     if not here or random is not None or plan.mutated or not _run_into_new(on, plan, inputs, outputs, scalars):
-        execute(plan, plan.kernel, inputs, outputs, scalars, random)
+        execute(plan, plan.kernel, inputs, outputs, scalars, random, here)
     return outputs
+
+
+def _hide(plan: DispatchPlan, outputs: list[NDArray]) -> None:
+    """Replace the hidden ones among new outputs by arrays for whose variables nobody waits."""
+    if plan.visible < len(outputs):
+        outputs[plan.visible:] = [ArrayCore.array_class(o, chunk=Chunk.new(o.nbytes, o.ctx, ReportOnceVar()))
+                                  for o in plan.outs[plan.visible:]]
 
 
 def _brief_result(on: Engine, plan: DispatchPlan, inputs: Sequence[ArrayCore], outputs: Sequence[ArrayCore], scalars: tuple,
@@ -209,7 +215,7 @@ def record(plan: DispatchPlan, p: Params, inputs: Sequence[ArrayCore], outputs: 
     node = OpNode(plan, p, plan.gradient_of(p), inputs, outputs)
     if objects.active_recorder is not None:
         node.layer = layer.get()
-    for i, o in enumerate(outputs):
+    for i, o in enumerate(outputs[:plan.visible]):
         o._grad_edge = (node, i)
 
 
@@ -218,22 +224,23 @@ def overwritten(a: ArrayCore, b: ArrayCore) -> bool:
     return any(x._chunk_or_none is not None and x._chunk_or_none.overwrites for x in (a, b))
 
 
-def execute(plan: DispatchPlan, kernel: Kernel, inputs: Sequence[ArrayCore], outputs: Sequence[ArrayCore | None],
-            scalars: tuple, random: tuple[int, int] | None = None) -> None:
+def execute(plan: DispatchPlan, kernel: Kernel, inputs: Sequence[ArrayCore], outputs: Sequence[Any], scalars: tuple,
+            random: tuple[int, int] | None = None, new: bool = False) -> None:
     """Run kernel on the arrays here, if it is short and they are free; else push it. An output may be None where its request is
     NULL.
 
     random: the seed and the offset of its random numbers, if they are not to be reserved now.
+    new:    outputs is a list of new arrays, which nobody else knows; the hidden ones are replaced if it is pushed.
     """
     if plan.draws and random is None:
         random = resource.get_random(plan.draws, plan.ctx)
     on = current()
-    const, mutable = _variables(plan, inputs, outputs)
+    const, mutable = _variables(plan, inputs, () if new else outputs)
     short = plan.small or on.is_idle()
     if short and plan.instant:
         try:
             if on.try_run_inline(_compute, const, mutable, plan.run_context or on.run_context(plan.ctx), kernel, inputs, outputs,
-                                 scalars, False, random):
+                                 scalars, new, random):
                 return
         except Exception as e:
             kernel = Kernel(partial(_raise, e))  # so that the next wait raises it
@@ -245,6 +252,9 @@ def execute(plan: DispatchPlan, kernel: Kernel, inputs: Sequence[ArrayCore], out
         except Exception as e:
             kernel = Kernel(partial(_raise, e))
 
+    if new:
+        _hide(plan, outputs)  # type: ignore[arg-type]
+        const, mutable = _variables(plan, inputs, outputs)
     begun: list[Callable[[Any], None]] = []
     may_begin = kernel.begin is not None and short and plan.measured >= MEASURED and plan.prop is None and not scalars and \
         random is None

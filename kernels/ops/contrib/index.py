@@ -9,6 +9,7 @@ import numpy as np
 
 from ....errors import ParameterError, ShapeError
 from ....integers import cdiv
+from ...cpu.index_limits import Limits
 from ...declare.composite import TracedValue, composite, ops
 from ...declare.index_kernel import Put, index_kernel, put, scatter_kernel
 from ...declare.numpy_op import NumpyOp
@@ -65,7 +66,7 @@ class IndexArray(OperatorProperty):
 
 
 @register_operator("_contrib_index_copy")
-class IndexCopy(NumpyOp):
+class IndexCopy(OperatorProperty):
     """old_tensor with its rows index_vector replaced by the rows of new_tensor, in order.
 
     old_tensor: [n, ...]; index_vector: [m]; new_tensor: [m, ...]. Of equal indices the last counts.
@@ -89,23 +90,33 @@ class IndexCopy(NumpyOp):
                              f"{(*index, *old[1:])}, not {new}.")
         return [old, index, new], [old], []
 
-    def _rows(self, index: np.ndarray, n: int) -> np.ndarray:
-        at = index.astype(INT64)
-        if len(at) and (at.min() < 0 or at.max() >= n):
-            raise ShapeError(f"{self.name}: index_vector holds {at.min()} to {at.max()}. old_tensor has rows 0 to {n - 1}.")
-        return at
+    def _limits(self, n: int) -> Limits:
+        return Limits(1, (n,), text=f"index_vector holds {{least}} to {{most}}. old_tensor has rows 0 to {n - 1}.")
 
-    def compute(self, *arrays: np.ndarray) -> np.ndarray:
-        old, index, new = arrays
-        y = old.copy()
-        y[self._rows(index, len(old))] = new
-        return y
+    def forward_kernel(self, ins: Specs, outs: Specs, reqs: Reqs, target: str, train: bool) -> KernelFunction:
+        if target == "gpu":
+            return self._gpu_forward(ins, outs, reqs)
 
-    def derivative(self, dy: list[np.ndarray], x: list[np.ndarray], y: list[np.ndarray]) -> tuple[np.ndarray, ...]:
-        at = self._rows(x[1], len(dy[0]))
-        d_old = dy[0].copy()
-        d_old[at] = 0
-        return d_old, dy[0][at]
+        def body(at: Any, old: Any, index: Any, new: Any) -> Put:
+            return put(new[at], index[at[0]].astype("int64"), *at[1:])
+
+        return scatter_kernel(body, ins[2].shape, ins, outs, reqs, target, self.name, combine="put", base=0,
+                              limits=self._limits(ins[0].shape[0]))
+
+    def backward_kernel(self, ins: Specs, outs: Specs, reqs: Reqs, target: str, train: bool) -> KernelFunction:
+        if target == "gpu":
+            return self._gpu_backward(ins, outs, reqs)
+        limits = self._limits(outs[0].shape[0])
+        kept = scatter_kernel(lambda at, dy, index: put(0, index[at[0]].astype("int64"), *at[1:]), outs[1].shape, ins, outs[:1],
+                              reqs[:1], target, self.name, combine="put", base=0, limits=limits)
+        given = index_kernel(lambda at, dy, index: dy[(index[at[0]].astype("int64"), *at[1:])], ins, outs[1:], reqs[1:], target,
+                             self.name, limits=limits)
+
+        def kernel(run: Any, inputs: Sequence[Any], outputs: Sequence[Any]) -> None:
+            kept(run, inputs, outputs[:1])
+            given(run, inputs, outputs[1:])
+
+        return kernel
 
     def _last(self, n: int, index: Spec) -> KernelFunction:
         """Return the GPU kernel of which row of new_tensor each of the n rows gets: int64 [n], -1 for none."""
@@ -117,7 +128,7 @@ class IndexCopy(NumpyOp):
         return scatter_kernel(body, index.shape, [index], [Spec((n,), INT64)], [Req.WRITE], "gpu", self.name, combine="maximum",
                               start=-1)
 
-    def gpu_forward(self, ins: Specs, outs: Specs, reqs: Reqs) -> KernelFunction:
+    def _gpu_forward(self, ins: Specs, outs: Specs, reqs: Reqs) -> KernelFunction:
         old, index, new = ins
         n = old.shape[0]
         last = self._last(n, index)
@@ -136,7 +147,7 @@ class IndexCopy(NumpyOp):
 
         return kernel
 
-    def gpu_backward(self, ins: Specs, outs: Specs, reqs: Reqs) -> KernelFunction:
+    def _gpu_backward(self, ins: Specs, outs: Specs, reqs: Reqs) -> KernelFunction:
         dy, index = ins
         n = dy.shape[0]
         last = self._last(n, index)

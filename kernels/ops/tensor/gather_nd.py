@@ -7,7 +7,8 @@ from collections.abc import Sequence
 from typing import Any, ClassVar
 
 from ....errors import ParameterError, ShapeError
-from ...declare.index_kernel import At, IndexedArray, Limits, Put, index_kernel, put, scatter_kernel
+from ...cpu.index_limits import Limits
+from ...declare.index_kernel import At, IndexedArray, Put, index_kernel, put, scatter_kernel
 from ...declare.operator_property import OperatorProperty, Shapes
 from ...declare.property_op import register_operator
 from ...ir.expr import Expr

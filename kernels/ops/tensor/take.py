@@ -12,7 +12,8 @@ from ....dtype import as_dtype, is_half
 from ....errors import ParameterError, ShapeError
 from ...cpu.c_moving import ReboundKernel
 from ...cpu.c_take import added, adds, selected, selects
-from ...declare.index_kernel import At, IndexedArray, Limits, index_kernel
+from ...cpu.index_limits import Limits
+from ...declare.index_kernel import At, IndexedArray, index_kernel
 from ...declare.operator_property import Dtypes, OperatorProperty, Shapes, gpu_module, math_dtype
 from ...declare.property_op import register_operator
 from ...ir.expr import Expr

@@ -6,7 +6,8 @@ from support.layer_helpers import TARGETS
 from tritium.dtype import DTYPES
 from tritium.errors import OperatorError, ShapeError, TraceError
 from tritium.kernels.cpu import indexed_printer
-from tritium.kernels.declare.index_kernel import Limits, index_kernel, put, scatter_kernel
+from tritium.kernels.cpu.index_limits import Limits
+from tritium.kernels.declare.index_kernel import index_kernel, put, scatter_kernel
 from tritium.kernels.kernel import HostRun
 from tritium.kernels.op import Req, Spec
 

@@ -40,6 +40,29 @@ def test_of_equal_indices_the_last_row_counts_and_all_get_the_derivative(dtype, 
     np.testing.assert_array_equal(arrays[1].grad.asnumpy(), head[index])
 
 
+@pytest.mark.parametrize("code, rest", [("numpy", (3,)), ("c", (4,)), ("numpy", (600,)), ("c", (601,))])  # each plan is new
+def test_rows_are_replaced_and_added_by_either_code(code, rest, cpu_code, rng):
+    cpu_code(code)
+    old, new, index = rng.integers(0, 9, (5, *rest)), rng.integers(10, 19, (4, *rest)), [3, 1, 3, 0]
+    arrays = [wrap(old, mx.cpu()), wrap(new, mx.cpu())]
+    for a in arrays:
+        a.attach_grad("add")
+    head = rng.integers(1, 9, (5, *rest))
+    for _ in range(3):  # by addresses, once that is possible
+        with mx.autograd.record():
+            y = C.index_copy(arrays[0], wrap(index, mx.cpu()), arrays[1])
+        y.backward(wrap(head, mx.cpu()))
+    want, kept = old.copy(), head.copy()
+    for i, row in zip(index, new):
+        want[i], kept[i] = row, 0
+    np.testing.assert_array_equal(y.asnumpy(), want)
+    np.testing.assert_array_equal(arrays[0].grad.asnumpy(), 3 * kept)
+    np.testing.assert_array_equal(arrays[1].grad.asnumpy(), 3 * head[index])
+    wrong = C.index_copy(arrays[0], wrap([0, 5, 1, 2], mx.cpu()), arrays[1])
+    with pytest.raises(mx.errors.ShapeError, match=r"index_vector holds 0 to 5\. old_tensor has rows 0 to 4\."):
+        wrong.wait_to_read()
+
+
 @pytest.mark.parametrize("dtype", ["float32", "float64", "float16", "int32"])
 def test_histograms_count_what_numpy_counts(dtype, ctx, rng):
     x = np.concatenate([rng.integers(-4, 8, 60), [0, 6, 6, 7, -1]]) / (1 if dtype == "int32" else 2)
