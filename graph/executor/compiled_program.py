@@ -111,8 +111,7 @@ class CompiledProgram:
         again:           as in Segment.push.
         before, behind:  what is copied before and after: on the host by the first and the last segment, to queue fewer tasks.
         """
-        ends = [type(s) is Segment and not s.ctx.is_gpu for s in (*segments[:1], *segments[-1:])]
-        if not all(ends) or not ends:
+        if (before or behind) and not (segments and segments[0].copies and segments[-1].copies):
             copy_all(self.name, before)
             self._push(segments, after, again, (), ())
             copy_all(self.name, behind)

@@ -232,7 +232,8 @@ class Executor(Shown):
 
         given: (array, argument), of equal layouts.
         """
-        self._read_sparse()
+        if self._binding.sparse:
+            self._read_sparse()
         self._push_forward(self._compile(train), train, given)
 
     def call(self, train: bool, given: Copies) -> list[NDArray]:

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
+from ...engine import Var
 from ...kernels.cpu.c_move import copies
 from ...kernels.cpu.c_team import Phases
 from ...kernels.cpu.c_template import address
@@ -17,16 +18,44 @@ from ...ndarray.dispatch.copy import COPIED
 Copies = Sequence[tuple[ArrayCore, ArrayCore]]
 
 
+class Targets:
+    """The arrays that the copies before a run write, and what follows from them for the task.
+
+    long:     those that several threads copy. key: the same for the same ones. nbytes: of all.
+    mutable:  the variables that the task changes.
+    """
+
+    __slots__ = ("arrays", "key", "long", "mutable", "nbytes")
+
+    def __init__(self, copies: Copies, mutable: Sequence[Var]):
+        self.arrays = [target for _, target in copies]
+        self.long = [a for a in self.arrays if is_long(a)]
+        self.key = tuple(map(id, self.long))
+        self.nbytes = sum(a.layout.nbytes for a in self.arrays)
+        self.mutable = list(dict.fromkeys([*mutable, *[a.chunk.var for a in self.arrays]]))
+
+    def are_of(self, copies: Copies) -> bool:
+        """Return whether these copies write the arrays."""
+        if len(copies) != len(self.arrays):
+            return False
+        for (_, target), own in zip(copies, self.arrays):  # noqa: SIM110  # a generator takes longer
+            if target is not own:
+                return False
+        return True
+
+
 class Loads:
     """Copies as one phase of a segment's first function in C, so that its threads share them.
 
-    targets:  the arrays that are written. phases: the phase that writes them, from the arrays that `give` was given.
+    targets:  the arrays that are written. key: as of Targets, of which they are the long ones.
+    phases:   the phase that writes them, from the arrays that `give` was given. works: whether there is one.
     """
 
-    __slots__ = ("_held", "_steps", "phases", "targets")
+    __slots__ = ("_held", "_steps", "key", "phases", "targets", "works")
 
-    def __init__(self, targets: Sequence[ArrayCore]):
-        self.targets = list(targets)
+    def __init__(self, of: Targets):
+        self.targets, self.key = of.long, of.key
+        targets = of.long
         self._held: list[np.ndarray] = []
         self._steps = []
         for target in targets:
@@ -35,17 +64,20 @@ class Loads:
             if calls is None:
                 break
             self._steps.append(calls[0].prepare(None, target.device_array()))
-        self.phases = Phases([self._steps] if len(self._steps) == len(self.targets) else [])
+        self.works = len(self._steps) == len(targets)
+        self.phases = Phases([self._steps] if self.works else [])
 
-    def writes_to(self, targets: Sequence[ArrayCore]) -> bool:
-        """Return whether these are its targets."""
-        return len(targets) == len(self.targets) and all(a is b for a, b in zip(targets, self.targets))
-
-    def give(self, sources: Sequence[ArrayCore]) -> None:
-        """Set what the next run copies."""
-        self._held = [source.device_array() for source in sources]
-        for step, source in zip(self._steps, self._held):
-            step.addresses[0] = address(source)
+    def give(self, copies: Copies) -> Copies:
+        """Set what the next run copies, of copies among which all of its targets are. Return the others."""
+        targets, others, self._held = self.targets, [], []
+        for source, target in copies:
+            at = len(self._held)
+            if at < len(targets) and target is targets[at]:
+                self._held.append(source.device_array())
+                self._steps[at].addresses[0] = address(self._held[at])
+            else:
+                others.append((source, target))
+        return others
 
 
 def is_long(target: ArrayCore) -> bool:

@@ -27,7 +27,7 @@ from ...ndarray.dispatch.copy import COPIED, host, store_host
 from ...ndarray.dispatch.plan import MEASURED
 from ..program import KEPT, Program, Step
 from . import by_images
-from .loads import Copies, Loads, copy, is_long
+from .loads import Copies, Loads, Targets, copy
 
 #: A segment runs in the thread that pushes it if its shortest run took at most so many nanoseconds. Waking a worker and
 #: switching threads costs some 40 us, a quarter of the time of a graph of tiny arrays.
@@ -65,6 +65,7 @@ class Segment:
     """Consecutive steps of one context, prepared as one engine operation.
 
     const, mutable:  the variables it reads and writes.
+    copies:          whether it makes copies before and behind it by itself, so that they queue no task.
     computes_only:   True if no kernel in it can block, as a user's code or a GPU may.
     random:          [(step, number of random numbers it draws)].
     draws:           {step: (seed, offset)} of the current run; runs do not overlap. drawn: those of the last push.
@@ -76,12 +77,13 @@ class Segment:
                      are one function. phases: the kernel of each of its phases. prepares: what makes the things that are
                      kept, (function, kernel).
     loads:           the long copies with which a run began that had any; other runs leave them out.
+    targets:         of the copies with which the last run began that had any.
     shared:          what it shares with the other segments of its pass, which are bound and run in order.
     """
 
-    __slots__ = ("always", "calls", "computes_only", "const", "ctx", "drawn", "draws", "failed", "kept", "loads", "made",
-                 "measured", "mutable", "name", "phases", "prepares", "produced", "random", "read", "ready", "shared", "shares",
-                 "shortest")
+    __slots__ = ("always", "calls", "computes_only", "const", "copies", "ctx", "drawn", "draws", "failed", "kept", "loads",
+                 "made", "measured", "mutable", "name", "phases", "prepares", "produced", "random", "read", "ready", "shared",
+                 "shares", "shortest", "targets")
 
     def __init__(self, steps: Sequence[Step], arrays: Mapping[int, NDArray], program: Program, arena_var: Var, ctx: Context,
                  name: str, shared: Shared):
@@ -96,10 +98,12 @@ class Segment:
         self.read: list[tuple[str, NDArray]] = []
         self.name, self.ctx, self.failed, self.shared = name, ctx, False, shared
         self.shares: list[bool] = []
+        self.copies = type(self) is Segment and not ctx.is_gpu
         self.computes_only = not ctx.is_gpu and all(s.op.can_be_captured(s.params, program.input_specs(s)) for s in steps)
         self.shortest: float = math.inf
         self.measured = 0
         self.loads: Loads | None = None
+        self.targets: Targets | None = None
         self.kept: list[Var] = []
         self.made: tuple[int, ...] | None = None
         self.always: list[Var] = []
@@ -164,8 +168,8 @@ class Segment:
             self.failed = True
             raise MXNetError(f"{self._named(at, last)}: {type(failure).__name__}: {failure}") from failure
         finally:
-            if self.loads is not None and self.loads.phases.count:
-                self._leave_out(self.loads.phases.count)
+            if self.loads is not None and self.loads.works:
+                self._leave_out(1)
 
     def _record(self, rc: Run, recorder: Recorder, i: int, run: tuple[int, int]) -> None:
         """Run what `ready` has at i, and note which thread computed what when. run: this run's thread and start."""
@@ -201,7 +205,7 @@ class Segment:
         all_bound = self._bound()
         self.always = self._read_always(all_bound)
         parts = [(part, at) for at, bound in enumerate(all_bound) for part in self._parts(bound, at)]
-        if self.loads is not None and self.loads.phases.count:
+        if self.loads is not None and self.loads.works:
             parts.insert(0, (self.loads.phases, LOADS))
         for in_c, some in groupby(parts, lambda p: isinstance(p[0], Phases)):
             run = list(some)
@@ -286,36 +290,40 @@ class Segment:
         """
         inline = self.computes_only and self.shortest <= SHORT
         versions = tuple([v.version for v in self.kept])
-        long = [pair for pair in before if is_long(pair[1])]
-        settled = versions == self.made and self._loads_fit(long)
+        targets = self._targets(before) if before else None
+        settled = versions == self.made and (targets is None or self._takes(targets))
         begin = self._begin if self.computes_only and not inline and settled and self.measured >= MEASURED else None
         if not inline and not self.random and not self.kept and not before and not behind:
             on.push(opr, self.ctx, begin=begin)
             return
-        draws = {at: next(again[self.calls[at][3]]) if again is not None else resource.get_random(n, self.ctx)
-                 for at, n in self.random}
-        self.drawn = [(self.calls[at][3], numbers) for at, numbers in draws.items()]
-        const, mutable, copies = self.always if settled else self.const, self.mutable, (*before, *behind)
-        if copies:
-            written = dict.fromkeys([*mutable, *[target.chunk.var for _, target in copies]])
-            const = [v for v in dict.fromkeys([*const, *[source.chunk.var for source, _ in copies]]) if v not in written]
-            mutable = list(written)
-            inline = inline and sum([target.layout.nbytes for _, target in copies]) <= COPIED
-
+        draws = self._draw(again) if self.random else None
+        const, mutable = self.always if settled else self.const, self.mutable
+        if targets is not None:
+            mutable = targets.mutable
+            inline = inline and targets.nbytes <= COPIED
+        if behind:
+            mutable = list(dict.fromkeys([*mutable, *[target.chunk.var for _, target in behind]]))
+            inline = inline and sum([target.layout.nbytes for _, target in behind]) <= COPIED
+        if before or behind:
+            const = [v for v in const if v not in mutable]
+            for source, _ in (*before, *behind):
+                if (var := source.chunk.var) not in const and var not in mutable:
+                    const.append(var)
         begun, failed = False, None
 
         def run(rc: Run) -> None:
             if failed is not None:
                 raise failed
-            if not begun:
-                self._load(before, long, settled)
+            if not begun and targets is not None:
+                self._load(before, targets, settled)
             self.run(rc, draws, versions)
             copy(behind)
 
         def begin_after_copies() -> None:
             nonlocal begun
             begun = True
-            self._load(before, long, settled)
+            if targets is not None:
+                self._load(before, targets, settled)
             self._begin()
 
         if inline:
@@ -329,18 +337,31 @@ class Segment:
         on.push_sync(run, self.ctx, const, mutable, prop="inline" if inline else None, name=self.name,
                      cost_key=opr.cost_key, begin=begin and begin_after_copies)
 
-    def _loads_fit(self, long: Copies) -> bool:
-        """Return whether the first phase can copy these as it is."""
-        return not long or (self.loads is not None and self.loads.writes_to([target for _, target in long]))
+    def _draw(self, again: Draws | None) -> dict[int, tuple[int, int]]:
+        """Reserve the random numbers of a run, or take those of an earlier pass."""
+        draws = {at: next(again[self.calls[at][3]]) if again is not None else resource.get_random(n, self.ctx)
+                 for at, n in self.random}
+        self.drawn = [(self.calls[at][3], numbers) for at, numbers in draws.items()]
+        return draws
 
-    def _load(self, copies: Copies, long: Copies, settled: bool) -> None:
+    def _targets(self, copies: Copies) -> Targets:
+        """Return the targets of what a run copies first: from pass to pass they are mostly the same."""
+        if self.targets is None or not self.targets.are_of(copies):
+            self.targets = Targets(copies, self.mutable)
+        return self.targets
+
+    def _takes(self, targets: Targets) -> bool:
+        """Return whether the first phase can copy the long ones as it is."""
+        return not targets.long or (self.loads is not None and self.loads.key == targets.key)
+
+    def _load(self, copies: Copies, targets: Targets, settled: bool) -> None:
         """Copy what the next run reads. Long copies are left to its first phase. settled: that has been made."""
-        if not settled and not self._loads_fit(long):
-            self.loads, self.ready = Loads([target for _, target in long]), None
-        if long and self.loads is not None and self.loads.phases.count and self._loads_fit(long):
-            self.loads.give([source for source, _ in long])
-            self._leave_out(0)
-            copies = [pair for pair in copies if not is_long(pair[1])]
+        if targets.long:
+            if not settled and not self._takes(targets):
+                self.loads, self.ready = Loads(targets), None
+            if self.loads is not None and self.loads.works and self.loads.key == targets.key:
+                copies = self.loads.give(copies)
+                self._leave_out(0)
         copy(copies)
 
     def _leave_out(self, phases: int) -> None:

@@ -166,10 +166,15 @@ def allocate(layout: Layout, now: bool = False) -> NDArray:
         array = ArrayCore.array_class(layout, None, (DeviceChunk if ctx.is_gpu else Chunk)(block, var, ctx))
         array._address = block.address
         return array
-    RunAhead.nbytes += layout.nbytes  # threads that add at the same time may lose some, which delays the next wait a little
+    run_ahead(layout.nbytes)
+    return ArrayCore.array_class(layout, None, Chunk.new(layout.nbytes, layout.ctx))
+
+
+def run_ahead(nbytes: int) -> None:
+    """Count bytes that the program allocates ahead of the engine, and wait for it from time to time."""
+    RunAhead.nbytes += nbytes  # threads that add at the same time may lose some, which delays the next wait a little
     if RunAhead.nbytes > RunAhead.limit:
         _catch_up()
-    return ArrayCore.array_class(layout, None, Chunk.new(layout.nbytes, layout.ctx))
 
 
 def _catch_up() -> None:

@@ -54,6 +54,9 @@ def host(a: ArrayCore) -> np.ndarray:
 def store_host(dst: ArrayCore, values: np.ndarray) -> None:
     """Write host values, cast to its dtype, to all of dst. For engine functions, or while dst is not used elsewhere."""
     if dst.layout.target == "cpu":
+        if values.dtype == dst.layout.dtype:
+            dst.device_array()[...] = values
+            return
         with np.errstate(all="ignore"):  # beyond a float's range is infinite
             cast_into(dst.device_array(), values)
         return

@@ -18,7 +18,7 @@ from ...kernels.op import builtin
 from ...kernels.ops.tensor.data_movement import FILLED
 from ...kernels.params import parse_shape
 from ..autograd.tape import any_taped, state
-from ..core.array_core import ArrayCore, allocate
+from ..core.array_core import ArrayCore, allocate, run_ahead
 from ..core.chunk import Layout, ShapeLike, layout_of
 from ..core.indexing import copy_recorded
 from ..core.ndarray import NDArray
@@ -61,7 +61,9 @@ def array(source_array: NDArray | ArrayLike, ctx: Context | str | None = None, d
             raise ValueError(f"its elements are {values.dtype}")
     except ValueError as e:
         raise ShapeError(f"array: a {type(source_array).__name__} is not an array of numbers: {e}.") from None
-    out = allocate(layout_of(values.shape, wanted, context_of(ctx)))
+    layout = layout_of(values.shape, wanted, context_of(ctx))
+    run_ahead(layout.nbytes)
+    out = allocate(layout, now=not layout.ctx.is_gpu)
     store_host(out, values)  # no other thread uses the memory yet, so nothing needs to be queued
     return out
 

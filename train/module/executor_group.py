@@ -267,19 +267,20 @@ class ExecutorGroup:
         if len(described) != len(arrays):
             raise ParameterError(f"Module.forward: the batch has {len(arrays)} arrays for {len(described)} inputs: "
                                  f"{', '.join(d.name for d in described)}.")
-        uploaded: list[list[str]] = [[] for _ in self.execs]
         left: list[list[tuple[NDArray, NDArray]]] = [[] for _ in self.execs]
-        for desc, source in zip(described, arrays):
-            source = source if isinstance(source, (NDArray, BaseSparseNDArray)) else array(source)
-            ahead, version = self._ahead.pop(desc.name, (None, 0))
-            if self._feeds and (ahead is None or ahead is not source or version != ahead.chunk.var.version):
-                self._upload(desc, source)
-            axis = batch_axis(desc)
-            for i, (e, part) in enumerate(zip(self.execs, self.slices)):
+        uploaded: list[list[str]] = [[] for _ in self._feeds] if self._feeds else []
+        for desc, given in zip(described, arrays):
+            source: Any = given if isinstance(given, (NDArray, BaseSparseNDArray)) else array(given)
+            if self._feeds:
+                ahead, version = self._ahead.pop(desc.name, (None, 0))
+                if ahead is None or ahead is not source or version != ahead.chunk.var.version:
+                    self._upload(desc, source)
+            for i, e in enumerate(self.execs):
+                target = e.arg_dict.get(desc.name)
                 if self._feeds and self._feeds[i].takes(desc.name, source):
                     uploaded[i].append(desc.name)
-                elif desc.name in e.arg_dict:
-                    own, target = self._slice(source, axis, part), e.arg_dict[desc.name]
+                elif target is not None:
+                    own = source if len(self.execs) == 1 else self._slice(source, batch_axis(desc), self.slices[i])
                     if isinstance(own, NDArray) and isinstance(target, NDArray) and own.layout.same(target.layout):
                         left[i].append((own, target))
                     else:
@@ -312,6 +313,8 @@ class ExecutorGroup:
 
     def get_outputs(self, merge_multi_context: bool = True, begin: int = 0, end: int | None = None) -> list[Any]:
         """Return outputs begin to end of the whole batch, or (merge_multi_context=False) the list of parts of each."""
+        if merge_multi_context and len(self.execs) == 1:
+            return self.execs[0].outputs[begin:end]
         parts = [list(p) for p in zip(*(e.outputs[begin:end] for e in self.execs))]
         return [_concatenate(p, axis) for p, axis in zip(parts, self.output_axes[begin:end])] if merge_multi_context else parts
 

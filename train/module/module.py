@@ -314,15 +314,24 @@ class Module(BaseModule):
         """Load a batch and run the network. is_train=None means as bound. A batch of another shape calls reshape first."""
         self._require("forward", params=True)
         batch = as_batch(data_batch)
-        data = [a if hasattr(a, "shape") else np.asarray(a) for a in batch.data or ()]
+        data = [a if isinstance(a, NDArray) or hasattr(a, "shape") else np.asarray(a) for a in batch.data or ()]
         label, described = batch.label or None, batch.provide_data
-        if [tuple(a.shape) for a in data] != [tuple(d.shape) for d in self._data_shapes]:
+        if not self._fits(data):
             new_data = descriptions(described) if described else self._like(self._data_shapes, data)
             new_label = (self._like(self._label_shapes, label) if label and self._label_shapes else self._rebatched(new_data))
             self.reshape(new_data, new_label)
         is_train = self.for_training if is_train is None else is_train
         self._params_dirty |= is_train  # moving statistics change
         self._exec_group.forward(data, label, is_train)
+
+    def _fits(self, data: Sequence[Any]) -> bool:
+        """Return whether arrays have the shapes that the module is bound for."""
+        if len(data) != len(self._data_shapes):
+            return False
+        for a, d in zip(data, self._data_shapes):  # noqa: SIM110  # a generator takes longer
+            if tuple(a.shape) != tuple(d.shape):
+                return False
+        return True
 
     def prepare(self, data_batch: Any, sparse_row_id_fn: Any = None) -> None:
         """Begin to upload a batch that comes later to GPUs, while they compute. `forward` of the batch finds it there.
