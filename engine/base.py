@@ -141,12 +141,10 @@ class Engine(Shown, Handle):
         kind_of(prop, name)
         return Opr(fn, const, mutable, prop, name, not synchronous, cost_key, prop == "inline")
 
-    def push(self, opr: Opr, exec_ctx: Context, priority: int = 0, inline: bool | None = None,
-             begin: Callable[[], None] | None = None) -> None:
+    def push(self, opr: Opr, exec_ctx: Context, priority: int = 0, begin: Callable[[], None] | None = None) -> None:
         """Queue a prepared operator; it may be queued several times. Raises EngineError if it was deleted.
 
-        inline: whether the thread that pushes or frees it may run it this time; None for its `prop`.
-        begin:  as in push_sync.
+        begin: as in push_sync.
         """
         if opr.deleted:
             raise EngineError(f"{opr.name or 'push'}: the operator was deleted.")
@@ -155,7 +153,7 @@ class Engine(Shown, Handle):
         prop = opr.prop
         pool = self._pools.get((exec_ctx.device_type, exec_ctx.device_id, prop)) or self._find_pool(exec_ctx, prop, opr.name)
         task = Task(opr.fn, opr.const_vars, opr.mutable_vars, pool, priority, next(self._seq), opr.name, capture_call_site(),
-                    opr.wants_complete, opr.inline if inline is None else inline, opr.cost_key, begin)
+                    opr.wants_complete, opr.inline, opr.cost_key, begin)
         self._push(task) if self._bulks or self._profiler is not None else self._submit(task)
 
     def delete_operator(self, opr: Opr) -> None:

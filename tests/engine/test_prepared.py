@@ -8,7 +8,7 @@ def test_a_prepared_synchronous_function_runs_at_every_push_in_order(engine):
     v, w, log = engine.new_variable(), engine.new_variable(), []
     opr = engine.new_operator(lambda run: log.append(("prepared", run.ctx)), [w], [v], synchronous=True)
     for i in range(50):
-        engine.push(opr, cpu(i % 2), inline=[None, True, False][i % 3])
+        engine.push(opr, cpu(i % 2))
         engine.push_sync(lambda run, i=i: log.append(("pushed", i)), cpu(), [v], [w])
     engine.wait_for_var(w)
     assert log == [entry for i in range(50) for entry in (("prepared", cpu(i % 2)), ("pushed", i))]

@@ -1,7 +1,6 @@
 """ThreadedEngine: random programs have exactly the results of the serial engine. Oracle: NaiveEngine."""
 
 import threading
-import time
 
 import pytest
 from support.engine_programs import Foreign, alone, random_program, run_program
@@ -84,22 +83,19 @@ def test_inline_functions_run_in_the_thread_that_completes_what_they_wait_for(ma
     other.join()
 
 
-def test_a_prepared_operator_runs_inline_if_the_push_says_so(machines):
+@pytest.mark.parametrize("prop, here", [("inline", True), (None, False)])
+def test_a_prepared_operator_runs_in_the_pushing_thread_if_it_is_inline(machines, prop, here):
     _, (engine, _), _ = machines
-    var, ran, here = Var(), [], threading.get_ident()
+    var, ran = Var(), []
 
-    def function(run, on_complete):
-        ran.append(threading.get_ident() == here)
+    def function(run, on_complete):  # asynchronous: a wait leaves it to the worker
+        ran.append(threading.get_ident() == threading.main_thread().ident)
         on_complete()
-
-    for prop, usual in (("inline", True), (None, False)):
-        opr = engine.new_operator(function, [], [var], prop=prop)
-        for inline in (None, True, False, None):
-            alone(engine).push(opr, cpu(), inline=inline)
-            while not ran:  # waiting for the var might run it here
-                time.sleep(0)
-            engine.wait_for_var(var)
-            assert ran.pop() is (usual if inline is None else inline), (prop, inline)
+    opr = alone(engine).new_operator(function, [], [var], prop=prop)
+    for _ in range(2):
+        engine.push(opr, cpu())
+        engine.wait_for_var(var)
+    assert ran == [here, here]
 
 
 def test_readers_of_a_failed_asynchronous_function_do_not_run_inline(machines):
