@@ -116,6 +116,24 @@ def current_context() -> Context:
     return entered[-1] if entered else _CPU0
 
 
+def as_context(spelling: Context | str | None) -> Context | None:
+    """Return a Context for a Context, or for text such as "gpu(0)" and "cpu"; None for None and "".
+
+    Raises ContextError, or ValueError for a number that is none.
+    """
+    if isinstance(spelling, Context):
+        return spelling
+    if spelling is None or spelling == "":
+        return None
+    kind, _, number = str(spelling).partition("(")
+    return Context(kind, int(number.rstrip(")") or 0))
+
+
+def context_of(spelling: Context | str | None) -> Context:
+    """Return the context of a spelling as in `as_context`, by default the current one."""
+    return as_context(spelling) or current_context()
+
+
 _CPU0 = Context("cpu", 0)
 
 

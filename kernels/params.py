@@ -14,6 +14,7 @@ from typing import Any
 
 import numpy as np
 
+from ..context import Context, as_context
 from ..dtype import as_dtype
 from ..errors import MXNetError, OperatorError, ParameterError, nearest, warn_ignored
 
@@ -66,8 +67,8 @@ class Param:
     """One keyword parameter of an operator.
 
     kind:     "int", "float", "bool", "str", "shape" (a tuple of ints; a lone int n means (n,)), "bounds" (the same,
-              and None may be in it), "dtype", "floats", "any"; "scalar" is a number handed to the compiled kernel at run time,
-              so that a new value needs no new kernel.
+              and None may be in it), "dtype", "floats", "context" (a Context, or text such as "gpu(0)"; "" is None), "any";
+              "scalar" is a number handed to the compiled kernel at run time, so that a new value needs no new kernel.
     default:  REQUIRED if it must be given. None is always allowed where it is the default.
     choices:  the allowed strings, if they are few.
     range:    the allowed numbers; of each in a tuple.
@@ -81,7 +82,8 @@ class Param:
     range: Range | None = None
 
 
-_KINDS: dict[Any, str] = {int: "int", float: "float", bool: "bool", str: "str", tuple: "shape", np.dtype: "dtype", Any: "any"}
+_KINDS: dict[Any, str] = {int: "int", float: "float", bool: "bool", str: "str", tuple: "shape", np.dtype: "dtype",
+                          Context: "context", Any: "any"}
 
 
 def declared_param(op: str, name: str, hint: Any, default: Any = REQUIRED) -> Param:
@@ -116,7 +118,7 @@ def declared_param(op: str, name: str, hint: Any, default: Any = REQUIRED) -> Pa
         kind = _KINDS[base]
     else:
         raise OperatorError(f"{op}: parameter {name!r} has the type {hint}. Use int, float, bool, str, a Literal of strings, a "
-                            f"tuple of ints or floats, np.dtype, Any, or Scalar; each may be `| None`.")
+                            f"tuple of ints or floats, np.dtype, Context, Any, or Scalar; each may be `| None`.")
     made = Param(name, kind, default, choices, doc, ranges[0] if ranges else None)
     if made.range is not None and kind not in _NUMBERS:
         raise OperatorError(f"{op}: parameter {name!r} is no number, and has the range {made.range}. A range goes with int, "
@@ -147,7 +149,7 @@ _USUAL = {
     "bias_correction": "divide the means by 1 - beta ** t",
     "clip_grad": "bound of the rescaled gradient's elements; negative: none",
     "clip_gradient": "bound of the rescaled gradient's elements; negative: none",
-    "ctx": "the device of the result, such as 'cpu(0)'; empty: the current one",
+    "ctx": "the device of the result, such as 'cpu(0)'; None: the current one",
     "cudnn_off": "ignored",
     "dilate": "distance between the elements of a window, by axis; (): 1",
     "dtype": "of the result",
@@ -270,11 +272,11 @@ def parse_value(op: str, d: Param, value: object) -> Any:
     if value is None or (isinstance(value, str) and value == "None"):
         if d.default is None or d.kind == "any":
             return None
-        if d.name in ("dtype", "ctx") and value is None and d.default is not REQUIRED:
+        if d.kind == "dtype" and value is None and d.default is not REQUIRED:
             return d.default
         raise _wrong(op, d, value)
     try:
-        result = _PARSERS[d.kind](str(value) if d.name == "ctx" and d.kind == "str" else value)
+        result = _PARSERS[d.kind](value)
     except (ValueError, TypeError, SyntaxError, OverflowError, RecursionError, MemoryError, MXNetError):
         raise _wrong(op, d, value) from None
     if d.choices and result not in d.choices:
@@ -383,5 +385,6 @@ _PARSERS = {
     "bounds": lambda v: tuple(None if e is None else _parse_int(e) for e in _sequence(v)),
     "floats": lambda v: tuple(_parse_float(e) for e in _sequence(v)),
     "dtype": as_dtype,
+    "context": as_context,
     "any": lambda v: tuple(v) if isinstance(v, list) else v,
 }

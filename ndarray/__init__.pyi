@@ -434,7 +434,7 @@ def Embedding(
     weight: NDArray,
     input_dim: int,
     output_dim: int,
-    dtype: str = 'float32',
+    dtype: DTypeLike = ...,
     sparse_grad: bool = False,
     *,
     out: NDArray | Sequence[NDArray] | None = None,
@@ -447,7 +447,7 @@ def Embedding(
     Arrays: data, weight.
     input_dim: int, required.
     output_dim: int, required.
-    dtype: str, default 'float32'. of the result
+    dtype: dtype, default dtype('float32'). of the result
     sparse_grad: bool, default False.
     out: the array (or list of them) to write to instead of a new one. name: ignored, for MXNet's sake.
     Returns: an array.
@@ -3196,7 +3196,7 @@ def normal(
     loc: float = 0.0,
     scale: float = 1.0,
     shape: int | Sequence[int | None] = (),
-    ctx: str = '',
+    ctx: Any = None,
     dtype: DTypeLike | None = None,
     *,
     out: NDArray | Sequence[NDArray] | None = None,
@@ -3208,7 +3208,7 @@ def normal(
     loc: float, default 0.0.
     scale: float, default 1.0.
     shape: shape (a tuple of ints, or one), default (). of the result
-    ctx: str, default ''. the device of the result, such as 'cpu(0)'; empty: the current one
+    ctx: context, default None. the device of the result, such as 'cpu(0)'; None: the current one
     dtype: dtype, default None. of the result
     out: the array (or list of them) to write to instead of a new one. name: ignored, for MXNet's sake.
     Returns: an array.
@@ -3396,7 +3396,7 @@ def random_exponential(
     Arrays: none.
     lam: float, default 1.0.
     shape: shape (a tuple of ints, or one), default (). sizes
-    ctx: value, default None. the device of the result, such as 'cpu(0)'; empty: the current one
+    ctx: context, default None. the device of the result, such as 'cpu(0)'; None: the current one
     dtype: dtype, default None. element type; float32 when None
     out: the array (or list of them) to write to instead of a new one. name: ignored, for MXNet's sake.
     Returns: an array.
@@ -3437,7 +3437,7 @@ def random_gamma(
     alpha: float, default 1.0.
     beta: float, default 1.0.
     shape: shape (a tuple of ints, or one), default (). sizes
-    ctx: value, default None. the device of the result, such as 'cpu(0)'; empty: the current one
+    ctx: context, default None. the device of the result, such as 'cpu(0)'; None: the current one
     dtype: dtype, default None. element type; float32 when None
     out: the array (or list of them) to write to instead of a new one. name: ignored, for MXNet's sake.
     Returns: an array.
@@ -3480,7 +3480,7 @@ def random_generalized_negative_binomial(
     mu: float, default 1.0.
     alpha: float, default 1.0.
     shape: shape (a tuple of ints, or one), default (). sizes
-    ctx: value, default None. the device of the result, such as 'cpu(0)'; empty: the current one
+    ctx: context, default None. the device of the result, such as 'cpu(0)'; None: the current one
     dtype: dtype, default None. element type; float32 when None
     out: the array (or list of them) to write to instead of a new one. name: ignored, for MXNet's sake.
     Returns: an array.
@@ -3523,7 +3523,7 @@ def random_negative_binomial(
     k: float, default 1.
     p: float, default 1.0.
     shape: shape (a tuple of ints, or one), default (). sizes
-    ctx: value, default None. the device of the result, such as 'cpu(0)'; empty: the current one
+    ctx: context, default None. the device of the result, such as 'cpu(0)'; None: the current one
     dtype: dtype, default None. element type; float32 when None
     out: the array (or list of them) to write to instead of a new one. name: ignored, for MXNet's sake.
     Returns: an array.
@@ -3552,7 +3552,7 @@ def random_normal(
     loc: float = 0.0,
     scale: float = 1.0,
     shape: int | Sequence[int | None] = (),
-    ctx: str = '',
+    ctx: Any = None,
     dtype: DTypeLike | None = None,
     *,
     out: NDArray | Sequence[NDArray] | None = None,
@@ -3564,7 +3564,7 @@ def random_normal(
     loc: float, default 0.0.
     scale: float, default 1.0.
     shape: shape (a tuple of ints, or one), default (). of the result
-    ctx: str, default ''. the device of the result, such as 'cpu(0)'; empty: the current one
+    ctx: context, default None. the device of the result, such as 'cpu(0)'; None: the current one
     dtype: dtype, default None. of the result
     out: the array (or list of them) to write to instead of a new one. name: ignored, for MXNet's sake.
     Returns: an array.
@@ -3754,7 +3754,7 @@ def random_poisson(
     Arrays: none.
     lam: float, default 1.0.
     shape: shape (a tuple of ints, or one), default (). sizes
-    ctx: value, default None. the device of the result, such as 'cpu(0)'; empty: the current one
+    ctx: context, default None. the device of the result, such as 'cpu(0)'; None: the current one
     dtype: dtype, default None. element type; float32 when None
     out: the array (or list of them) to write to instead of a new one. name: ignored, for MXNet's sake.
     Returns: an array.
@@ -3781,7 +3781,7 @@ def random_randint(
     low: float,
     high: float,
     shape: int | Sequence[int | None] = (),
-    ctx: str = '',
+    ctx: Any = None,
     dtype: DTypeLike | None = None,
     *,
     out: NDArray | Sequence[NDArray] | None = None,
@@ -3793,7 +3793,7 @@ def random_randint(
     low: float, required.
     high: float, required.
     shape: shape (a tuple of ints, or one), default (). of the result
-    ctx: str, default ''. the device of the result, such as 'cpu(0)'; empty: the current one
+    ctx: context, default None. the device of the result, such as 'cpu(0)'; None: the current one
     dtype: dtype, default None. of the result
     out: the array (or list of them) to write to instead of a new one. name: ignored, for MXNet's sake.
     Returns: an array.
@@ -3803,7 +3803,7 @@ def random_uniform(
     low: float = 0.0,
     high: float = 1.0,
     shape: int | Sequence[int | None] = (),
-    ctx: str = '',
+    ctx: Any = None,
     dtype: DTypeLike | None = None,
     *,
     out: NDArray | Sequence[NDArray] | None = None,
@@ -3815,7 +3815,7 @@ def random_uniform(
     low: float, default 0.0.
     high: float, default 1.0.
     shape: shape (a tuple of ints, or one), default (). of the result
-    ctx: str, default ''. the device of the result, such as 'cpu(0)'; empty: the current one
+    ctx: context, default None. the device of the result, such as 'cpu(0)'; None: the current one
     dtype: dtype, default None. of the result
     out: the array (or list of them) to write to instead of a new one. name: ignored, for MXNet's sake.
     Returns: an array.
@@ -4104,7 +4104,7 @@ def sample_multinomial(
     data: NDArray,
     shape: int | Sequence[int | None] = (),
     get_prob: bool = False,
-    dtype: str = 'int32',
+    dtype: DTypeLike = ...,
     *,
     out: NDArray | Sequence[NDArray] | None = None,
     name: str | None = None,
@@ -4120,7 +4120,7 @@ def sample_multinomial(
     Arrays: data.
     shape: shape (a tuple of ints, or one), default ().
     get_prob: bool, default False.
-    dtype: str, default 'int32'.
+    dtype: dtype, default dtype('int32').
     out: the array (or list of them) to write to instead of a new one. name: ignored, for MXNet's sake.
     Returns: an array.
     """
@@ -4736,7 +4736,7 @@ def uniform(
     low: float = 0.0,
     high: float = 1.0,
     shape: int | Sequence[int | None] = (),
-    ctx: str = '',
+    ctx: Any = None,
     dtype: DTypeLike | None = None,
     *,
     out: NDArray | Sequence[NDArray] | None = None,
@@ -4748,7 +4748,7 @@ def uniform(
     low: float, default 0.0.
     high: float, default 1.0.
     shape: shape (a tuple of ints, or one), default (). of the result
-    ctx: str, default ''. the device of the result, such as 'cpu(0)'; empty: the current one
+    ctx: context, default None. the device of the result, such as 'cpu(0)'; None: the current one
     dtype: dtype, default None. of the result
     out: the array (or list of them) to write to instead of a new one. name: ignored, for MXNet's sake.
     Returns: an array.
@@ -5045,7 +5045,7 @@ class _Contrib(ModuleType):
         weight: NDArray,
         input_dim: int,
         output_dim: int,
-        dtype: str = 'float32',
+        dtype: DTypeLike = ...,
         sparse_grad: bool = False,
         *,
         out: NDArray | Sequence[NDArray] | None = None,
@@ -5092,7 +5092,7 @@ class _Contrib(ModuleType):
         start: float = 0.0,
         step: float = 1.0,
         repeat: int = 1,
-        ctx: str = '',
+        ctx: Any = None,
         axis: int | None = None,
         *,
         out: NDArray | Sequence[NDArray] | None = None,

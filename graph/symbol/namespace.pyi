@@ -378,7 +378,7 @@ def Embedding(
     *,
     input_dim: int,
     output_dim: int,
-    dtype: str = 'float32',
+    dtype: DTypeLike = ...,
     sparse_grad: bool = False,
     name: str | None = None,
     attr: Any = None,
@@ -391,7 +391,7 @@ def Embedding(
     Arrays: data, weight.
     input_dim: int, required.
     output_dim: int, required.
-    dtype: str, default 'float32'. of the result
+    dtype: dtype, default dtype('float32'). of the result
     sparse_grad: bool, default False.
     out: the array (or list of them) to write to instead of a new one. name: ignored, for MXNet's sake.
     Returns: an array.
@@ -3290,7 +3290,7 @@ def normal(
     loc: float = 0.0,
     scale: float = 1.0,
     shape: int | Sequence[int | None] = (),
-    ctx: str = '',
+    ctx: Any = None,
     dtype: DTypeLike | None = None,
     *,
     name: str | None = None,
@@ -3303,7 +3303,7 @@ def normal(
     loc: float, default 0.0.
     scale: float, default 1.0.
     shape: shape (a tuple of ints, or one), default (). of the result
-    ctx: str, default ''. the device of the result, such as 'cpu(0)'; empty: the current one
+    ctx: context, default None. the device of the result, such as 'cpu(0)'; None: the current one
     dtype: dtype, default None. of the result
     out: the array (or list of them) to write to instead of a new one. name: ignored, for MXNet's sake.
     Returns: an array.
@@ -3499,7 +3499,7 @@ def random_exponential(
     Arrays: none.
     lam: float, default 1.0.
     shape: shape (a tuple of ints, or one), default (). sizes
-    ctx: value, default None. the device of the result, such as 'cpu(0)'; empty: the current one
+    ctx: context, default None. the device of the result, such as 'cpu(0)'; None: the current one
     dtype: dtype, default None. element type; float32 when None
     out: the array (or list of them) to write to instead of a new one. name: ignored, for MXNet's sake.
     Returns: an array.
@@ -3542,7 +3542,7 @@ def random_gamma(
     alpha: float, default 1.0.
     beta: float, default 1.0.
     shape: shape (a tuple of ints, or one), default (). sizes
-    ctx: value, default None. the device of the result, such as 'cpu(0)'; empty: the current one
+    ctx: context, default None. the device of the result, such as 'cpu(0)'; None: the current one
     dtype: dtype, default None. element type; float32 when None
     out: the array (or list of them) to write to instead of a new one. name: ignored, for MXNet's sake.
     Returns: an array.
@@ -3587,7 +3587,7 @@ def random_generalized_negative_binomial(
     mu: float, default 1.0.
     alpha: float, default 1.0.
     shape: shape (a tuple of ints, or one), default (). sizes
-    ctx: value, default None. the device of the result, such as 'cpu(0)'; empty: the current one
+    ctx: context, default None. the device of the result, such as 'cpu(0)'; None: the current one
     dtype: dtype, default None. element type; float32 when None
     out: the array (or list of them) to write to instead of a new one. name: ignored, for MXNet's sake.
     Returns: an array.
@@ -3632,7 +3632,7 @@ def random_negative_binomial(
     k: float, default 1.
     p: float, default 1.0.
     shape: shape (a tuple of ints, or one), default (). sizes
-    ctx: value, default None. the device of the result, such as 'cpu(0)'; empty: the current one
+    ctx: context, default None. the device of the result, such as 'cpu(0)'; None: the current one
     dtype: dtype, default None. element type; float32 when None
     out: the array (or list of them) to write to instead of a new one. name: ignored, for MXNet's sake.
     Returns: an array.
@@ -3662,7 +3662,7 @@ def random_normal(
     loc: float = 0.0,
     scale: float = 1.0,
     shape: int | Sequence[int | None] = (),
-    ctx: str = '',
+    ctx: Any = None,
     dtype: DTypeLike | None = None,
     *,
     name: str | None = None,
@@ -3675,7 +3675,7 @@ def random_normal(
     loc: float, default 0.0.
     scale: float, default 1.0.
     shape: shape (a tuple of ints, or one), default (). of the result
-    ctx: str, default ''. the device of the result, such as 'cpu(0)'; empty: the current one
+    ctx: context, default None. the device of the result, such as 'cpu(0)'; None: the current one
     dtype: dtype, default None. of the result
     out: the array (or list of them) to write to instead of a new one. name: ignored, for MXNet's sake.
     Returns: an array.
@@ -3875,7 +3875,7 @@ def random_poisson(
     Arrays: none.
     lam: float, default 1.0.
     shape: shape (a tuple of ints, or one), default (). sizes
-    ctx: value, default None. the device of the result, such as 'cpu(0)'; empty: the current one
+    ctx: context, default None. the device of the result, such as 'cpu(0)'; None: the current one
     dtype: dtype, default None. element type; float32 when None
     out: the array (or list of them) to write to instead of a new one. name: ignored, for MXNet's sake.
     Returns: an array.
@@ -3903,7 +3903,7 @@ def random_randint(
     low: float,
     high: float,
     shape: int | Sequence[int | None] = (),
-    ctx: str = '',
+    ctx: Any = None,
     dtype: DTypeLike | None = None,
     *,
     name: str | None = None,
@@ -3916,7 +3916,7 @@ def random_randint(
     low: float, required.
     high: float, required.
     shape: shape (a tuple of ints, or one), default (). of the result
-    ctx: str, default ''. the device of the result, such as 'cpu(0)'; empty: the current one
+    ctx: context, default None. the device of the result, such as 'cpu(0)'; None: the current one
     dtype: dtype, default None. of the result
     out: the array (or list of them) to write to instead of a new one. name: ignored, for MXNet's sake.
     Returns: an array.
@@ -3926,7 +3926,7 @@ def random_uniform(
     low: float = 0.0,
     high: float = 1.0,
     shape: int | Sequence[int | None] = (),
-    ctx: str = '',
+    ctx: Any = None,
     dtype: DTypeLike | None = None,
     *,
     name: str | None = None,
@@ -3939,7 +3939,7 @@ def random_uniform(
     low: float, default 0.0.
     high: float, default 1.0.
     shape: shape (a tuple of ints, or one), default (). of the result
-    ctx: str, default ''. the device of the result, such as 'cpu(0)'; empty: the current one
+    ctx: context, default None. the device of the result, such as 'cpu(0)'; None: the current one
     dtype: dtype, default None. of the result
     out: the array (or list of them) to write to instead of a new one. name: ignored, for MXNet's sake.
     Returns: an array.
@@ -4239,7 +4239,7 @@ def sample_multinomial(
     data: Symbol | None = None,
     shape: int | Sequence[int | None] = (),
     get_prob: bool = False,
-    dtype: str = 'int32',
+    dtype: DTypeLike = ...,
     *,
     name: str | None = None,
     attr: Any = None,
@@ -4256,7 +4256,7 @@ def sample_multinomial(
     Arrays: data.
     shape: shape (a tuple of ints, or one), default ().
     get_prob: bool, default False.
-    dtype: str, default 'int32'.
+    dtype: dtype, default dtype('int32').
     out: the array (or list of them) to write to instead of a new one. name: ignored, for MXNet's sake.
     Returns: an array.
     """
@@ -4897,7 +4897,7 @@ def uniform(
     low: float = 0.0,
     high: float = 1.0,
     shape: int | Sequence[int | None] = (),
-    ctx: str = '',
+    ctx: Any = None,
     dtype: DTypeLike | None = None,
     *,
     name: str | None = None,
@@ -4910,7 +4910,7 @@ def uniform(
     low: float, default 0.0.
     high: float, default 1.0.
     shape: shape (a tuple of ints, or one), default (). of the result
-    ctx: str, default ''. the device of the result, such as 'cpu(0)'; empty: the current one
+    ctx: context, default None. the device of the result, such as 'cpu(0)'; None: the current one
     dtype: dtype, default None. of the result
     out: the array (or list of them) to write to instead of a new one. name: ignored, for MXNet's sake.
     Returns: an array.
@@ -5224,7 +5224,7 @@ class _Contrib(ModuleType):
         *,
         input_dim: int,
         output_dim: int,
-        dtype: str = 'float32',
+        dtype: DTypeLike = ...,
         sparse_grad: bool = False,
         name: str | None = None,
         attr: Any = None,
@@ -5273,7 +5273,7 @@ class _Contrib(ModuleType):
         start: float = 0.0,
         step: float = 1.0,
         repeat: int = 1,
-        ctx: str = '',
+        ctx: Any = None,
         axis: int | None = None,
         *,
         name: str | None = None,

@@ -9,13 +9,13 @@ from typing import Any, NoReturn
 import numpy as np
 from numpy.typing import DTypeLike
 
-from ...context import Context, current_context
+from ...context import Context, context_of, current_context
 from ...dtype import as_dtype
 from ...errors import ContextError, FileError, NotAvailableError, ShapeError, describe
 from ...kernels.op import Op, builtin
 from ..autograd import attach_grad, backward
 from ..autograd.tape import Leaf, computed, detached, written
-from ..dispatch.arguments import call_op, context_of
+from ..dispatch.arguments import call_op
 from ..dispatch.copy import allocate_like_host, push
 from ..functions.binary import split_v2
 from ..functions.namespace import function_of

@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from ...cache import key_of
-from ...context import Context, current_context
+from ...context import Context, as_context, current_context
 from ...errors import DTypeError, MXNetError, OperatorError
 from ...kernels.configs import float32_matmul
 from ...kernels.declare.composite import TracedValue
@@ -45,7 +45,7 @@ def is_variadic(op: Op) -> bool:
 
 #: A value for each kind of parameter, to ask an operator for its arrays; numbers rise (low < high).
 _SAMPLES: dict[str, Any] = {"bool": False, "shape": (1, 1), "bounds": (1, 1), "floats": (1.0,),
-                            "dtype": "float32", "str": "", "any": None}
+                            "dtype": "float32", "str": "", "context": None, "any": None}
 
 
 @cache
@@ -211,21 +211,6 @@ def _is_simple(args: Sequence[Any], kwargs: Mapping[str, Any], arrays: Sequence[
     return (all(a is b for a, b in zip(args[:n], arrays)) and n <= len(args)
             and all(a.__class__ is ArrayCore.array_class for a in arrays)
             and all(v.__class__ in _SIMPLE or isinstance(v, (Context, list, np.dtype)) for v in (*args[n:], *kwargs.values())))
-
-
-def as_context(spelling: Context | str | None) -> Context | None:
-    """Return a Context for a Context, or for text such as "gpu(0)" and "cpu"; None for None and ""."""
-    if isinstance(spelling, Context):
-        return spelling
-    if spelling is None or spelling == "":
-        return None
-    kind, _, number = str(spelling).partition("(")
-    return Context(kind, int(number.rstrip(")") or 0))
-
-
-def context_of(spelling: Context | str | None) -> Context:
-    """Return the context of a spelling as in `as_context`, by default the current one."""
-    return as_context(spelling) or current_context()
 
 
 def _arrange(op: Op, names: Sequence[str], arrays: list[Any], named: dict[str, Any]) -> list[Any]:

@@ -11,7 +11,7 @@ import numpy as np
 from numpy.typing import ArrayLike, DTypeLike
 
 from ... import engine
-from ...context import Context, cpu
+from ...context import Context, context_of, cpu
 from ...dtype import DTYPES, as_dtype, float32
 from ...errors import ParameterError, ShapeError
 from ...kernels.op import builtin
@@ -23,7 +23,7 @@ from ..core.chunk import Layout, ShapeLike, layout_of
 from ..core.indexing import copy_recorded
 from ..core.ndarray import NDArray
 from ..core.sparse_core import STORAGE_TYPES, SparseCore, storage_type
-from ..dispatch.arguments import call_op, context_of, operator_function
+from ..dispatch.arguments import call_op, operator_function
 from ..dispatch.copy import fill, filled, store_host
 from ..dispatch.invoke import run_new
 from ..dispatch.plan import CACHE, plan_of

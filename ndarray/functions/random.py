@@ -8,7 +8,7 @@ from typing import Any
 
 from numpy.typing import DTypeLike
 
-from ...context import Context, current_context
+from ...context import Context, as_context, current_context
 from ...dtype import as_dtype
 from ...engine.memory import resource
 from ...errors import DistributionError, OperatorError
@@ -16,7 +16,7 @@ from ...kernels.op import builtin
 from ..core.array_core import ArrayCore, allocate
 from ..core.chunk import ShapeLike, layout_of
 from ..core.ndarray import NDArray
-from ..dispatch.arguments import as_context, call_op
+from ..dispatch.arguments import call_op
 from ..dispatch.copy import push
 from .namespace import attribute
 

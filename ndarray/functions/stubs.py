@@ -24,7 +24,8 @@ from .namespace import document, result_names, signature
 ROOT = Path(__file__).resolve().parents[2]
 _WIDTH = 126
 _HINTS = {"int": "int", "float": "float", "scalar": "float", "bool": "bool", "str": "str", "shape": "int | Sequence[int | None]",
-          "bounds": "int | Sequence[int | None]", "floats": "float | Sequence[float]", "dtype": "DTypeLike", "any": "Any"}
+          "bounds": "int | Sequence[int | None]", "floats": "float | Sequence[float]", "dtype": "DTypeLike", "context": "Any",
+          "any": "Any"}
 #: Namespaces within mx.nd and mx.sym, and the prefixes of their operators' names.
 _NAMESPACES = {"contrib": ("_contrib_",), "linalg": ("linalg_", "_linalg_"), "image": ("_image_",)}
 _HEAD = '"""{}\n\nWritten by `python -m tritium.ndarray.functions.stubs`; do not edit."""\n\n# ruff: noqa\n'

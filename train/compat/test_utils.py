@@ -22,6 +22,7 @@ from collections import OrderedDict
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from functools import partial, wraps
+from types import ModuleType
 from typing import Any
 from unittest.mock import patch
 
@@ -520,6 +521,11 @@ def get_atol(atol: float | None = None, dtype: Any = np.float64) -> float:
 def get_etol(etol: float | None = None) -> float:
     """Return etol, the share of elements that may differ, by default 0."""
     return etol or 0.0
+
+
+mx: ModuleType  # these are found below
+requests: ModuleType | None
+ss: ModuleType | None
 
 
 def __getattr__(name: str) -> Any:

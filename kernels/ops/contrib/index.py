@@ -7,6 +7,7 @@ from typing import Any
 
 import numpy as np
 
+from ....context import Context
 from ....errors import ParameterError, ShapeError
 from ....integers import cdiv
 from ...cpu.index_limits import Limits
@@ -24,7 +25,7 @@ INT64 = np.dtype(np.int64)
 
 
 @composite("_contrib_arange_like", gives=())
-def arange_like(data: TracedValue, *, start: float = 0.0, step: float = 1.0, repeat: int = 1, ctx: str = "",
+def arange_like(data: TracedValue, *, start: float = 0.0, step: float = 1.0, repeat: int = 1, ctx: Context | None = None,
                 axis: int | None = None) -> TracedValue:
     """start, start + step, …, each `repeat` times, in the shape of data; with `axis`, [size of that axis]."""
     n = int(np.prod(data.shape)) if axis is None else data.shape[check_axis("arange_like", axis, data.ndim)]

@@ -185,7 +185,7 @@ class SampleOp(Op):
         self.input_names = {"random": (), "like": ("data",), "sample": d.names}[form]
         numbers = tuple(Param(n, "float", v) for n, v in zip(names, d.defaults))
         self.numbers = names
-        self.params = {"random": (*numbers, _SHAPE, Param("ctx", "any", None), _DTYPE), "like": numbers,
+        self.params = {"random": (*numbers, _SHAPE, Param("ctx", "context", None), _DTYPE), "like": numbers,
                        "sample": (_SHAPE, _DTYPE)}[form]
         more = {"random": "shape: of the result.", "like": "The result has the shape and dtype of data.",
                 "sample": f"{', '.join(d.names)}: of one shape. The result has that shape followed by `shape`."}[form]

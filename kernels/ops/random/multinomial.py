@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from ....dtype import as_dtype, float32
+from ....dtype import float32
 from ....errors import ShapeError
 from ...declare.operator_property import RANDOM, Dtypes, OperatorProperty, Shapes, assign, gpu_module
 from ...declare.property_op import register_operator
@@ -21,7 +21,7 @@ from ...philox import FEW, words
 from ..tensor.arange import indices
 from .uniform import fill_uniform
 
-INT64 = np.dtype(np.int64)
+INT32, INT64 = np.dtype(np.int32), np.dtype(np.int64)
 
 
 @register_operator("_sample_multinomial", aliases=("sample_multinomial",))
@@ -37,11 +37,8 @@ class SampleMultinomial(OperatorProperty):
 
     shape: tuple = ()
     get_prob: bool = False
-    dtype: str = "int32"
+    dtype: np.dtype = INT32
     resources = (RANDOM,)
-
-    def validate(self) -> None:
-        as_dtype(self.dtype)
 
     @property
     def output_names(self) -> tuple[str, ...]:
@@ -65,7 +62,7 @@ class SampleMultinomial(OperatorProperty):
 
     def infer_type(self, in_type: Dtypes, out_type: Dtypes) -> tuple[Dtypes, Dtypes, Dtypes]:
         x = in_type[0] or (out_type[1] if self.get_prob else None)
-        return [x], [as_dtype(self.dtype), x][:len(self.output_names)], []
+        return [x], [self.dtype, x][:len(self.output_names)], []
 
     @property
     def backward_reads(self) -> tuple[str, ...]:
@@ -102,7 +99,7 @@ class SampleMultinomial(OperatorProperty):
     def backward_kernel(self, ins: Specs, outs: Specs, reqs: Reqs, target: str, train: bool) -> KernelFunction:
         k = outs[0].shape[-1]
         m = outs[0].size // k
-        s, column = ins[0].size // max(1, m), Spec((k,), np.dtype(np.int32))
+        s, column = ins[0].size // max(1, m), Spec((k,), INT32)
         numbers = indices(k, target)
 
         def body(dy: Any, x: Any, drawn: Any, number: Any) -> Any:

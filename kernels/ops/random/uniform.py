@@ -7,6 +7,7 @@ from typing import Any
 
 import numpy as np
 
+from ....context import Context
 from ....dtype import float32, is_float
 from ....errors import DistributionError, DTypeError, ParameterError
 from ...declare.random_fill import fill
@@ -17,6 +18,7 @@ from ...op import Shape, Specs
 from ...params import Params
 
 Dtype = np.dtype | None
+Place = Context | None
 _INT32 = np.dtype("int32")
 
 
@@ -89,18 +91,18 @@ def drawn(name: str, check: Callable[[Params], None], *aliases: str, default: np
 
 
 @drawn("_random_uniform", _check_uniform, "uniform")
-def random_uniform(*, low: Scalar = 0.0, high: Scalar = 1.0, shape: Ints = (), ctx: str = "", dtype: Dtype = None) -> Any:
+def random_uniform(*, low: Scalar = 0.0, high: Scalar = 1.0, shape: Ints = (), ctx: Place = None, dtype: Dtype = None) -> Any:
     """Uniform in [low, high)."""
     return lang.uniform(low, high)
 
 
 @drawn("_random_normal", _check_normal, "normal")
-def random_normal(*, loc: Scalar = 0.0, scale: Scalar = 1.0, shape: Ints = (), ctx: str = "", dtype: Dtype = None) -> Any:
+def random_normal(*, loc: Scalar = 0.0, scale: Scalar = 1.0, shape: Ints = (), ctx: Place = None, dtype: Dtype = None) -> Any:
     """Normal with mean loc and standard deviation scale."""
     return lang.normal(loc, scale)
 
 
 @drawn("_random_randint", _check_randint, default=_INT32)
-def random_randint(*, low: Scalar, high: Scalar, shape: Ints = (), ctx: str = "", dtype: Dtype = None) -> Any:
+def random_randint(*, low: Scalar, high: Scalar, shape: Ints = (), ctx: Place = None, dtype: Dtype = None) -> Any:
     """Integers in [low, high), each equally likely."""
     return lang.integers(low, high)

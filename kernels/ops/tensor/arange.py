@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 
+from ....context import Context
 from ....dtype import is_float
 from ....errors import ParameterError, ShapeError
 from ...declare.index_kernel import At, IndexedArray, Put, index_kernel, put, scatter_kernel
@@ -25,7 +26,7 @@ LARGEST = 2**40  # largest number of elements of an array without inputs
 class Made(OperatorProperty):
     """Base class: one array computed from parameters alone."""
 
-    ctx: str = ""
+    ctx: Context | None = None
     dtype: np.dtype = FLOAT32
     argument_names = ()
     gradient_arguments = ()

@@ -19,7 +19,7 @@ class FillOp(TracedOp):
         self.name, self.value, self.doc, self.aliases = name, value, doc, tuple(aliases)
         self.params = (
             Param("shape", "shape", None, doc="sizes; left out: inferred"),
-            Param("ctx", "any", None, doc="ignored: the context of the call decides"),
+            Param("ctx", "context", None),
             Param("dtype", "dtype", float32, doc="element type"),
             *((Param("value", "scalar", doc="what to fill with"),) if value is None else ()),
         )

@@ -8,7 +8,7 @@ from typing import Any, ClassVar, Literal
 
 import numpy as np
 
-from ....dtype import as_dtype, is_half
+from ....dtype import float32, is_half
 from ....errors import ParameterError, ShapeError
 from ...cpu.c_moving import ReboundKernel
 from ...cpu.c_take import added, adds, selected, selects
@@ -152,7 +152,7 @@ class Embedding(Picked):
 
     input_dim: int
     output_dim: int
-    dtype: str = "float32"
+    dtype: np.dtype = float32
     sparse_grad: bool = False
     argument_names = ("data", "weight")
 
@@ -175,5 +175,5 @@ class Embedding(Picked):
         return [x, want], [y], []
 
     def infer_type(self, in_type: Dtypes, out_type: Dtypes) -> tuple[Dtypes, Dtypes, Dtypes]:
-        weight = in_type[1] or out_type[0] or as_dtype(self.dtype)
+        weight = in_type[1] or out_type[0] or self.dtype
         return [in_type[0] or weight, weight], [weight], []

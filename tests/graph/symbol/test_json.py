@@ -187,6 +187,21 @@ def test_a_dtype_with_parentheses_is_a_named_error_and_no_warning_of_numpy(text)
         mx.nd.zeros(2, dtype=text)
 
 
+@pytest.mark.parametrize("name", sorted(n for n, op in ops.registered().items() if any(d.name == "ctx" for d in op.params)))
+@pytest.mark.parametrize("given, value", [(mx.cpu(1), mx.cpu(1)), ("gpu(0)", mx.gpu(0)), ("cpu", mx.cpu()), ("", None), (None, None)])
+def test_a_context_is_given_as_itself_or_as_text(name, given, value):
+    (declared,) = (d for d in ops.get(name).params if d.name == "ctx")
+    assert parse_value(name, declared, given) == value
+    for wrong in ("tpu(0)", "cpu(x)", "cpu(-1)", 3):
+        with pytest.raises(ParameterError, match=r"ctx=.* is not a context\."):
+            parse_value(name, declared, wrong)
+
+
+def test_a_context_is_written_as_text():
+    symbol = mx.sym.eye(2, ctx=mx.gpu(0))
+    assert symbol.attr("ctx") == "gpu(0)" and mx.sym.load_json(symbol.tojson()).eval()[0].asnumpy().tolist() == [[1, 0], [0, 1]]
+
+
 @pytest.mark.parametrize("seed", range(10))
 def test_any_text_of_a_parameter_is_a_value_or_a_named_error(seed):
     """Any text, for every parameter of every operator."""
