@@ -3,15 +3,13 @@ recorded, and other processes compile (gpu/compile.py)."""
 
 from __future__ import annotations
 
-import math
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from typing import Any
 
-from ..errors import OperatorError
 from ..kernels.configs import active as active_configs
 from ..kernels.configs.key import Config
-from ..kernels.gpu.compile import CompiledKernel, CompileJob, build
+from ..kernels.gpu.compile import CompiledKernel, CompileJob
 from ..kernels.gpu.record import record
 from .tasks import TuningTask
 
@@ -40,16 +38,6 @@ def uses_config(task: TuningTask, config: Config, target: int) -> bool:
     jobs = recorded(task, config, target)
     return any(all(j.constexprs.get(n, v) == v for n, v in config.items() if n not in _OPTIONS)
                and all(getattr(j, n) == config[n] for n in _OPTIONS if n in config) for j in jobs)
-
-
-def compile_jobs(jobs: Sequence[CompileJob], *, timeout: float, workers: int | None = None, until: float = math.inf
-                 ) -> Iterator[tuple[int, CompiledKernel | str]]:
-    """Yield (position, kernel or the compiler's message) of every job as it is done. timeout: seconds for each.
-
-    The compilers end when the loop is left early, or when time.monotonic() reaches `until`.
-    """
-    for i, outcome in build(jobs, timeout=timeout, workers=workers, until=until):
-        yield i, str(outcome) if isinstance(outcome, OperatorError) else outcome
 
 
 def evaluate_build(task: TuningTask, kernels: Iterable[CompiledKernel], like: Sequence[CompiledKernel] = ()

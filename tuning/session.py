@@ -14,9 +14,9 @@ from typing import Any, Protocol
 from ..errors import OperatorError
 from ..kernels.configs.key import Config
 from ..kernels.configs.store import BETTER, Row, Store, TuningDevice, offline_device, pick, row_for, source_hash, spell
-from ..kernels.gpu.compile import CompiledKernel, CompileJob
+from ..kernels.gpu.compile import CompiledKernel, CompileJob, build
 from .collect import Workload, WorkloadItem
-from .gpu_candidates import compile_jobs, evaluate_build, jobs_of, uses_config
+from .gpu_candidates import evaluate_build, jobs_of, uses_config
 from .prune import Pruned, estimate, prune
 from .search import Candidate, Failed, OutOfTime, successive_halving
 from .tasks import space
@@ -202,8 +202,8 @@ class TuningRun:
                 break
             batch = names[first:first + BATCH]
             limit = SLOWEST if len(seconds) < 8 else max(PATIENCE, 3 * sorted(seconds)[len(seconds) // 2])
-            for i, outcome in compile_jobs([jobs[d] for d in batch], timeout=limit, workers=workers, until=until):
-                outcomes[batch[i]] = outcome
+            for i, outcome in build([jobs[d] for d in batch], timeout=limit, workers=workers, until=until):
+                outcomes[batch[i]] = outcome if isinstance(outcome, CompiledKernel) else str(outcome)
                 if isinstance(outcome, CompiledKernel):
                     seconds.append(outcome.seconds)
                 for part, config in groups[batch[i]]:

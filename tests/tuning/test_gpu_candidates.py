@@ -4,7 +4,8 @@ from types import SimpleNamespace
 
 import pytest
 from support.operator_uses import CONV, CONV_SHAPES, use
-from tritium.tuning.gpu_candidates import compile_jobs, evaluate_build, jobs_of, uses_config
+from tritium.kernels.gpu.compile import build
+from tritium.tuning.gpu_candidates import evaluate_build, jobs_of, uses_config
 from tritium.tuning.tasks import space, tasks_of
 
 CONFIG = {"BM": 32, "BN": 64, "BK": 32, "num_warps": 8, "num_stages": 2}
@@ -69,6 +70,6 @@ def test_a_kernel_is_compiled_and_a_broken_one_gives_the_compilers_message(tmp_p
     task = tasks_of(*use("dot", [(512, 512), (512, 512)]), "gpu")[0]
     good = jobs_of(task, {**CONFIG, "BM": 16, "BN": 16, "BK": 16, "num_warps": 1}, 90)
     bad = jobs_of(task, {**CONFIG, "BM": 17}, 90)
-    found = dict(compile_jobs([*good, *bad], timeout=120))
+    found = dict(build([*good, *bad], timeout=120))
     assert found[0].registers > 0 and not evaluate_build(task, [found[0]])[1]["spills"]
-    assert "does not compile for sm_90" in found[len(good)]
+    assert "does not compile for sm_90" in str(found[len(good)])

@@ -118,7 +118,7 @@ def test_a_timing_cut_off_by_the_deadline_is_no_failure(store):
 
 
 class SlowCompiler:
-    """Stands for compile_jobs: a second a kernel by a clock of its own, cut off where the time is over, as the real one is."""
+    """Stands for the compilers: a second a kernel by a clock of its own, cut off where the time is over, as the real one is."""
 
     def __init__(self):
         self.now, self.cut = 0.0, 0
@@ -140,7 +140,7 @@ class SlowCompiler:
 @pytest.mark.parametrize("budget", [0.5, 10.3, 30.0])
 def test_an_offline_run_ends_with_its_budget(store, monkeypatch, budget):
     compiler, device = SlowCompiler(), offline_device(90)
-    monkeypatch.setattr(session, "compile_jobs", compiler)
+    monkeypatch.setattr(session, "build", compiler)
     cases = [("dot", "2048x2048x2048"), ("dot", "4096x2048x2048")]
     work = collect(TuningRequest(cases=cases, target="gpu", dtype="float16", train=False))
     parts = plan(work, device, store, 90)
@@ -153,12 +153,12 @@ def test_an_offline_run_ends_with_its_budget(store, monkeypatch, budget):
 
 
 def test_an_interrupt_of_an_offline_run_leaves_counts_and_rows(store, monkeypatch):
-    def compile_jobs(jobs, **_):
+    def build(jobs, **_):
         yield from list(SlowCompiler()(jobs[:3], timeout=1, workers=1, until=9))
         raise KeyboardInterrupt
 
     device = offline_device(90)
-    monkeypatch.setattr(session, "compile_jobs", compile_jobs)
+    monkeypatch.setattr(session, "build", build)
     work = collect(TuningRequest(cases=[("dot", "512x512x512")], target="gpu", dtype="float16", train=False))
     parts = plan(work, device, store, 90)
     summary = Summary("offline", device.name, "")

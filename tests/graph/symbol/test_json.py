@@ -188,7 +188,8 @@ def test_a_dtype_with_parentheses_is_a_named_error_and_no_warning_of_numpy(text)
 
 
 @pytest.mark.parametrize("name", sorted(n for n, op in ops.registered().items() if any(d.name == "ctx" for d in op.params)))
-@pytest.mark.parametrize("given, value", [(mx.cpu(1), mx.cpu(1)), ("gpu(0)", mx.gpu(0)), ("cpu", mx.cpu()), ("", None), (None, None)])
+@pytest.mark.parametrize("given, value", [(mx.cpu(1), mx.cpu(1)), ("gpu(0)", mx.gpu(0)), ("cpu", mx.cpu()), ("", None),
+                                          (None, None)])
 def test_a_context_is_given_as_itself_or_as_text(name, given, value):
     (declared,) = (d for d in ops.get(name).params if d.name == "ctx")
     assert parse_value(name, declared, given) == value
