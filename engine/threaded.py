@@ -468,6 +468,10 @@ class ThreadedEngine(Engine):
     def wait_for_all(self) -> None:
         if self._bulks and (engine := self._before_wait("wait_for_all")) is not self:
             return engine.wait_for_all()
+        self._refuse_inside("wait_for_all")
+        if not (self._uses_gpu or self._pending or self._arrived or self._finished or self._bulks or self._poisoned
+                or self._unseen or self._profiler is not None):
+            return  # in a fifth of the 4 us that it takes to find that out below
         self._wait_idle(None)
         self._raise_first(self._take_poison())
 
