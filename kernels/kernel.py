@@ -166,6 +166,10 @@ class Kernel:
         """Return what bind does, or a Prepared, for a caller that knows when these inputs change."""
         return self.bind(inputs, outputs) if self._keep is None else self._keep(inputs, outputs)
 
+    def bind_drawing(self, inputs: Sequence[Any], outputs: Sequence[Any]) -> Any:
+        """Return a `cpu.c_draws.Drawn` of a kernel in C that draws, bound to these arrays; None of others."""
+        return None
+
     def with_scalars(self, scalars: Sequence[float]) -> Kernel:
         """Return the kernel with these values of its run-time scalars."""
 
@@ -206,6 +210,10 @@ class Reshaped(Kernel):
         self._inner.run(run, *self._seen(inputs, outputs), **more)
         if self._inner.at is not None:
             self.at = self._inner.at
+
+    def bind_drawing(self, inputs: Sequence[Any], outputs: Sequence[Any]) -> Any:
+        """See Kernel."""
+        return self._inner.bind_drawing(*self._seen(inputs, outputs))
 
 
 def _bind_and_run(bind: Bind, run: Run, inputs: Sequence[Any], outputs: Sequence[Any]) -> None:

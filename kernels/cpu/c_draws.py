@@ -7,7 +7,7 @@ import ctypes
 import functools
 import math
 from collections.abc import Callable, Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -17,7 +17,8 @@ from ..kernel import Kernel
 from ..op import Expression, Reqs, Specs
 from .c_compile import Loaded
 from .c_math import definitions
-from .c_team import Phases, step_of_elements
+from .c_moving import Places, Ready, moved, places_of
+from .c_team import KEPT, Phases, Step, step_of_elements
 from .c_template import Template, address
 
 LEAST = 1 << 6  # numbers from which on C is worth compiling: NumPy needs 60 microseconds for any count
@@ -116,7 +117,7 @@ TEMPLATE = Template(_text, ("draw_words", "draw_float32", "draw_float64", "draw_
 def draw_numbers(draw: Draw, run: Any, seed: int, offset: int, out: np.ndarray) -> None:
     """Fill out with the numbers of a draw, which begin at offset; not for normal numbers in float64."""
     function = _function(draw.kind, draw.dtype)
-    state, size = _State(seed & (2**64 - 1), offset, draw.bits), out.size
+    state, size = State(seed & (2**64 - 1), offset, draw.bits), out.size
     addresses = _Addresses(address(out), ctypes.addressof(state))
     if size <= PIECE:
         function.short(addresses, 0, size)
@@ -124,7 +125,16 @@ def draw_numbers(draw: Draw, run: Any, seed: int, offset: int, out: np.ndarray) 
         Phases([[step_of_elements(function, addresses, size, PIECE, (out, state))]])(run)
 
 
-_State, _Addresses = ctypes.c_uint64 * 3, ctypes.c_void_p * 2
+State, _Addresses = ctypes.c_uint64 * 3, ctypes.c_void_p * 2  # State: seed, offset, bits of a number
+
+
+def drawing_step(kind: str, dtype: np.dtype, n: int, state: ctypes.Array, held: Any = None) -> Step:
+    """Return the step that draws n numbers, with the seed and the offset that are in state when it runs.
+
+    held: the array for them; None: the address is set before it runs.
+    """
+    addresses = _Addresses(None if held is None else address(held), ctypes.addressof(state))
+    return step_of_elements(_function(kind, dtype), addresses, n, PIECE, (state, held))
 
 
 @functools.cache
@@ -146,13 +156,102 @@ def drawing_kernel(e: Expression, ins: Specs, outs: Specs, reqs: Reqs, name: str
         return None
     if not TEMPLATE.serves(min((s.size for s in scratch), default=0), LEAST_NORMAL if normal else LEAST):
         return None
-    inner = make(rest, specs, outs, reqs, name=name)
+    return _DrawingKernel(make(rest, specs, outs, reqs, name=name), list(ins), list(outs), draws, scratch)
 
-    def kernel(run: Any, inputs: Sequence[Any], outputs: Sequence[Any], scalars: tuple = (), *, random: tuple[int, int]) -> None:
+
+class DrawnTogether:
+    """Calls that draw few numbers and compute with them, for arrays that differ from run to run.
+
+    ins, outs:  the layouts of the arrays.
+    bind:       bind(inputs, outputs) returns a call with its draws; None as long as not all of it is C.
+    """
+
+    def __init__(self, ins: Specs, outs: Specs, bind: Callable[[Sequence[Any], Sequence[Any]], Drawn | None]):
+        n = len(ins) + len(outs)
+        self._specs, self._n_in, self._bind, self._ready = [*ins, *outs], len(ins), bind, list[tuple[Ready, Drawn]]()
+        self._places, self._fixed = Places(self._specs, range(n), range(len(ins), n)), False
+
+    def run(self, run: Any, inputs: Sequence[Any], outputs: Sequence[Any], scalars: tuple, random: tuple[int, int]) -> bool:
+        """Compute, and return True; False where that is not possible."""
+        arrays = (*inputs[:self._n_in], *outputs)
+        places = None if self._fixed or any(a is None for a in arrays) else places_of(arrays)
+        if places is None or not self._places.fit(places):
+            return False
+        try:
+            made = self._ready.pop()
+        except IndexError:  # other runs have them all
+            found = self._made()
+            if found is None:
+                return False
+            made = found
+        call, drawn = made
+        drawn.at(random)
+        if scalars:
+            drawn.last.hold(scalars)
+        call.place(places)
+        call.call(run)
+        self._ready.append(made)
+        return True
+
+    def _made(self) -> tuple[Ready, Drawn] | None:
+        """Return a call without arrays."""
+        arrays = [np.empty(s.shape, s.dtype) for s in self._specs]
+        drawn, places = self._bind(arrays[:self._n_in], arrays[self._n_in:]), places_of(arrays)
+        if drawn is None or places is None:
+            return None
+        call = moved(Phases.join(drawn.parts), places, [a.nbytes for a in arrays])
+        self._fixed = call is None
+        return None if call is None else (call, drawn)
+
+
+class Drawn(NamedTuple):
+    """Bound parts of a call, and the states of its draws with their bases. Run-time scalars are those of the last part."""
+
+    parts: list[Phases]
+    states: list[tuple[Any, int]]
+
+    @property
+    def last(self) -> Phases:
+        return self.parts[-1]
+
+    def at(self, random: tuple[int, int]) -> None:
+        """Set the seed, and the offsets from the one that is given."""
+        seed, offset = random[0] & (1 << 64) - 1, random[1]
+        for state, base in self.states:
+            state[0], state[1] = seed, offset + base
+
+
+class _DrawingKernel(Kernel):
+    """A kernel whose numbers are drawn into scratch memory, for another one that reads them behind its inputs.
+
+    Few numbers are drawn in one call with that, once it is C: with memory of its own, which is kept.
+    """
+
+    __slots__ = ("_draws", "_inner", "_scratch", "_together")
+
+    def __init__(self, inner: Kernel, ins: Specs, outs: Specs, draws: Sequence[Any], scratch: Specs):
+        super().__init__(self._run)
+        self._inner, self._draws, self._scratch = inner, draws, scratch
+        self._together = DrawnTogether(ins, outs, self.bind_drawing)
+
+    def _run(self, run: Any, inputs: Sequence[Any], outputs: Sequence[Any], scalars: tuple = (), *, random: tuple[int, int]
+             ) -> None:
+        if self._inner.at is not None and self._together.run(run, inputs, outputs, scalars, random):
+            return
         seed, offset = random
-        drawn = [run.workspace(s.shape, s.dtype) for s in scratch]
-        for d, a in zip(draws, drawn):
+        drawn = [run.workspace(s.shape, s.dtype) for s in self._scratch]
+        for d, a in zip(self._draws, drawn):
             draw_numbers(d.draw, run, seed, offset + d.base, a)
-        inner.run(run, [*inputs, *drawn], outputs, **({"scalars": scalars} if scalars else {}))
+        self._inner.run(run, [*inputs, *drawn], outputs, **({"scalars": scalars} if scalars else {}))
 
-    return Kernel(kernel)
+    def bind_drawing(self, inputs: Sequence[Any], outputs: Sequence[Any]) -> Drawn | None:
+        """See Kernel."""
+        if self._inner.at is None or sum(s.nbytes for s in self._scratch) > 4 * KEPT:
+            return None
+        drawn = [np.empty(s.shape, s.dtype) for s in self._scratch]
+        inner = self._inner.bind([*inputs, *drawn], outputs)
+        if not isinstance(inner, Phases):
+            return None
+        states = [(State(0, 0, d.draw.bits), d.base) for d in self._draws]
+        steps = [drawing_step(d.draw.kind, d.draw.dtype, a.size, s, a) for d, a, (s, _) in zip(self._draws, drawn, states)]
+        return Drawn([Phases([steps]), inner], states)

@@ -242,7 +242,7 @@ def bind_in_c(f: CFunction, inputs: Sequence[np.ndarray], outputs: Sequence[np.n
     numbers, size = (ctypes.c_double * f.scalars)(), f.layout.size
     addresses = addresses_of(f, places, numbers)
 
-    held = arrays, numbers  # addresses alone keep nothing alive
+    held = arrays, addresses.held  # addresses alone keep nothing alive
     if size * (f.cost + len(arrays)) * ADDITION <= SHORT:
         return Short(found, addresses, size, piece_of(f), held, numbers)
     return Phases([[step_of_elements(found, addresses, size, piece_of(f), held)]], numbers=numbers)

@@ -112,9 +112,13 @@ def _numbers(n: int, k: int, indices: np.dtype, wrap: bool) -> Call:
 
 def selected(outer: int, n: int, k: int, inner: int, dtype: np.dtype, indices: np.dtype, wrap: bool) -> Bind3:
     """Return bind(x, indices, y), whose run writes the rows of x [outer, n, inner] at k indices to y [outer, k, inner]."""
+    return partial(_bind, _numbers(n, k, indices, wrap), selected_rows(outer, n, k, inner, dtype), k)
+
+
+def selected_rows(outer: int, n: int, k: int, inner: int, dtype: np.dtype) -> Call:
+    """Return the function (x, indices, y) that does that for indices below n, int64 [k]."""
     rows = max(1, PIECE // inner)
-    call = Call(_SELECTED, "rows_selected", cdiv(outer * k, rows), int64s(outer, n, k, inner * dtype.itemsize, rows))
-    return partial(_bind, _numbers(n, k, indices, wrap), call, k)
+    return Call(_SELECTED, "rows_selected", cdiv(outer * k, rows), int64s(outer, n, k, inner * dtype.itemsize, rows))
 
 
 def added(outer: int, n: int, k: int, inner: int, dtype: np.dtype, indices: np.dtype, wrap: bool, add: bool) -> Bind3:

@@ -330,7 +330,7 @@ def _enqueued(run: Any, kernel: Kernel, inputs: Sequence[ArrayCore], outputs: Se
     return ()
 
 
-def _raise(error: Exception, *_: Any) -> None:
+def _raise(error: Exception, *_: Any, **more: Any) -> None:
     raise error
 
 

@@ -16,16 +16,19 @@ import numpy as np
 
 from ....dtype import as_dtype, float32, is_float
 from ....errors import DistributionError, DTypeError
+from ...cpu.c_draws import Drawn, DrawnTogether
+from ...cpu.c_team import Phases
 from ...declare.row_kernel import row_kernel
 from ...declare.traced import printed
 from ...ir import lang
 from ...ir.expr import param
 from ...ir.lang import cast_like, cos, exp, floor, log, log1p, maximum, minimum, power, sqrt, where
-from ...kernel import KernelFunction
+from ...kernel import Kernel, KernelFunction
 from ...op import Dtypes, Expression, Op, Req, Reqs, Shape, Shapes, Spec, Specs, merge_shapes, register
 from ...params import Param, Params
 
 _GAMMA_TRIES, _POISSON_TRIES, _POISSON_TERMS, _FEW = 6, 10, 29, 10.0
+_FEW_DRAWN = 1 << 14  # attempts up to which they are made in one call with what reads them
 _GAMMA_DRAWS, _POISSON_DRAWS = 3 * _GAMMA_TRIES + 1, 2 * _POISSON_TRIES + 1
 
 
@@ -244,13 +247,32 @@ class SampleOp(Op):
         finish = _counting(size, wide, outs, reqs, target, self.name) if d.counts else None
         value_of = Expression((param("value"),), scalars=("value",))
         constant = printed(value_of, [], [Spec((1,), wide)], [Req.WRITE], target, "constant")
+        held = [np.full(1, value, wide) for value in numbers] if target == "cpu" else []
+
+        def bind(inputs: Sequence[Any], outputs: Sequence[Any]) -> Drawn | None:
+            parameters, found = [*inputs, *held], np.empty((tries, *full), wide)
+            then = inner.bind_drawing([*parameters, *found], outputs)
+            if then is None and plain and inner.at is not None:
+                bound = inner.bind([*parameters, *found], outputs)
+                then = Drawn([bound], []) if isinstance(bound, Phases) else None
+            first = None if then is None or attempts is None else attempts.bind_drawing(parameters, [found])
+            if then is None or (attempts is not None and first is None):
+                return None
+            return then if first is None else Drawn([*first.parts, *then.parts], [*first.states, *then.states])
+
+        together = DrawnTogether(ins, outs, bind) if target == "cpu" and finish is None and tries * size <= _FEW_DRAWN else None
 
         def kernel(run: Any, inputs: Sequence[Any], outputs: Sequence[Any], random: tuple[int, int]) -> None:
-            parameters = list(inputs) if not numbers else []
-            for value in numbers:  # passed in memory, so that a new value needs no new kernel
+            if together is not None and together.run(run, inputs, outputs, (), random):
+                return
+            parameters = list(inputs) if not numbers else [*held]
+            for value in numbers[len(held):]:  # passed in memory, so that a new value needs no new kernel
                 parameters.append(run.workspace((1,), wide))
                 constant.run(run, [], [parameters[-1]], scalars=(value,))
-            found = [] if attempts is None else attempts(run, parameters, random)
+            found = []
+            if attempts is not None:
+                found = run.workspace((tries, *full), wide)
+                attempts.run(run, parameters, [found], random=random)
             results = outputs if finish is None else [run.workspace(full, wide)]
             inner(run, [*parameters, *found], results, **({} if plain else {"random": random}))
             if finish is not None:
@@ -260,8 +282,8 @@ class SampleOp(Op):
 
 
 def _gamma_attempts(alpha: Callable[..., Any], given: Specs, full: Shape, wide: np.dtype, target: str,
-                    name: str) -> Callable[..., list[Any]]:
-    """Return a kernel (run, parameters, random) that makes all attempts of `_gamma` for all elements.
+                    name: str) -> Kernel:
+    """Return the kernel of all attempts of `_gamma` for all elements: parameters -> [attempts, *full].
 
     It is one kernel, so its text holds the formula once.
     """
@@ -271,15 +293,8 @@ def _gamma_attempts(alpha: Callable[..., Any], given: Specs, full: Shape, wide: 
         lang.uniform(shared=(0,))  # the number that `_gamma` draws itself
         return _gamma_attempt(alpha(*a[:n]), lang.uniform(), lang.uniform(), lang.uniform())
 
-    attempt = row_kernel(body, [(1, s.size, 1) for s in given], [tries], tries, given, [Spec(tries, wide)], [Req.WRITE], target,
-                         f"{name}_attempts")
-
-    def draw(run: Any, parameters: Sequence[Any], random: tuple[int, int]) -> list[Any]:
-        found = run.workspace(tries, wide)
-        attempt(run, parameters, [found], random=random)
-        return [found[i] for i in range(_GAMMA_TRIES)]
-
-    return draw
+    return row_kernel(body, [(1, s.size, 1) for s in given], [tries], tries, given, [Spec(tries, wide)], [Req.WRITE], target,
+                      f"{name}_attempts")
 
 
 def _counting(size: int, wide: np.dtype, outs: Specs, reqs: Reqs, target: str, name: str) -> Callable[..., None]:

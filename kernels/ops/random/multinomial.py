@@ -10,6 +10,7 @@ import numpy as np
 
 from ....dtype import float32
 from ....errors import ShapeError
+from ...cpu.c_shuffle import shuffled, shuffles
 from ...declare.operator_property import RANDOM, Dtypes, OperatorProperty, Shapes, assign, gpu_module
 from ...declare.property_op import register_operator
 from ...declare.random_fill import fill
@@ -127,6 +128,8 @@ class Shuffle(OperatorProperty):
             gpu = gpu_module("random.triton_multinomial")
             return lambda run, inputs, outputs, random: gpu.shuffle(run, (n, inner), *random, inputs[0], outputs[0],
                                                                     add=req == Req.ADD)
+        if req == Req.WRITE and shuffles(n, inner, ins[0].dtype):
+            return shuffled(n, inner, ins[0].dtype)
         matrix, take = Spec((n, inner), ins[0].dtype), builtin("take")
         rows = compiled(take, take.parse({}), (matrix, Spec((n,), INT64)), (matrix,), tuple(reqs), target)
 

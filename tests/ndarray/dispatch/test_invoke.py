@@ -16,6 +16,7 @@ from tritium.errors import ContextError, DTypeError, OperatorError, ParameterErr
 from tritium.kernels import op as op_module
 from tritium.kernels.cpu import c_compile
 from tritium.kernels.cpu.c_team import Phases
+from tritium.kernels.kernel import Kernel
 from tritium.kernels.op import Op, Req, builtin, register
 from tritium.kernels.params import Param
 from tritium.ndarray.core import chunk
@@ -331,3 +332,17 @@ def test_the_dtype_of_a_result_may_be_a_type(spelling):
     assert mx.nd.Embedding(mx.nd.array([0]), x, input_dim=1, output_dim=2, dtype=np.float32).shape == (1, 2)
     for op in ("softmax", "cast", "cumsum"):
         assert getattr(mx.sym, op)(mx.sym.var("x"), dtype=spelling, name="y").attr_dict()["y"]["dtype"] == "float64"
+
+
+def test_an_operator_that_draws_raises_its_own_error():
+    def fails(run, inputs, outputs, random):
+        raise ValueError("there are no numbers")
+
+    x = mx.nd.zeros((5, 3))
+    plan = plan_of(builtin("_shuffle"), builtin("_shuffle").parse({}), [x.layout], False)
+    before, plan.kernel = plan.kernel, Kernel(fails)
+    try:
+        with pytest.raises(ValueError, match="_shuffle: there are no numbers"):
+            mx.nd.shuffle(x).wait_to_read()
+    finally:
+        plan.kernel = before

@@ -11,6 +11,8 @@ import tritium as mx
 from support.layer_helpers import TARGETS, forward
 from tritium.errors import DTypeError, ParameterError, ShapeError
 from tritium.kernels import op as ops
+from tritium.kernels.cpu import c_compile, c_draws
+from tritium.kernels.kernel import HostRun
 from tritium.kernels.ops.random.distributions import DISTRIBUTIONS
 
 N = 40000
@@ -54,6 +56,40 @@ def test_numbers_and_arrays_as_parameters_give_the_same_gamma_samples(alpha, siz
     mx.random.seed(5)
     arrays = mx.nd.sample_gamma(mx.nd.array([alpha]), mx.nd.array([1.5]), shape=(size,)).asnumpy()[0]
     np.testing.assert_array_equal(numbers, arrays)
+
+
+@pytest.mark.skipif(c_compile.compiler() is None, reason="there is no C compiler")
+@pytest.mark.parametrize("dtype", ["float32", "float64"])
+@pytest.mark.parametrize("name, params", [("uniform", {"low": -1.0, "high": 3.0}), ("normal", {"mu": 1.0, "sigma": 2.0}),
+                                          ("exponential", {"lam": 2.0}), ("gamma", {"alpha": 2.0, "beta": 3.0}),
+                                          ("gamma", {"alpha": 0.5, "beta": 3.0})])
+def test_few_numbers_drawn_in_one_call_are_the_same(name, params, dtype, cpu_code, monkeypatch):
+    """At the first run kernels are called one by one, and afterwards together: also with other seeds, into other arrays."""
+    cpu_code("c")
+    together, run = [], c_draws.DrawnTogether.run
+    monkeypatch.setattr(c_draws.DrawnTogether, "run", lambda *a: together.append(run(*a)) or together[-1])
+
+    def draws(op, inputs, **given):
+        p = op.parse({"shape": (150,), "dtype": dtype, **given})
+        out = ops.Spec(op.infer_shape(p, [a.shape for a in inputs])[1][0], np.dtype(dtype))
+        specs = [ops.Spec(a.shape, a.dtype) for a in inputs]
+
+        def drawn_by(kernel, offset):
+            y = np.zeros(out.shape, dtype)
+            kernel(HostRun(), inputs, [y], random=(3, offset))
+            return y
+
+        def make():
+            return op.kernel(p, specs, [out], [ops.Req.WRITE], "cpu")
+
+        often = make()
+        for offset in (0, 9, 2):
+            np.testing.assert_array_equal(drawn_by(often, offset), drawn_by(make(), offset))
+
+    if name in ("exponential", "gamma"):
+        draws(ops.get(f"_random_{name}"), [], **params)
+    draws(ops.get(f"_sample_{name}"), [np.full(2, v, dtype) for v in params.values()])
+    assert any(together) == (dtype == "float32" or name == "uniform")  # exponentials of float64 are NumPy's
 
 
 @pytest.mark.parametrize("alpha", [0.3, 1.0, 5.0])
