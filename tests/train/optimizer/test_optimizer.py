@@ -137,6 +137,20 @@ def optimizer_oracle(momentum, steps):
     return [w, w]
 
 
+def test_adadelta_of_half_precision_weights_without_a_master_copy():
+    """Oracle: its formula in float64, to the steps of float16."""
+    adadelta, w, mean, steps = mx.optimizer.AdaDelta(rho=0.5, epsilon=0.01), mx.nd.array([1, -2, 3], dtype="float16"), 0.0, 0.0
+    states, want, g = adadelta.create_state(0, w), w.asnumpy().astype(np.float64), np.array([0.5, 1.0, -0.25])
+    for _ in range(3):
+        adadelta.update(0, w, mx.nd.array(g, dtype="float16"), states)
+        mean = 0.5 * mean + 0.5 * g * g
+        step = np.sqrt(steps + 0.01) / np.sqrt(mean + 0.01) * g
+        steps = 0.5 * steps + 0.5 * step * step
+        want -= step
+    assert [s.dtype for s in (w, *states)] == [np.float16] * 3
+    np.testing.assert_allclose(w.asnumpy(), want, rtol=0, atol=3 * 2**-10)  # three steps, each rounded by half of 2**-9
+
+
 def test_dcasgd_compensates_stale_gradients():
     updater, w = optimizer.DCASGD(learning_rate=0.5, momentum=0.5, lamda=2.0).create_updater(), mx.nd.array([1.0])
     mom, want, before = 0.0, 1.0, 1.0

@@ -51,6 +51,16 @@ def test_repetitions_and_their_derivatives(n, target, rng):
 
 
 @pytest.mark.parametrize("target", TARGETS)
+@pytest.mark.parametrize("axis", [None, 0, 1])
+def test_repeating_nothing_keeps_the_other_axes(axis, target):
+    x = np.ones((2, 3), "f")
+    want = np.repeat(x, 0, axis)
+    got = forward("repeat", [x], target, repeats=0, axis=axis)[0]
+    assert got.shape == want.shape
+    close(backward("repeat", [x], [want], target, repeats=0, axis=axis)[0], np.zeros_like(x))
+
+
+@pytest.mark.parametrize("target", TARGETS)
 def test_repeating_one_number(target):
     close(forward("repeat", [np.float32([3])], target, repeats=2)[0], np.float32([3, 3]))
     close(backward("repeat", [np.float32([3])], [np.float32([1, 2])], target, repeats=2)[0], np.float32([3]))
