@@ -170,77 +170,20 @@ class ThreadedEngine(Engine):
 
     @ki_protected
     def try_run_inline(self, fn: Callable[..., Any], reads: Sequence[Var], writes: Sequence[Var], *args: Any) -> bool:
-        lock = self._lock
-        if self._bulks or self._arrived or self._finished or self._stopped or self._profiler is not None or \
-                not lock.acquire(False):
+        if not self._hold(reads, writes, False):
             return False
-        for v in reads:  # Var.is_free, written out as below
-            if v.held < 0 or v.queue is not None or v.failure is not None or v.pending_events is not None:
-                lock.release()
-                self.pump()
-                return False
-        for v in writes:
-            if v.held or v.queue is not None or v.failure is not None or v.pending_events is not None:
-                lock.release()
-                self.pump()
-                return False
-        for v in reads:  # as `add` does
-            v.held += 1
-        for v in writes:
-            v.held = -1
-            v.version += 1
-        self._pending += 1
-        lock.release()
         try:
             fn(*args)
             return True
         finally:
-            lock.acquire()
-            freed: list[Task] | None = None
-            for v in reads:
-                v.held -= 1
-                if v.queue is not None and not v.held:
-                    freed = freed or []
-                    grant(v, v.queue, freed)
-            for v in writes:
-                v.held = 0
-                if v.queue is not None:
-                    freed = freed or []
-                    grant(v, v.queue, freed)
-            self._pending -= 1
-            if self._idle_signals and not self._pending:
-                self._signal_idle()
-            if freed:
-                self._start_freed(freed)
-            else:
-                lock.release()
-            if self._arrived or self._finished:
-                self.pump()
+            self._give_back(reads, writes)
 
     @ki_protected
     def try_enqueue(self, ctx: Context, name: str, fn: Callable[..., Any], reads: Sequence[Var], writes: Sequence[Var],
                     *args: Any) -> Any:
         pool = self._pools.get((ctx.device_type, ctx.device_id, None)) or self._find_pool(ctx, None, name)
-        if self._bulks or self._arrived or self._finished or self._stopped or self._profiler is not None or \
-                not self._lock.acquire(False):
+        if not self._hold(reads, writes, True):
             return None
-        for v in reads:  # as try_run_inline does
-            if v.held < 0 or v.queue is not None or v.failure is not None:
-                self._lock.release()
-                self.pump()
-                return None
-        for v in writes:
-            if v.held or v.queue is not None or v.failure is not None:
-                self._lock.release()
-                self.pump()
-                return None
-        for v in reads:
-            v.held += 1
-        for v in writes:
-            v.held = -1
-            v.version += 1
-        self._pending += 1
-        self._lock.release()
         stream = pool.stream
         try:
             with cuda.enqueue_lock, cuda.launch_on(stream):
@@ -252,16 +195,47 @@ class ThreadedEngine(Engine):
             self._give_back(reads, writes)
 
     @ki_protected
+    def _hold(self, reads: Sequence[Var], writes: Sequence[Var], on_device: bool) -> bool:
+        """Take the variables of a function that this thread calls now, if all are free; False if it must be pushed.
+
+        on_device: GPU work on them need not have run, because what the function enqueues follows it.
+        """
+        lock = self._lock
+        if self._bulks or self._arrived or self._finished or self._stopped or self._profiler is not None or \
+                not lock.acquire(False):
+            return False
+        for v in reads:  # Var.is_free, written out as in `try_call_inline`
+            if v.held < 0 or v.queue is not None or v.failure is not None or not (v.pending_events is None or on_device):
+                break
+        else:
+            for v in writes:
+                if v.held or v.queue is not None or v.failure is not None or not (v.pending_events is None or on_device):
+                    break
+            else:
+                for v in reads:  # as `add` does
+                    v.held += 1
+                for v in writes:
+                    v.held = -1
+                    v.version += 1
+                self._pending += 1
+                lock.release()
+                return True
+        lock.release()
+        self.pump()
+        return False
+
+    @ki_protected
     def _give_back(self, reads: Sequence[Var], writes: Sequence[Var]) -> None:
-        """Release what try_enqueue held, and start what waited for it."""
+        """Release what `_hold` took, and start what waited for it."""
         self._lock.acquire()
         freed: list[Task] = []
         for v in reads:
             v.held -= 1
+            if v.queue is not None and not v.held:
+                grant(v, v.queue, freed)
         for v in writes:
             v.held = 0
-        for v in (*reads, *writes) if writes else reads:
-            if v.queue is not None and not v.held:
+            if v.queue is not None:
                 grant(v, v.queue, freed)
         self._pending -= 1
         if self._idle_signals and not self._pending:
