@@ -454,7 +454,10 @@ class OperatorProperty:
 
     def numpy_function(self, ins: Specs, out: Spec) -> NumpyFunction | None:
         """See Op.numpy_function."""
-        return None
+        if not self.is_reshape or len(ins) != 1:
+            return None
+        shape = out.shape
+        return lambda a: a.reshape(shape).copy(), (0,)
 
     # ---- second derivatives ---------------------------------------------------------------------------------------
     def differentiable_gradient(self, read: Mapping[Need, Shaped], train: bool) -> list[Shaped] | None:

@@ -250,7 +250,7 @@ class SampleOp(Op):
         held = [np.full(1, value, wide) for value in numbers] if target == "cpu" else []
 
         def bind(inputs: Sequence[Any], outputs: Sequence[Any]) -> Drawn | None:
-            parameters, found = [*inputs, *held], np.empty((tries, *full), wide)
+            parameters, found = held or inputs, np.empty((tries, *full), wide)
             then = inner.bind_drawing([*parameters, *found], outputs)
             if then is None and plain and inner.at is not None:
                 bound = inner.bind([*parameters, *found], outputs)
@@ -260,7 +260,8 @@ class SampleOp(Op):
                 return None
             return then if first is None else Drawn([*first.parts, *then.parts], [*first.states, *then.states])
 
-        together = DrawnTogether(ins, outs, bind) if target == "cpu" and finish is None and tries * size <= _FEW_DRAWN else None
+        read = () if numbers else ins  # not an array whose shape alone counts
+        together = DrawnTogether(read, outs, bind) if target == "cpu" and finish is None and tries * size <= _FEW_DRAWN else None
 
         def kernel(run: Any, inputs: Sequence[Any], outputs: Sequence[Any], random: tuple[int, int]) -> None:
             if together is not None and together.run(run, inputs, outputs, (), random):

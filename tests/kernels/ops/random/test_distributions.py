@@ -70,7 +70,7 @@ def test_few_numbers_drawn_in_one_call_are_the_same(name, params, dtype, cpu_cod
     monkeypatch.setattr(c_draws.DrawnTogether, "run", lambda *a: together.append(run(*a)) or together[-1])
 
     def draws(op, inputs, **given):
-        p = op.parse({"shape": (150,), "dtype": dtype, **given})
+        p = op.parse(given if op.name.endswith("_like") else {"shape": (150,), "dtype": dtype, **given})
         out = ops.Spec(op.infer_shape(p, [a.shape for a in inputs])[1][0], np.dtype(dtype))
         specs = [ops.Spec(a.shape, a.dtype) for a in inputs]
 
@@ -88,6 +88,7 @@ def test_few_numbers_drawn_in_one_call_are_the_same(name, params, dtype, cpu_cod
 
     if name in ("exponential", "gamma"):
         draws(ops.get(f"_random_{name}"), [], **params)
+        draws(ops.get(f"_random_{name}_like"), [np.zeros((50, 3), dtype)], **params)
     draws(ops.get(f"_sample_{name}"), [np.full(2, v, dtype) for v in params.values()])
     assert any(together) == (dtype == "float32" or name == "uniform")  # exponentials of float64 are NumPy's
 
