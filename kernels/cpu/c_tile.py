@@ -63,14 +63,6 @@ static inline lanes tile_fma(lanes a, lanes b, lanes c) { return a * b + c; }
 
 #if defined(__x86_64__) && TILE_ROWS == 12
 #define TILE_EVEN
-/* Whether so many rows are evenly apart. */
-static inline int tile_even(int n, const float *const *x)
-{
-    const int64_t apart = (intptr_t)x[1] - (intptr_t)x[0];
-    int64_t uneven = 0;
-    for (int i = 2; i < n; i++) uneven |= (intptr_t)x[i] - (intptr_t)x[i - 1] - apart;
-    return !uneven;
-}
 #endif
 
 /* The rows of a tile of which so many rows are best cut into: a few single rows at the end would wait for their own sums. */
@@ -96,9 +88,10 @@ def vectors_text() -> str:
 def tile_text() -> str:
     """Return the C text of the tiles, with `vectors_text`.
 
-    tile_rows(p, x, y, offset, length, runs, w, w_step, bias, floor, load, narrow, ahead, step): p rows. y[i][j] = (load: y[i][j])
-        + sum over runs r and k < length[r] of x[i][offset[r] + k] * w[k' * w_step + j], where k' counts on over all runs,
-        + bias[j]; or floor, where that is less: NO_FLOOR or 0.
+    tile_rows(p, x, apart, y, offset, length, runs, w, w_step, bias, floor, load, narrow, ahead, step): p rows. y[i][j] =
+        (load: y[i][j]) + sum over runs r and k < length[r] of x[i][offset[r] + k] * w[k' * w_step + j], where k' counts on over
+        all runs, + bias[j]; or floor, where that is less: NO_FLOOR or 0.
+        apart: the elements from each row of x to the next one; 0: not the same for all, which takes longer.
         w_step is COLUMNS for what is packed. The bias is added last, as where a product is computed first: small sums are not
         rounded to the bias's last digit. Meanwhile memory that is wanted next is fetched: ahead, `step` bytes for each k'.
     tile_outer(p, x, rows, row_step, columns, column_step, d, d_step, y, bias, load, narrow): y[i][j] = (load: y[i][j]) + sum over
@@ -172,7 +165,7 @@ def _outer_kernel(p: int, vectors: int) -> str:
 
 def _dispatch(rows: tuple[int, ...]) -> str:
     """Return functions that compute any number of rows up to TILE_ROWS with the tiles there are."""
-    lines = ["static void tile_rows(int64_t p, const float *const *x, float *const *y, const int64_t *offset, "
+    lines = ["static void tile_rows(int64_t p, const float *const *x, int64_t apart, float *const *y, const int64_t *offset, "
              "const int64_t *length, int64_t runs, const float *w, int64_t w_step, const float *bias, float floor, int load, "
              "int narrow, const char *ahead, int64_t step)", "{", "    while (p > 0) {"]
     for n in rows:
@@ -180,7 +173,7 @@ def _dispatch(rows: tuple[int, ...]) -> str:
         lines.append(f"        if (p >= {n}) {{")
         if n >= _EVEN:
             lines += ["#ifdef TILE_EVEN",
-                      f"            if (!narrow && tile_even({n}, x)) tile_even_{n}_2(x[0], x[1] - x[0], {arguments});",
+                      f"            if (!narrow && apart) tile_even_{n}_2(x[0], apart, {arguments});",
                       "            else", "#endif"]
         lines += [f"            (narrow ? tile_rows_{n}_1 : tile_rows_{n}_2)(x, {arguments});",
                   f"            p -= {n}; x += {n}; y += {n}; continue;", "        }"]

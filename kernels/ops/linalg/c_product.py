@@ -121,8 +121,8 @@ void product_rows(void *const *arrays, int64_t begin, int64_t end)
                     if (!in_place && load)
                         for (int64_t l = 0; l < columns; l++)
                             for (int64_t j = 0; j < m; j++) in_tile[j][l] = ys[j][l * g->y_column];
-                    if (g->x_depth == 1) tile_rows(m, xs, in_place ? ys : in_tile, &none, &n, 1, w, w_step, added, NO_FLOOR,
-                                                   load, narrow, (const char *)w, 0);
+                    if (g->x_depth == 1) tile_rows(m, xs, g->x_row, in_place ? ys : in_tile, &none, &n, 1, w, w_step, added,
+                                                   NO_FLOOR, load, narrow, (const char *)w, 0);
                     else tile_outer(m, x, 1, 0, n, g->x_depth, w, w_step, in_place ? ys : in_tile, added, load, narrow);
                     if (in_place) continue;
                     if (row_bias && ends)

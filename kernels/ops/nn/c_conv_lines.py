@@ -69,7 +69,7 @@ void conv_lines_rows(void *const *arrays, int64_t begin, int64_t end)
                     ys[j] = whole ? y + j * g->y_filter : turned ? all + (f + j) * COLUMNS : tile + j * COLUMNS;
                     if (!whole && g->add) conv_some(ys[j], y + j * g->y_filter, columns);
                 }
-                tile_rows(m, xs, ys, &none, &depth, 1, lines + p, width, no_bias, NO_FLOOR, g->add, narrow,
+                tile_rows(m, xs, depth, ys, &none, &depth, 1, lines + p, width, no_bias, NO_FLOOR, g->add, narrow,
                           (const char *)lines, 0);
                 for (int64_t j = 0; j < m; j++) {
                     if (bias || g->rectified)
@@ -127,8 +127,8 @@ void conv_lines_outer(void *const *arrays, int64_t begin, int64_t end)
                         const float *xs[TILE_ROWS];
                         float *ys[TILE_ROWS];
                         for (int64_t j = 0; j < m; j++) xs[j] = dy + (f + j) * g->y_filter, ys[j] = partial + (f + j) * deep + d;
-                        tile_rows(m, xs, ys, &none, &positions, 1, turned + d, deep, no_bias, NO_FLOOR, 1, narrow,
-                                  (const char *)turned, 0);
+                        tile_rows(m, xs, g->y_filter, ys, &none, &positions, 1, turned + d, deep, no_bias, NO_FLOOR, 1,
+                                  narrow, (const char *)turned, 0);
                     }
             }
     }

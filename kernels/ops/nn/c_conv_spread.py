@@ -86,7 +86,7 @@ void conv_spread(void *const *arrays, int64_t begin, int64_t end)
                     const float *xs[TILE_ROWS];
                     float *ys[TILE_ROWS];
                     for (int64_t j = 0; j < m; j++) xs[j] = from + (p + j) * F, ys[j] = products + (p + j) * deep + f;
-                    tile_rows(m, xs, ys, &none, &F, 1, w, COLUMNS, no_bias, NO_FLOOR, 0, narrow, (const char *)w, 0);
+                    tile_rows(m, xs, F, ys, &none, &F, 1, w, COLUMNS, no_bias, NO_FLOOR, 0, narrow, (const char *)w, 0);
                 }
             }
             for (int64_t p = 0; p < positions; p++) {

@@ -117,14 +117,17 @@ static void conv_tiles(const conv_sizes *g, const conv_block *b, const float *we
     for (int i = 0; i < TILE_ROWS; i++) in_tile[i] = tile + i * COLUMNS;
     const float *xs[SOME_POSITIONS];
     float *ys[SOME_POSITIONS];
-    const int64_t all = b->images * b->rows * g->out_width, height = tile_height(all);
+    const int64_t all = b->images * b->rows * g->out_width, height = tile_height(all), row = g->out_width * b->column_step;
+    const int64_t apart = b->row_step == row && (b->images == 1 || b->image_step == b->rows * row) ? b->column_step : 0;
     int64_t i = 0, r = 0, k = 0;
     for (int64_t before = 0; before < all; before += SOME_POSITIONS) {
-        const int64_t positions = conv_least(SOME_POSITIONS, all - before);
-        for (int64_t p = 0; p < positions; p++) {
-            xs[p] = b->data + i * b->image_step + r * b->row_step + k * b->column_step;
-            ys[p] = y + i * g->y_image + r * g->y_row + k * g->y_column + first * g->y_filter;
-            if (++k == g->out_width) { k = 0; if (++r == b->rows) { r = 0; i++; } }
+        const int64_t positions = conv_least(SOME_POSITIONS, all - before), column = k;
+        for (int64_t p = 0, n; p < positions; p += n) {  /* a row at a time, without a branch for each position */
+            const float *const x = b->data + i * b->image_step + r * b->row_step + k * b->column_step;
+            float *const to = y + i * g->y_image + r * g->y_row + k * g->y_column + first * g->y_filter;
+            n = conv_least(g->out_width - k, positions - p);
+            for (int64_t j = 0; j < n; j++) { xs[p + j] = x + j * b->column_step; ys[p + j] = to + j * g->y_column; }
+            if ((k += n) == g->out_width) { k = 0; if (++r == b->rows) { r = 0; i++; } }
         }
         for (int64_t c = 0; c < g->chunks; c++) {
             for (int64_t f = first; f < last; f += COLUMNS) {
@@ -145,13 +148,15 @@ static void conv_tiles(const conv_sizes *g, const conv_block *b, const float *we
                 const char *ahead = (const char *)(f + COLUMNS < last ? w + g->depth * COLUMNS : w + deep * COLUMNS
                     - (f - first) * g->depth);
                 if (bias && c == g->chunks - 1) memcpy(added, bias + q * g->filters + f, sizeof(float) * columns);
-                for (int64_t p = 0, m; p < positions; p += m, ahead += step * deep) {
+                for (int64_t p = 0, at = column, m; p < positions; p += m, ahead += step * deep) {
                     m = tile_next(height, positions - p);
+                    const int64_t even = apart || at + m > g->out_width ? apart : b->column_step;
+                    for (at += m; at >= g->out_width;) at -= g->out_width;
                     if (!in_place && load)
                         for (int64_t j = 0; j < m; j++)
                             for (int64_t l = 0; l < columns; l++) in_tile[j][l] = ys[p + j][l * g->y_filter];
-                    tile_rows(m, xs + p, in_place ? ys + p : in_tile, offset + first_run, length + first_run, runs, w, COLUMNS,
-                              added, floor, load, narrow, fetches_data ? (const char *)(xs[p] + m * g->channels) : ahead,
+                    tile_rows(m, xs + p, even, in_place ? ys + p : in_tile, offset + first_run, length + first_run, runs, w,
+                              COLUMNS, added, floor, load, narrow, fetches_data ? (const char *)(xs[p] + m * g->channels) : ahead,
                               fetches_data ? 4 * m : step);
                     if (!in_place && g->y_filter == 1)
                         for (int64_t j = 0; j < m; j++) conv_some(ys[p + j], in_tile[j], columns);

@@ -119,7 +119,7 @@ void winograd_rows(void *const *arrays, int64_t begin, int64_t end)
                         xs[j] = data + q * next + (p + j) * C;
                         ys[j] = products + q * made + (p + j) * COLUMNS;
                     }
-                    tile_rows(rows, xs, ys, &none, &C, 1, w, COLUMNS, zero, NO_FLOOR, 0, columns <= LANES, ahead, step);
+                    tile_rows(rows, xs, C, ys, &none, &C, 1, w, COLUMNS, zero, NO_FLOOR, 0, columns <= LANES, ahead, step);
                 }
             }
             const float *in = products;
