@@ -272,8 +272,9 @@ class SampleOp(Op):
                 constant.run(run, [], [parameters[-1]], scalars=(value,))
             found = []
             if attempts is not None:
-                found = run.workspace((tries, *full), wide)
-                attempts.run(run, parameters, [found], random=random)
+                made = run.workspace((tries, *full), wide)
+                attempts.run(run, parameters, [made], random=random)
+                found = [made[i] for i in range(tries)]  # a GPU's array may not say how long it is
             results = outputs if finish is None else [run.workspace(full, wide)]
             inner(run, [*parameters, *found], results, **({} if plain else {"random": random}))
             if finish is not None:
