@@ -56,7 +56,7 @@ class Loads:
     def __init__(self, of: Targets):
         self.targets, self.key = of.long, of.key
         targets = of.long
-        self._held: list[np.ndarray] = []
+        self._held: list[ArrayCore] = []
         self._steps = []
         for target in targets:
             whole = Strided(0, (target.size,), (1,))
@@ -73,8 +73,8 @@ class Loads:
         for source, target in copies:
             at = len(self._held)
             if at < len(targets) and target is targets[at]:
-                self._held.append(source.device_array())
-                self._steps[at].addresses[0] = address(self._held[at])
+                self._held.append(source)
+                self._steps[at].addresses[0] = source.address() or address(source.device_array())
             else:
                 others.append((source, target))
         return others

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from ctypes import memmove
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -12,7 +13,9 @@ from ...context import Context
 from ...dtype import cast_copy, cast_into, to_integer
 from ...engine import RunContext
 from ...engine.gpu import cuda, transfer
+from ...engine.memory import storage
 from ...errors import ShapeError, describe
+from ...kernels.cpu.c_template import address
 from ...kernels.gpu import copy as kernels
 from ...kernels.ir.strided import Strided
 from ...kernels.ir.strided import layout as strided
@@ -55,7 +58,11 @@ def store_host(dst: ArrayCore, values: np.ndarray) -> None:
     """Write host values, cast to its dtype, to all of dst. For engine functions, or while dst is not used elsewhere."""
     if dst.layout.target == "cpu":
         if values.dtype == dst.layout.dtype:
-            dst.device_array()[...] = values
+            whole = dst._view is None and values.shape == dst.layout.shape and values.flags.c_contiguous
+            if whole and storage.access_checker is None and (at := dst.address()):
+                memmove(at, address(values), dst.layout.nbytes)  # so that it need not become an array of NumPy's
+            else:
+                dst.device_array()[...] = values
             return
         with np.errstate(all="ignore"):  # beyond a float's range is infinite
             cast_into(dst.device_array(), values)
