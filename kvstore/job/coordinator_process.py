@@ -68,6 +68,7 @@ class CoordinatorServer:
     def _receive(self, stream: Stream, _head: bytes, payload: memoryview) -> None:
         try:
             message = unpack(payload)
-        except FrameError:
+        except FrameError as e:
+            self.coordinator.warn(stream, stream.user, str(e))
             return
         self._sends += self.coordinator.receive(stream, stream.user, message)

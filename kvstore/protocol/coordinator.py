@@ -21,6 +21,7 @@ from typing import Any
 
 from ...errors import FrameError, MXNetError
 from .key_table import KeyTable
+from .messages import wrong_in
 from .processes import Message, Servers, Then, Workers
 from .waiting_calls import Call, WaitingCalls
 
@@ -74,20 +75,26 @@ class Coordinator:
         return self._take_sends()
 
     def _handle(self, peer: Any, role: str, m: Message) -> None:
-        op, before = m.get("op"), len(self._sends)
-        handler = getattr(self, f"_{role}_{op}", None)
-        if handler is None:
-            self._answer(peer, m, error=f"unknown request {op!r} of a {role}")
+        before = len(self._sends)
+        if wrong := wrong_in(role, m):
+            self.warn(peer, role, wrong)
+            self._answer(peer, m, error=wrong)
         elif role == "worker" and not self._servers.complete():
             self._deferred.append((peer, m))
         else:
             try:
-                handler(peer, m)
+                getattr(self, f"_{role}_{m['op']}")(peer, m)
             except Exception as e:
                 if not isinstance(e, MXNetError):
-                    _log.error("kvstore: unexpected error in the coordinator: %s of a %s", op, role, exc_info=e)
+                    _log.error("kvstore: unexpected error in the coordinator: %s of a %s", m["op"], role, exc_info=e)
                 del self._sends[before:]
-                self._answer(peer, m, error=f"{op}: {type(e).__name__}: {e}")
+                self._answer(peer, m, error=f"{m['op']}: {type(e).__name__}: {e}")
+
+    def warn(self, peer: Any, role: str, text: str) -> None:
+        """Log an invalid message of a peer."""
+        rank = (self._workers if role == "worker" else self._servers).rank_of(peer)
+        sender = f"a {role} that has not joined" if rank is None else f"{role} {rank}"
+        _log.warning("kvstore: the coordinator has an invalid message from %s: %s", sender, text)
 
     # ---- sending --------------------------------------------------------------------------------------------------------
     def _take_sends(self) -> Sends:
@@ -137,13 +144,13 @@ class Coordinator:
         index = self._servers.arrive(peer, m)
         if index is None:
             return
-        missed = self._last_optimizer() if int(m.get("optimizers", 0)) < len(self._optimizers) else {}
+        missed = self._last_optimizer() if m.get("optimizers", 0) < len(self._optimizers) else {}
         message = {"op": "members", **self._members_and_keys(index), **missed}
         self._servers.announce(message, lambda _: self._arrived(index), only=index)
         self._notify_of_server(index)
 
     def _server_ack(self, peer: Any, m: Message) -> None:
-        self._servers.acknowledge(self._servers.own_rank(peer), int(m["epoch"]), str(m.get("error") or ""))
+        self._servers.acknowledge(self._servers.own_rank(peer), m["epoch"], str(m.get("error") or ""))
 
     def _arrived(self, index: int, in_time: bool = True) -> None:
         self._servers.arrived(index, in_time)
@@ -166,11 +173,11 @@ class Coordinator:
         rank:  the requested rank; None: any free one; "new": one more than the job has, from the next barrier on.
         n:     increased each time the request is sent again because the connection was lost.
         """
-        kind, public, wanted, n = str(m["kind"]), str(m["public"]), m.get("rank"), int(m.get("n", 0))
+        kind, public, wanted, n = m["kind"], m["public"], m.get("rank"), m.get("n", 0)
         if self.kind and kind != self.kind:
             raise FrameError(f"the job is dist_{self.kind}, this worker asks for dist_{kind}")
         rank, waiting = self._workers.rank_with(public), self._joining.get(public)
-        if (rank is not None and n < self._workers[rank].attempt) or (waiting and n < int(waiting[1].get("n", 0))):
+        if (rank is not None and n < self._workers[rank].attempt) or (waiting and n < waiting[1].get("n", 0)):
             return
         if rank is not None and not self._workers[rank].gone:  # the answer to its first request was lost
             self._workers.connect(rank, peer, n)
@@ -202,14 +209,13 @@ class Coordinator:
 
     def _worker_back(self, peer: Any, m: Message) -> None:
         """Handle a worker that has connected again. `dead` in the answer: servers had dropped its incomplete messages."""
-        rank, attempt = int(m["rank"]), int(m["id"])
-        w = self._workers[rank]
-        if (w.incarnation, w.public) != (int(m["incarnation"]), m["public"]) or (w.gone and (
+        w = self._workers[rank := m["rank"]]
+        if (w.incarnation, w.public) != (m["incarnation"], m["public"]) or (w.gone and (
                 w.gone != "died" or self.policy == "shrink")):
             raise FrameError(f"worker {rank} was declared dead, and the job does not wait for it any more")
-        if attempt < w.attempt:
+        if m["id"] < w.attempt:
             return
-        self._workers.connect(rank, peer, attempt)
+        self._workers.connect(rank, peer, m["id"])
         self.changed = True
         # the answer is made when the servers have acknowledged: it may change until then
         self._announce_arrival(rank, lambda: self._answer(peer, m, dead=w.was_dead, shards=self._servers.locations()))
@@ -222,9 +228,8 @@ class Coordinator:
 
     def _worker_ended(self, peer: Any, m: Message) -> None:
         """Handle the launcher's report that the process of a rank has ended with success: no one waits for it any more."""
-        rank = int(m["rank"])
-        if self._workers[rank].gone not in ("left", "out"):
-            self._set_gone(rank, "left")
+        if self._workers[m["rank"]].gone not in ("left", "out"):
+            self._set_gone(m["rank"], "left")
         self._answer(peer, m)
 
     def _set_gone(self, rank: int, why: str) -> None:
@@ -240,19 +245,17 @@ class Coordinator:
         self._answer_waiting()
 
     def _worker_info(self, peer: Any, m: Message) -> None:
-        self._answer(peer, m, members={k: v for k, v in self._workers.message().items() if k != "public"},
-                     shards=self._servers.locations(), keys=len(self._keys), growing=len(self._joining))
+        self._answer(peer, m, gone=self._workers.message()["gone"], growing=len(self._joining))
 
     # ---- keys -----------------------------------------------------------------------------------------------------------
     def _worker_init(self, peer: Any, m: Message) -> None:
-        rank, first = self._workers.own_rank(peer), self._workers.first
-        keys = [(str(k[0]), [int(n) for n in k[1]], str(k[2])) for k in m["keys"]]
+        rank, first, keys = self._workers.own_rank(peer), self._workers.first, m["keys"]
         if rank != first:
-            if self._waiting.add_init(rank, {**m, "keys": keys, "big": m["big"]}):
+            if self._waiting.add_init(rank, m):
                 self._answer_waiting()
             return
         self._keys.check(rank, keys, first)
-        new = self._keys.add(keys, int(m["big"]))
+        new = self._keys.add(keys, m["big"])
         for (r, _), call in self._waiting["init"].items():
             self._keys.note_call(r, call["keys"])
         entries = [self._keys[k[0]] for k in keys]
@@ -287,7 +290,7 @@ class Coordinator:
     def _worker_optimizer(self, peer: Any, m: Message) -> None:
         """Send the first rank's optimizer to the servers. The calls of other workers, or of a replacement, wait for it."""
         w = self._workers[rank := self._workers.own_rank(peer)]
-        w.optimizers = int(m.get("n", w.optimizers + 1))
+        w.optimizers = m.get("n", w.optimizers + 1)
         if rank != self._workers.first or w.optimizers <= len(self._optimizers):
             self._waiting.add("optimizer", rank, m)
             return self._answer_waiting()
@@ -318,25 +321,22 @@ class Coordinator:
     # ---- waiting for other workers --------------------------------------------------------------------------------------
     def _answer_waiting(self) -> None:
         for (rank, _), m in list(self._waiting["init"].items()):
-            result = self._waiting.result_of_init(rank, m)
-            if result is not None:
+            if (result := self._waiting.result_of_init(rank, m)) is not None:
                 self.changed = True  # who has called is written only now: until now every worker would ask again
                 del self._waiting["init"][rank, m.get("id")]
                 self._answer(self._workers[rank].peer, m, **result)
         for call in self._waiting.take("optimizer", lambda r, _: self._workers[r].optimizers <= len(self._installed)):
             self._answer_calls([call], **self._installed[self._workers[call[0]].optimizers - 1])
-        dead = self._workers.dead if self.policy == "fail" else []
-        if dead:
+        if dead := self._workers.dead if self.policy == "fail" else []:
             self._answer_calls(self._waiting.take("barrier"), error=f"barrier: worker {', '.join(map(str, dead))} died")
         elif self._waiting.all_at_barrier():
             self._pass_barrier(self._waiting.take("barrier"))
-        error = self._waiting.deadlock()
-        if error:
+        if error := self._waiting.deadlock():
             self._answer_calls(self._waiting.take("init"), error=error)
 
     def _worker_barrier(self, peer: Any, m: Message) -> None:
         """Handle a worker at its n-th barrier; n shows a request that is sent again. leave: the worker leaves with it."""
-        rank, n = self._workers.own_rank(peer), int(m.get("n", 0))
+        rank, n = self._workers.own_rank(peer), m.get("n", 0)
         if 0 < n <= self._workers[rank].barriers:
             return self._answer(peer, m, ranks=self._workers.ranks)
         self._waiting.add("barrier", rank, m)
@@ -348,7 +348,7 @@ class Coordinator:
         peers = {rank: self._workers[rank].peer for rank, _ in present}
         self.changed = True
         for rank, m in present:
-            self._workers[rank].barriers = max(self._workers[rank].barriers, int(m.get("n", 0)))
+            self._workers[rank].barriers = max(self._workers[rank].barriers, m.get("n", 0))
         leaving = {rank for rank, m in present if m.get("leave")}
         leaving.update(self._workers.dead if self.policy == "shrink" else ())
         for rank in leaving:
@@ -356,7 +356,7 @@ class Coordinator:
         joined: dict[int, tuple[Any, Message]] = {}
         for public, (peer, m) in joining.items():
             rank = m["rank"] if self._workers.is_out(m["rank"]) else max(self._workers) + 1
-            self._workers.admit(rank, peer, public, int(m.get("n", 0)))
+            self._workers.admit(rank, peer, public, m.get("n", 0))
             joined[rank] = peer, m
 
         def answer(_: str) -> None:

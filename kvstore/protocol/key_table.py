@@ -95,6 +95,9 @@ class KeyTable(dict[str, KeyEntry]):
         self._servers = servers
         self.created, self.never_split = 0, False
 
+    def __missing__(self, key: str) -> KeyEntry:
+        raise FrameError(f"there is no key {key!r}")
+
     def add(self, keys: Iterable[Sequence[Any]], split_size: int) -> list[KeyEntry]:
         """Add those of the keys (name, shape, dtype) that are new, and return their entries. split_size: as in `place`."""
         loads = [0] * self._servers
@@ -103,8 +106,8 @@ class KeyTable(dict[str, KeyEntry]):
         new: list[KeyEntry] = []
         for key, shape, dtype in [k for k in keys if k[0] not in self]:
             size = math.prod(shape)
-            if size < 0 or size >= 1 << 40 or key[:2] not in ("s:", "i:"):
-                raise FrameError(f"key {key!r} of shape {shape}: the name or the size is invalid")
+            if min(shape, default=0) < 0 or size >= 1 << 40 or key[:2] not in ("s:", "i:") or dtype not in np.sctypeDict:
+                raise FrameError(f"key {key!r} of {dtype}{shape}: invalid")
             slices = [list(s) for s in place(shape, loads, split_size, self.never_split)]
             new.append(KeyEntry(self.created + len(new), key, shape, dtype, slices))
             new[-1].add_to(loads)

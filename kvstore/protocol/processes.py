@@ -58,6 +58,9 @@ class Processes(dict[int, Process]):
         self._by_peer: dict[Any, int] = {}
         self._by_public: dict[str, int] = {}
 
+    def __missing__(self, rank: int) -> Process:
+        raise FrameError(f"there is no number {rank}: the job has {len(self)}")
+
     def rank_of(self, peer: Any) -> int | None:
         return self._by_peer.get(peer)
 
@@ -215,16 +218,14 @@ class Servers(Processes):
 
     def arrive(self, peer: Any, m: Message) -> int | None:
         """Admit a process that joins or is back. Returns its index, or None for a message of a connection that has ended."""
-        index, public, attempt = int(m["index"]), str(m["public"]), int(m.get("n", 0))
-        if index not in self:
-            raise FrameError(f"unknown server {index}: the job has {len(self)}")
+        index, public, attempt = m["index"], m["public"], m.get("n", 0)
         s = self[index]
-        if m["op"] == "back" and (s.incarnation, s.public) != (int(m["incarnation"]), public):
+        if m["op"] == "back" and (s.incarnation, s.public) != (m["incarnation"], public):
             raise FrameError(f"server {index} has been restarted in the meantime")
         if public == s.public and attempt < s.attempt:
             return None
         if m["op"] == "join":
-            self.admit(index, peer, public, attempt, str(m["address"]))
+            self.admit(index, peer, public, attempt, m["address"])
         else:
             self.connect(index, peer, attempt)
         return index

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import os
 from types import SimpleNamespace
+from unittest import mock
 
 from tritium.kvstore.job import coordinator_process
 from tritium.kvstore.job.coordinator_process import CoordinatorServer
 from tritium.kvstore.job.host import Children
+from tritium.kvstore.protocol.coordinator import Coordinator
 
 
 def test_returning_peers_are_handled_before_the_grace_period_ends(monkeypatch):
@@ -21,6 +23,15 @@ def test_returning_peers_are_handled_before_the_grace_period_ends(monkeypatch):
     for _ in range(3):
         server.turn()
     assert events == ["accepted", "back", "grace period"]
+
+
+def test_what_is_not_json_is_a_warning_that_names_its_sender(caplog):
+    server = CoordinatorServer.__new__(CoordinatorServer)
+    server.coordinator, server._sends = Coordinator(1, 1), []
+    server._receive(mock.Mock(user="server"), b"", memoryview(b"{"))
+    assert [r.getMessage() for r in caplog.records] == [
+        "kvstore: the coordinator has an invalid message from a server that has not joined: control message: invalid JSON: "
+        "JSONDecodeError."]
 
 
 def test_the_process_id_of_a_child_is_written_before_it_runs(tmp_path, monkeypatch):

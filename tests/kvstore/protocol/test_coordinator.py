@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import json
+from unittest import mock
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from tritium.kvstore.protocol import coordinator
 from tritium.kvstore.protocol.coordinator import Coordinator
 
 
@@ -193,11 +195,11 @@ def test_a_failure_on_the_servers_is_an_error_of_the_caller():
                 take(h.c.receive(peer, "server", {"op": "ack", "epoch": m["epoch"], "error": why}))
 
     h.take, errors["optimizer"] = take, "no optimizer mine"
-    h.say("b", op="optimizer", id=1, spec=None)
+    h.say("b", op="optimizer", id=1, spec={"name": "mine"})
     assert h.say("a", op="optimizer", id=1, spec={"name": "mine"})["error"] == "no optimizer mine"
     assert h.answer("b", 1)["error"] == "no optimizer mine" and h.c.state()["optimizers"] == [None]
     errors.clear()
-    h.say("b", op="optimizer", id=2, spec=None)
+    h.say("b", op="optimizer", id=2, spec={"name": "mine"})
     assert "error" not in h.say("a", op="optimizer", id=2, spec={"name": "sgd"}) and "error" not in h.answer("b", 2)
     errors["keys"] = "no memory"
     h.say("b", op="init", id=3, **KEYS)
@@ -421,7 +423,7 @@ def test_requests_sent_again_after_a_restart_get_the_same_answers():
     m = new.say("B", op="join", id=5, kind="sync", public="public of b", rank=1)
     assert (m["rank"], m["incarnation"]) == (1, 1)
     new.take(new.c.end_grace_period())  # all are back
-    assert new.say("A", op="info", id=6)["members"]["gone"] == {}
+    assert new.c.state()["workers"][0][4] == new.c.state()["workers"][1][4] == ""
 
 
 def test_a_repeated_join_request_is_of_the_same_worker():
@@ -563,9 +565,10 @@ anything = st.dictionaries(names, values, max_size=6)
 @given(st.lists(st.tuples(st.sampled_from(["w", "s0", "x"]), st.sampled_from(["worker", "server"]), anything), max_size=15))
 def test_no_message_breaks_the_coordinator(messages):
     c = Coordinator(2, 1)
-    for peer, role, m in messages:
-        for _, answer in c.receive(peer, role, m):
-            assert isinstance(answer, dict)
+    with mock.patch.object(coordinator._log, "error", side_effect=AssertionError("a message of a wrong form was handled")):
+        for peer, role, m in messages:
+            for _, answer in c.receive(peer, role, m):
+                assert isinstance(answer, dict)
     json.dumps(c.state())
     h = Harness()
     assert h.join("a")["rank"] == 0
@@ -575,13 +578,31 @@ def test_an_error_that_no_code_raises_on_purpose_is_logged(monkeypatch, caplog):
     """The worker gets it as an error, too, and nothing that was to be sent before it."""
     h = Harness(1)
     h.join("a")
-    assert "unknown request" in h.say("a", op="dance")["error"] and "not joined" in h.say("b", op="barrier")["error"]
+    assert "not joined" in h.say("b", op="barrier")["error"]
     assert not caplog.records
     monkeypatch.setattr(h.c, "_answer_waiting", lambda: h.c._send("a", {"id": 0}) or None.joined)
     answer = h.say("a", op="barrier")
     assert "AttributeError" in answer["error"] and h.answer("a", 0) is None
     assert [r.getMessage() for r in caplog.records] == ["kvstore: unexpected error in the coordinator: barrier of a worker"]
     assert "in _worker_barrier" in caplog.text
+
+
+@pytest.mark.parametrize(("peer", "role", "message", "wrong"), [
+    ("a", "worker", {"op": "dance"}, "worker 0: unknown request 'dance' of a worker"),
+    ("b", "worker", {"op": "join", "kind": "sync", "n": "1"},
+     "a worker that has not joined: join: invalid fields: n='1', public=None"),
+    ("s0", "server", {"op": "ack", "epoch": [1]}, "server 0: ack: invalid fields: epoch=[1]"),
+    ("a", "worker", {"op": "init", "keys": [["s:w", [2, None], "float32"]], "big": 1},
+     "worker 0: init: invalid fields: keys=[['s:w', [2, None], 'float32']]"),
+    ("a", "worker", {"op": "init", "keys": [["s:w", [2]]], "big": 1}, "worker 0: init: invalid fields: keys=[['s:w', [2]]]"),
+])
+def test_a_message_of_a_wrong_form_is_a_warning_that_names_its_sender(caplog, peer, role, message, wrong):
+    h = Harness(1)
+    h.join("a")
+    assert h.say(peer, role, **message)["error"] == wrong.partition(": ")[2]
+    assert [(r.levelname, r.getMessage()) for r in caplog.records] == [
+        ("WARNING", f"kvstore: the coordinator has an invalid message from {wrong}")]
+    assert h.say("a", **{**KEYS, "op": "init"})["first"]
 
 
 def test_a_worker_that_ended_during_a_restart_has_left_and_is_not_dead_afterwards():

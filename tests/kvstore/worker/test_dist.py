@@ -427,7 +427,7 @@ def test_a_store_closed_by_an_exception_has_not_left_with_success():
             stores[2].close()
         until(lambda: coordinator.gone == {2: "ended"})
         assert stores[0].get_num_dead_node(4) == 1
-        assert stores[0]._client.request("info")["members"]["gone"] == {"1": "left", "2": "ended"}
+        assert stores[0]._client.request("info")["gone"] == {"1": "left", "2": "ended"}
 
 
 def test_a_replacement_continues_with_the_incomplete_step():
