@@ -341,6 +341,11 @@ def facts(variable: Variable[Any]) -> dict[str, str]:
             "value": os.environ.get(variable.name, ""), "error": error, "meaning": variable.meaning, "subject": variable.subject}
 
 
+def values(prefix: str) -> dict[str, str]:
+    """Return the texts of the variables with that prefix that are set, for a process on another machine."""
+    return {name: os.environ[name] for name, variable in VARIABLES.items() if name.startswith(prefix) and variable.is_set()}
+
+
 def unknown() -> dict[str, str]:
     """Return {name: advice} for every variable set that begins with TRITIUM_ and that nothing reads."""
     names = [n for n in sorted(os.environ) if n.startswith("TRITIUM_") and n not in VARIABLES]

@@ -1,4 +1,5 @@
-"""A job on a Ray cluster. Ray starts, places and restarts the processes; everything else is as on one machine.
+"""A job on a Ray cluster. Ray starts, places and restarts the processes; everything else is as on one machine: they have the
+variables of the store (TRITIUM_KV_*) that are set where the job is started, and not those of the cluster.
 
 Coordinator and servers are actors of the process that created the `RayJob`, and end with it. Ray passes them their keys; array
 data goes through the sockets of `wire/`. A holder of the cluster's token can run code on it, so a cluster without a token
@@ -32,6 +33,7 @@ class CoordinatorActor:
     """The coordinator and its socket, in a thread. When its process dies, Ray restarts it, and it resumes from file."""
 
     def __init__(self, job: dict[str, Any], file: str):
+        os.environ.update(job["environment"])
         self.server = CoordinatorServer({**job, "interface": _interface(job)}, Path(file))
         threading.Thread(target=self.server.poller.run, args=(self.server.turn,), daemon=True).start()
 
@@ -46,6 +48,7 @@ class ServerActor:
     """A server, in a thread. When its process dies, Ray restarts it, and it reads its snapshots."""
 
     def __init__(self, credentials: dict[str, Any], index: int, folder: str):
+        os.environ.update(credentials["environment"])
         server = server_main.start({**credentials, "interface": _interface(credentials)}, index, Path(folder))
         threading.Thread(target=server.poller.run, args=(server.turn,), daemon=True).start()
 
@@ -61,12 +64,13 @@ class RayJob(Job):
     """
 
     def __init__(self, address: str, workers: int = 1, servers: int = 1, **settings: Any):
-        import ray
+        import ray.util.scheduling_strategies
 
         require_token()
         _connect_once(address)
         super().__init__(workers, servers, **settings)
         self.ray: Any = ray
+        self.settings["environment"] = variables.values("TRITIUM_KV_")
         self._snapshots = Path(variables.KV_SNAPSHOT_DIR.get() or self.folder) / f"tritium-{self.id}"
         self._actors: list[Any] = []  # the coordinator, then the servers
         try:

@@ -94,16 +94,20 @@ def test_what_listens_at_the_address_is_examined(monkeypatch, answer, text):
 
 @pytest.fixture(scope="session")
 def cluster(tmp_path_factory):
-    """(address, environment) of a cluster of one machine, with a token. Its process group ends with the tests."""
+    """(address, environment) of a cluster of one machine, with a token. It ends with the tests, also if they are killed: a shell
+    then reads the end of a pipe.
+    """
     folder = tmp_path_factory.mktemp("r")
     token = folder / "token"
     token.touch(0o600)
     token.write_text(secrets.token_hex(32))
     env = {**os.environ, "RAY_AUTH_MODE": "token", "RAY_AUTH_TOKEN_PATH": str(token), "RAY_USAGE_STATS_ENABLED": "0"}
     temporary = Path(tempfile.gettempdir(), f"tritium-ray-{secrets.token_hex(4)}")  # Ray's sockets need a short path
-    head = subprocess.Popen([str(Path(sys.executable).with_name("ray")), "start", "--head", "--block", "--port=0", "--num-cpus=8",
-                             "--include-dashboard=false", "--disable-usage-stats", f"--temp-dir={temporary}",
-                             "--object-store-memory=100000000"], env=env, start_new_session=True, stdout=subprocess.DEVNULL)
+    shell = ["sh", "-c", '"$@" & read _; trap "" TERM; kill -TERM 0; wait; rm -rf "$0"', str(temporary)]
+    head = subprocess.Popen([*shell, str(Path(sys.executable).with_name("ray")), "start", "--head", "--block", "--port=0",
+                             "--num-cpus=8", "--include-dashboard=false", "--disable-usage-stats", f"--temp-dir={temporary}",
+                             "--object-store-memory=100000000"], env=env, start_new_session=True, stdin=subprocess.PIPE,
+                            stdout=subprocess.DEVNULL)
     try:
         address, deadline = temporary / "ray_current_cluster", time.monotonic() + 120
         while not (address.exists() and address.read_text().strip()):
@@ -111,13 +115,12 @@ def cluster(tmp_path_factory):
             time.sleep(0.1)
         yield address.read_text().strip(), env
     finally:
-        os.killpg(head.pid, signal.SIGTERM)
+        head.stdin.close()
         try:
             head.wait(60)  # it drains its node first
         except subprocess.TimeoutExpired:
             os.killpg(head.pid, signal.SIGKILL)
             head.wait()
-        subprocess.run(["rm", "-rf", str(temporary)], check=False)
 
 
 def script(code, address, env, cwd=None):
@@ -212,6 +215,26 @@ with RayJob(sys.argv[1], interface="127.0.0.1") as job:
     address, env = cluster
     done = script(code, address, {**env, "TRITIUM_KV_OPTIMIZERS": "own_optimizer"}, tmp_path)
     assert done.stdout.splitlines()[-1:] == ["[-1.0, -1.0, -1.0]"], done.stdout + done.stderr
+
+
+@pytest.mark.nightly
+def test_processes_on_ray_have_the_variables_of_the_job(cluster):
+    """Not those of the cluster."""
+    code = """
+import os, sys
+from tritium.kvstore.job import ray_job
+
+def variables(self):
+    return {name: value for name, value in os.environ.items() if name in ("TRITIUM_KV_LOST_AFTER", "TRITIUM_KV_BACK_WITHIN")}
+
+ray_job.CoordinatorActor.variables = ray_job.ServerActor.variables = variables
+with ray_job.RayJob(sys.argv[1], interface="127.0.0.1") as job:
+    print(*job._get([actor.variables.remote() for actor in job._actors]), sep="\\n")
+"""
+    address, env = cluster
+    own = {"TRITIUM_KV_LOST_AFTER": "77", "TRITIUM_KV_BACK_WITHIN": "78"}
+    done = script(code, address, {**env, **own})
+    assert done.stdout.splitlines()[-2:] == [str(own)] * 2, done.stdout + done.stderr
 
 
 @pytest.mark.nightly
