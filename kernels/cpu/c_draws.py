@@ -14,7 +14,7 @@ import numpy as np
 from ..ir.coalesce import full_shape
 from ..ir.draws import Draw, as_inputs
 from ..kernel import Kernel
-from ..op import Expression, Reqs, Specs
+from ..op import Expression, Reqs, Spec, Specs
 from .c_compile import Loaded
 from .c_math import definitions
 from .c_moving import Places, Ready, moved, places_of
@@ -219,6 +219,27 @@ class Drawn(NamedTuple):
         seed, offset = random[0] & (1 << 64) - 1, random[1]
         for state, base in self.states:
             state[0], state[1] = seed, offset + base
+
+
+def drawn_in_turn(first: Kernel | None, then: Kernel, ins: Specs, outs: Specs, made: Spec, held: Sequence[np.ndarray]
+                  ) -> DrawnTogether:
+    """Return the calls of a kernel that draws, and of one that reads the rows of what it made.
+
+    first:  inputs -> [made]; None: there is none. then: the inputs and the rows of made -> outs; it may draw too.
+    held:   arrays that are the inputs, instead of those of a run.
+    """
+    def bind(inputs: Sequence[Any], outputs: Sequence[Any]) -> Drawn | None:
+        given, rows = held or inputs, np.empty(made.shape, made.dtype)
+        last = then.bind_drawing([*given, *rows], outputs)
+        if last is None and then.at is not None:
+            bound = then.bind([*given, *rows], outputs)
+            last = Drawn([bound], []) if isinstance(bound, Phases) else None
+        if first is None or last is None:
+            return last
+        drawn = first.bind_drawing(given, [rows])
+        return None if drawn is None else Drawn([*drawn.parts, *last.parts], [*drawn.states, *last.states])
+
+    return DrawnTogether(ins, outs, bind)
 
 
 class _DrawingKernel(Kernel):

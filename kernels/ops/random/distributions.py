@@ -16,8 +16,7 @@ import numpy as np
 
 from ....dtype import as_dtype, float32, is_float
 from ....errors import DistributionError, DTypeError
-from ...cpu.c_draws import Drawn, DrawnTogether
-from ...cpu.c_team import Phases
+from ...cpu.c_draws import drawn_in_turn
 from ...declare.row_kernel import row_kernel
 from ...declare.traced import printed
 from ...ir import lang
@@ -249,19 +248,9 @@ class SampleOp(Op):
         constant = printed(value_of, [], [Spec((1,), wide)], [Req.WRITE], target, "constant")
         held = [np.full(1, value, wide) for value in numbers] if target == "cpu" else []
 
-        def bind(inputs: Sequence[Any], outputs: Sequence[Any]) -> Drawn | None:
-            parameters, found = held or inputs, np.empty((tries, *full), wide)
-            then = inner.bind_drawing([*parameters, *found], outputs)
-            if then is None and plain and inner.at is not None:
-                bound = inner.bind([*parameters, *found], outputs)
-                then = Drawn([bound], []) if isinstance(bound, Phases) else None
-            first = None if then is None or attempts is None else attempts.bind_drawing(parameters, [found])
-            if then is None or (attempts is not None and first is None):
-                return None
-            return then if first is None else Drawn([*first.parts, *then.parts], [*first.states, *then.states])
-
+        in_turn = target == "cpu" and finish is None and tries * size <= _FEW_DRAWN
         read = () if numbers else ins  # not an array whose shape alone counts
-        together = DrawnTogether(read, outs, bind) if target == "cpu" and finish is None and tries * size <= _FEW_DRAWN else None
+        together = drawn_in_turn(attempts, inner, read, outs, Spec((tries, *full), wide), held) if in_turn else None
 
         def kernel(run: Any, inputs: Sequence[Any], outputs: Sequence[Any], random: tuple[int, int]) -> None:
             if together is not None and together.run(run, inputs, outputs, (), random):
