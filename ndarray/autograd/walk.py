@@ -21,7 +21,8 @@ from ...kernels.cpu.c_template import address
 from ..core.array_core import ArrayCore, allocate
 from ..core.chunk import Layout
 from ..dispatch.copy import copy_to, filled
-from .program import BUFFER, FILLED, HEAD, NEW, SAVED, BackwardProgram, Call, Code, Edges, Item, Register, build
+from .from_tape import Edges, build
+from .program import BUFFER, FILLED, HEAD, NEW, SAVED, BackwardProgram, Call, Code, Item, Register
 from .tape import CallNode, Edge, GraphNode, Leaf, OpNode, TapeNode
 
 #: Programs by the structure of their tapes.
