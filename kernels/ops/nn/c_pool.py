@@ -196,7 +196,7 @@ static void pool_join(const pool_sizes *g, const float *phases, float *padded, f
 /* Windows of two columns side by side, without padding: a row of them is read, and its derivative written, as it lies. */
 static inline int pool_is_pairs(const pool_sizes *g)
 {
-    return g->largest && g->wide == 2 && g->step_x == 2 && !g->pad_x && !g->pad_y && 2 * g->out_width <= g->width
+    return g->wide == 2 && g->step_x == 2 && !g->pad_x && !g->pad_y && 2 * g->out_width <= g->width
         && (g->out_height - 1) * g->step_y < g->height;
 }
 
@@ -207,7 +207,7 @@ static inline void pool_load_pairs(const float *p, int64_t n, lanes *even, lanes
     pool_apart_by_two(even, odd);
 }
 
-static void pool_pairs(const pool_sizes *g, const float *x, float *y)
+static void pool_pairs(const pool_sizes *g, const float *x, float *y, const float *count)
 {
     const int64_t n = g->out_width, W = g->width;
     for (int64_t r = 0; r < g->out_height; r++) {
@@ -219,9 +219,11 @@ static void pool_pairs(const pool_sizes *g, const float *x, float *y)
             pool_load_pairs(from, n - l, &even, &odd);
             for (int64_t i = 1; i < taps; i++) {
                 pool_load_pairs(from + i * W, n - l, &a, &b);
-                even = pool_larger(a, even), odd = pool_larger(b, odd);
+                if (g->largest) even = pool_larger(a, even), odd = pool_larger(b, odd);
+                else even = even + a, odd = odd + b;
             }
-            even = pool_larger(odd, even);
+            if (g->largest) even = pool_larger(odd, even);
+            else even = (even + odd) / pool_load(count + r * n + l, n - l);
             if (g->add) even = even + pool_load(to, n - l);
             pool_store(to, even, n - l);
         }
@@ -262,7 +264,7 @@ static void pool_plane(const pool_sizes *g, const float *x, float *y, const floa
         *y = g->add ? *y + v : v;
         return;
     }
-    if (pool_is_pairs(g)) { pool_pairs(g, x, y); return; }
+    if (pool_is_pairs(g)) { pool_pairs(g, x, y, count); return; }
     for (int64_t r = 0; r < g->out_height; r++) {
         int64_t i0, i1;
         const int64_t top = pool_taps(r, g->step_y, g->pad_y, g->tall, g->height, &i0, &i1);
@@ -376,7 +378,7 @@ static void pool_plane_back(const pool_sizes *g, const float *dy, const float *x
         for (int64_t k = 0; k < g->height * W; k++) dx[k] = g->add ? dx[k] + v : v;
         return;
     }
-    if (pool_is_pairs(g)) {
+    if (g->largest && pool_is_pairs(g)) {
         for (int64_t r = 0; r < g->out_height; r++) {
             pool_clear(g, dx, 1, &cleared, r * g->step_y + g->tall);
             for (int64_t l = 0; l < n; l += LANES) pool_pairs_back(g, dy, x, y, dx, fresh, r, l);

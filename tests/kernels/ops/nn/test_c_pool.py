@@ -83,20 +83,21 @@ def test_few_large_images_are_cut_into_channels():
     assert (call.pieces, images) == (4, 1)
 
 
+@pytest.mark.parametrize("kind", ["max", "avg"])
 @pytest.mark.parametrize("add", [False, True])
 @pytest.mark.parametrize(("size", "kernel", "stride"), [
     ((2, 2), (2, 2), (2, 2)), ((5, 31), (2, 2), (2, 2)), ((24, 24), (2, 2), (2, 2)), ((6, 34), (3, 2), (2, 2)),
     ((7, 67), (2, 2), (3, 2)), ((8, 64), (1, 2), (1, 2)), ((35,), (2,), (2,))])
-def test_columns_in_pairs(size, kernel, stride, add, monkeypatch):
+def test_columns_in_pairs(size, kernel, stride, add, kind, monkeypatch):
     """Windows of two columns side by side, of which rows are read as they lie: the bits of NumPy's."""
     rng = np.random.default_rng(5)
     shape = (2, 3, *size)
     x = rng.integers(-2, 3, shape).astype("f")
     x.flat[3] = np.nan
-    x.flat[[0, 1]] = np.inf, -np.inf
-    p = POOLING.parse({"kernel": kernel, "stride": stride, "pool_type": "max", "pooling_convention": "full"})
+    x.flat[[0, 1]] = np.inf, -np.inf if kind == "max" else np.inf
+    p = POOLING.parse({"kernel": kernel, "stride": stride, "pool_type": kind, "pooling_convention": "full"})
     if size[-1] % 2:
-        p = POOLING.parse({"kernel": kernel, "stride": stride, "pool_type": "max"})
+        p = POOLING.parse({"kernel": kernel, "stride": stride, "pool_type": kind})
     out = POOLING.infer_shape(p, [shape])[1][0]
     prop, arrays = POOLING.property(p), (x, *(rng.integers(-3, 4, s).astype("f") for s in (out, out, shape)))
     results = []
