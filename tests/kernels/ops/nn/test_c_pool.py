@@ -104,5 +104,6 @@ def test_columns_in_pairs(size, kernel, stride, add, kind, monkeypatch):
     for code in ("numpy", "c"):
         monkeypatch.setenv("TRITIUM_CPU_CODE", code)
         results.append(both(prop, *arrays, Req.ADD if add else Req.WRITE))
-    for a, b in zip(*results):
-        np.testing.assert_array_equal(a, b)
+    (y, dx), (y_c, dx_c) = results
+    np.testing.assert_array_equal(y_c, y)
+    np.testing.assert_allclose(dx_c, dx, rtol=0 if kind == "max" else 1e-6)  # shares of an average are added in another order
