@@ -267,6 +267,7 @@ class OperatorProperty:
     on_host: ClassVar[bool] = False  # NumPy computes it, wherever its arrays are
     waits: ClassVar[bool] = False  # on a GPU the host computes a part of it, so that no CUDA graph can hold it
     linear: ClassVar[bool] = False  # in the inputs that get a derivative
+    multiplies: ClassVar[bool] = True  # False if no kernel of it multiplies matrices
     #: "bilinear": the output is linear in the first and in the second input, so that every mixed second derivative is a
     #: forward or a backward. "diagonal": backward is its own transpose. "": neither is known.
     backward_form: ClassVar[str] = ""

@@ -61,6 +61,7 @@ class PropertyOp(Op):
         self.nonblocking = cls.forward_kernel is not OperatorProperty.forward_kernel  # a user's forward may do anything
         self.capturable = self.nonblocking and not cls.on_host and not cls.waits
         self.costly, self.final_part = cls.costly, cls.final_part
+        self.multiplies = cls.multiplies and not cls.is_reshape
         self.state_formulas, self.epilogue_block = cls.state_formulas, cls.epilogue_block
         self.has_tail = cls.tail is not OperatorProperty.tail
         self.doc, self.optional_names = inspect.cleandoc(cls.__doc__ or ""), cls.optional_names

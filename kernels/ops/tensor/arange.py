@@ -30,6 +30,7 @@ class Made(OperatorProperty):
     dtype: np.dtype = FLOAT32
     argument_names = ()
     gradient_arguments = ()
+    multiplies = False
 
     def infer_type(self, in_type: Dtypes, out_type: Dtypes) -> tuple[Dtypes, Dtypes, Dtypes]:
         return [], [self.dtype], []

@@ -22,6 +22,7 @@ AXES = 8  # largest number of indexed axes
 class AtPlaces(OperatorProperty):
     """Base class: a large array and slices of it. indices [axes, ...] holds one index per axis for each slice."""
 
+    multiplies = False
     argument_names = ("data", "indices")
     gradient_arguments = (0,)
     backward_reads = ("dy0", "x1")
