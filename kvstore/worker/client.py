@@ -90,7 +90,7 @@ class Client:
         """Send a request to the coordinator and wait. Raises KVStoreError for a rejection or a timeout."""
         return self.coordinator.request(op, self.timeout if timeout is None else timeout, **fields)
 
-    def submit(self, requests: Sequence[Request], done: Done, priority: int = 0) -> None:
+    def submit(self, requests: Sequence[Request], done: Done, priority: float = 0.0) -> None:
         """Send requests, those with a higher priority first. done: called when all have ended, with the first error, or None."""
         if not requests:
             done(None)
@@ -104,20 +104,20 @@ class Client:
 
         self.loop.call_soon(queue, now=True)
 
-    def ask(self, server: int, type: FrameType, payload: bytes = b"", records: Sequence[Any] = ()) -> Future[list[Any]]:
-        """Send a request to one server outside the order of keys. The future gets the answers: (frame, payload)."""
-        question = Question(server, type, records, payload)
-        self.loop.call_soon(lambda: self.servers[server].submit(question, URGENT))
-        return question.future
+    def perform(self, requests: Sequence[Request], priority: float = 0.0) -> None:
+        """Send requests and wait. Raises their first error, or KVStoreError at the deadline."""
+        ended = Future[None]()
+        self.submit(requests, lambda error: ended.set_result(None) if error is None else ended.set_exception(error), priority)
+        self._wait(ended, self.timeout, "the servers' answer")
+
+    def ask(self, questions: Sequence[Question]) -> list[list[Any]]:
+        """Return the answers to each question, (frame, payload). Raises as `perform` does."""
+        self.perform(questions, URGENT)
+        return [question.answers for question in questions]
 
     def rounds(self, servers: Sequence[int]) -> dict[Name, int]:
         """Return the last round of each slice on these servers that contains a contribution of this worker."""
-        answers = self.wait_all([self.ask(i, FrameType.SAVE) for i in servers], "the servers' answer")
-        return dict(entry for rounds in answers for entry in rounds)
-
-    def wait_all(self, futures: Sequence[Future[Any]], subject: str) -> list[Any]:
-        """Return the results of futures. Raises their first error, or KVStoreError at the deadline."""
-        return [self._wait(f, self.timeout, subject) for f in futures]
+        return dict(entry for rounds in self.ask([Question(i, FrameType.SAVE) for i in servers]) for entry in rounds)
 
     def _wait(self, future: Future[Any], timeout: float, subject: str) -> Any:
         try:

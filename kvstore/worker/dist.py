@@ -15,7 +15,6 @@ import sys
 import threading
 import weakref
 from collections.abc import Sequence
-from concurrent.futures import Future
 from pathlib import Path
 from typing import Any
 
@@ -38,7 +37,7 @@ from ..wire.compression import TwoBit, read_parameters
 from ..wire.frame import CHUNK, CODES, FrameType, Record
 from .client import Client, common_round
 from .key_state import KeyState, SendBuffer
-from .requests import Request
+from .requests import Question
 
 _log = logging.getLogger(__name__)
 _SMALL = 256 << 10  # bytes: smaller contributions are sent together
@@ -145,7 +144,7 @@ class DistKVStore(LocalKVStore):
                 self._keys[k].id, self._keys[k].slices = e["id"], [tuple(s) for s in e["slices"]]
                 self._client.key_names[e["id"]] = repr(k)
             fill = {e["key"] for e in m["fill"]}
-            self._wait_for([p for k, _ in todo if tag(k) in fill for p in self._keys[k].initial_values()])
+            self._client.perform([p for k, _ in todo if tag(k) in fill for p in self._keys[k].initial_values()])
             if m.get("first"):
                 self._client.request("filled", keys=[e["key"] for e in m["keys"]])
             self._join_rounds([k for k, _ in todo])
@@ -178,15 +177,6 @@ class DistKVStore(LocalKVStore):
         self._resumed = min((n for n in versions.values() if n >= most - 1), default=0)
         self._join_rounds(list(self._keys))
         return self._resumed
-
-    def _wait_for(self, requests: Sequence[Request]) -> None:
-        ended: Future[None] = Future()
-
-        def done(error: BaseException | None) -> None:
-            ended.set_exception(error) if error is not None else ended.set_result(None)
-
-        self._client.submit(requests, done)
-        self._client.wait_all([ended], "the servers' answer")
 
     # ---- values ---------------------------------------------------------------------------------------------------------
     def push(self, key: Key | Sequence[Key], value: Any, priority: int = 0) -> None:
@@ -333,7 +323,7 @@ class DistKVStore(LocalKVStore):
         self._require_optimizer("save_optimizer_states")
         self._wait_for_rounds()
         servers = range(len(self._client.servers))
-        answers = self._client.wait_all([self._client.ask(i, FrameType.STATES) for i in servers], "the servers' states")
+        answers = self._client.ask([Question(i, FrameType.STATES) for i in servers])
         blobs = {r.name: bytes(payload) for frames in answers for frame, payload in frames for r in frame.records}
         states = [(k, tuple(self._values[k].shape), [(s[1], s[2], blobs[state.id, i]) for i, s in enumerate(state.slices)])
                   for k, state in self._keys.items() if (state.id, 0) in blobs]
@@ -346,15 +336,14 @@ class DistKVStore(LocalKVStore):
             (k, shape, [(*s[1:], slice_shape(shape, state.slices, i)) for i, s in enumerate(state.slices)])
             for k, state in self._keys.items() for shape in [tuple(self._values[k].shape)]])
         self._wait_for_rounds()
-        self._client.wait_all([
-            self._client.ask(server, FrameType.STATES, parts[k, start], [Record(state.id, i, 0, 0, 0)])
-            for k, state in self._keys.items() for i, (server, start, _) in enumerate(state.slices) if (k, start) in parts],
-            "the servers' answer")
+        self._client.ask([Question(server, FrameType.STATES, [Record(state.id, i, 0, 0, 0)], parts[k, start])
+                          for k, state in self._keys.items() for i, (server, start, _) in enumerate(state.slices)
+                          if (k, start) in parts])
 
     def _wait_for_rounds(self) -> None:
         """Wait until the servers have this worker's rounds: a restarted server may have to apply its last rounds again."""
         super().barrier()
-        self._wait_for([p for key in self._keys.values() for p in key.pulls(wanted=False)])
+        self._client.perform([p for key in self._keys.values() for p in key.pulls(wanted=False)])
 
     def _require_optimizer(self, caller: str) -> None:
         if not self._optimizers:

@@ -21,7 +21,7 @@ from ..protocol.session import Name, Session, ValuesLostError
 from ..wire import sockets
 from ..wire.frame import INLINE, LARGEST_MESSAGE, WANT_VALUE, FrameType, Record, WireFrame, decode, encode, pack, unpack
 from ..wire.stream import Stream
-from .requests import URGENT, Push, Question, Request, in_frames
+from .requests import URGENT, Group, Push, Question, Request, in_frames
 
 if TYPE_CHECKING:
     from .client import Client
@@ -114,7 +114,8 @@ class RemoteServer:
             if "shared" not in text:
                 question = self.asked.pop((frame.seq, Question.NAME), None)
                 if isinstance(question, Question):
-                    question.future.set_result(list(applied.items()))
+                    question.answers += applied.items()
+                    question.end()
                 return
             self.session.handshake(self.incarnation, bool(text["durable"]), applied)
         except ValuesLostError:
@@ -322,13 +323,13 @@ class RemoteServer:
             return
         names = {"{}.{}".format(*r.name): self._client.name_of(r.name) for r in requests}
 
-        def log(answer: Future[list[Any]]) -> None:
-            if answer.exception() is None:
-                for name, (n, ranks) in unpack(answer.result()[0][1]).items():
-                    _log.warning("kvstore: key %s round %d waits for workers %s", names.get(name), n, ranks)
-
         question = Question(self.index, FrameType.MISSING, [Record(*r.name, 0, 0, 0) for r in requests])
-        question.future.add_done_callback(log)
+
+        def log(error: BaseException | None) -> None:
+            for name, (n, ranks) in unpack(question.answers[0][1]).items() if error is None else ():
+                _log.warning("kvstore: key %s round %d waits for workers %s", names.get(name), n, ranks)
+
+        question.group = Group(1, log)
         self.submit(question, URGENT)
 
     def end(self, error: KVStoreError) -> None:

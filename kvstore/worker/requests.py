@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
-from concurrent.futures import Future
 from typing import Any
 
 import numpy as np
@@ -64,16 +63,13 @@ class Request:
 
 
 class Question(Request):
-    """A request outside the order of keys. future: gets the (frame, payload) of each answer."""
+    """A request outside the order of keys. answers: (frame, payload) of each answer."""
 
     NAME: Name = -1, 0
 
     def __init__(self, server: int, type: FrameType, records: Sequence[Record] = (), payload: bytes = b""):
         super().__init__(type, server, Record(*self.NAME, 0, 0, 0), payload)
-        self.records, self.future, self.answers = list(records), Future[list[Any]](), list[Any]()
-
-    def end(self, error: BaseException | None = None) -> None:
-        self.future.set_exception(error) if error is not None else self.future.set_result(self.answers)
+        self.records, self.answers = list(records), list[Any]()
 
 
 class Push(Request, Contribution):

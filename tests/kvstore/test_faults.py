@@ -19,7 +19,7 @@ from support.kvstore_cluster import TIMEOUT, array, pull, until, wait_for_state,
 from tritium.errors import DeadWorkerError, KVStoreError, MXNetError
 from tritium.kvstore.job.local_job import LocalJob
 from tritium.kvstore.wire.frame import FrameType
-from tritium.kvstore.worker.requests import Question
+from tritium.kvstore.worker.requests import Group, Question
 
 SHAPES = [(5, 3), (40, 50), (600, 600)]  # in a frame with others, alone, in shared memory
 STEPS = 12
@@ -210,7 +210,9 @@ def test_questions_to_a_server_wait_until_it_is_back():
     with workers(1) as (_, (kv,), _):
         kv.init("w", mx.nd.zeros(3))
         (remote,), call_soon = kv._client.servers, kv._client.loop.call_soon
-        first, second = Question(0, FrameType.SAVE), Question(0, FrameType.SAVE)
+        first, second = [Question(0, FrameType.SAVE) for _ in range(2)]
+        ends = []
+        first.group = second.group = Group(2, ends.append)
         coordinator, location = kv._client.coordinator, {"op": "shard", **kv._client.coordinator.locations[0]}
         call_soon(lambda: (remote.submit(first, 0), remote.flush(), remote.close(), remote.submit(second, 0)))
         until(lambda: len(remote.waiting) == len(remote.asked) == 1)
@@ -218,7 +220,8 @@ def test_questions_to_a_server_wait_until_it_is_back():
         call_soon(lambda: coordinator.handle({**location, "down": True}))
         until(lambda: kv.get_num_dead_node(2) == 1)
         call_soon(lambda: coordinator.handle(location))
-        assert first.future.result(TIMEOUT) and second.future.result(TIMEOUT) and kv.get_num_dead_node(2) == 0
+        until(lambda: ends)
+        assert ends == [None] and first.answers and second.answers and kv.get_num_dead_node(2) == 0
 
 
 def test_states_saved_after_the_death_of_a_server_match_the_weights(tmp_path):

@@ -219,9 +219,11 @@ class SimulatedWorker:
 
     def _rounds(self):
         """As _join_rounds in dist.py."""
-        futures = [self.client.ask(i, FrameType.SAVE) for i in range(len(self.client.servers))]
-        yield lambda: all(f.done() for f in futures)
-        rounds = dict(entry for f in futures for entry in f.result())
+        questions, ended = [requests.Question(i, FrameType.SAVE) for i in range(len(self.client.servers))], []
+        self.client.submit(questions, ended.append)
+        yield lambda: ended
+        assert ended == [None]
+        rounds = dict(entry for q in questions for entry in q.answers)
         for key in self.keys.values():
             key.round = client.common_round(rounds, key.id, len(key.slices))
 

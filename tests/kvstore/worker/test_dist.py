@@ -17,6 +17,7 @@ from tritium.kvstore.job.local_job import LocalJob
 from tritium.kvstore.local import LocalKVStore
 from tritium.kvstore.wire.frame import LARGEST_MESSAGE, FrameType
 from tritium.kvstore.worker.dist import DistKVStore
+from tritium.kvstore.worker.requests import Question
 
 
 @pytest.fixture(scope="module")
@@ -367,24 +368,26 @@ def test_requests_made_while_a_store_closes_end():
     """The thread handles a request and then ends; or it has ended after a caller saw that it had not."""
     with workers(1) as (_, (kv,), _):
         kv.init("w", mx.nd.zeros(3))
-        client, answers = kv._client, []
+        client, asked, errors = kv._client, [], []
         (remote,), loop = client.servers, client.loop
 
+        def ask():
+            asked.append(Question(0, FrameType.SAVE))
+            client.submit(asked[-1:], errors.append)
+
         def check(now):
-            if not answers:
+            if not asked:
                 loop._stopping = True
-                answers.append(client.ask(0, FrameType.SAVE))
+                ask()
 
         remote.check = check
-        until(lambda: answers)
+        until(lambda: asked)
         loop._thread.join(TIMEOUT)
         loop._closed = False  # as the caller saw it
-        answers.append(client.ask(0, FrameType.SAVE))
+        ask()
         kv.push("w", mx.nd.ones(3))
         loop._closed = True
-        for a in answers:
-            with pytest.raises(KVStoreError, match="the store is closed"):
-                a.result(TIMEOUT)
+        assert [str(e) for e in errors] == ["KVStore: the store is closed."] * 2
         with pytest.raises(KVStoreError, match="the store is closed"):
             mx.nd.waitall()
 
