@@ -3,6 +3,7 @@
 import importlib.util
 import json
 import re
+import tempfile
 import warnings
 from pathlib import Path
 
@@ -29,6 +30,7 @@ def parts(text):
 @pytest.mark.parametrize("title", SNIPPETS)
 def test_a_snippet_prints_what_mxnet_prints(title, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # of what MXNet does without a word
         words, numbers = parts(snippets.run(title, SNIPPETS[title], mx, np))
