@@ -62,7 +62,7 @@ static inline lanes tile_fma(lanes a, lanes b, lanes c) { return a * b + c; }
 #define NO_FLOOR (-__builtin_inff())
 
 #if defined(__x86_64__) && TILE_ROWS == 12
-#define TILE_EVEN
+#define TILE_EVEN  /* there are kernels for rows that are evenly apart */
 #endif
 
 /* The rows of a tile of which so many rows are best cut into: a few single rows at the end would wait for their own sums. */
