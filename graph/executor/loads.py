@@ -55,16 +55,15 @@ class Loads:
 
     def __init__(self, of: Targets):
         self.targets, self.key = of.long, of.key
-        targets = of.long
         self._held: list[ArrayCore] = []
         self._steps = []
-        for target in targets:
+        for target in self.targets:
             whole = Strided(0, (target.size,), (1,))
             calls = copies([(whole, whole)], target.layout.dtype, target.layout.dtype, False)
             if calls is None:
                 break
             self._steps.append(calls[0].prepare(None, target.device_array()))
-        self.works = len(self._steps) == len(targets)
+        self.works = len(self._steps) == len(self.targets)
         self.phases = Phases([self._steps] if self.works else [])
 
     def give(self, copies: Copies) -> Copies:
