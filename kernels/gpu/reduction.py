@@ -44,6 +44,7 @@ MAX_BLOCKS = 256  # blocks that a program adds one after the other; longer sums 
 NARROWEST = 16  # elements beside each other that a program reads at least: two sectors of memory
 STRIP = 64  # rows that a program should have at least, before it takes a wider block
 AT_ONCE = 16384  # bytes that one of few programs reads at once: they must keep the memory busy
+HELD = 32768  # bytes of partial results that a program holds at most: 64 registers of each of its 128 threads
 _INT32 = np.dtype("int32")
 _COMBINE = {
     "add": "acc + {v}",
@@ -69,9 +70,11 @@ def reduction_launches(plan: LaunchPlan, e: Expression, ins: Specs, t: StoreTarg
     m = math.prod(layout.dims[a] for a in kept)
     r = math.prod(layout.dims[a] for a in reduced)
     inner = bool(reduced) and reduced[-1] == len(layout.dims) - 1
+    accumulator = _accumulator(t.root)
     block_m, block_r = _tile(m, r, inner, codegen, 2048 if isinstance(e.combine, str) else 512)
     if isinstance(e.combine, str) and cdiv(m, block_m) < ENOUGH_PROGRAMS:
-        block_m, block_r = _tile(m, r, inner, codegen, _in_flight([ins[i].dtype for i in used], topological([t.root])))
+        most = _in_flight([ins[i].dtype for i in used], topological([t.root]), accumulator)
+        block_m, block_r = _tile(m, r, inner, codegen, most)
     warps = 4
     if split is None and not codegen.interpreted and active_configs.active():
         widest = max((ins[i].dtype for i in used), key=lambda d: d.itemsize, default=t.spec.dtype)
@@ -85,7 +88,6 @@ def reduction_launches(plan: LaunchPlan, e: Expression, ins: Specs, t: StoreTarg
     split = max(1, split)
     steps = max(1, cdiv(cdiv(r, split), block_r))
     split = max(1, cdiv(r, steps * block_r))
-    accumulator = _accumulator(t.root)
     target = t if split == 1 else plan.temporary(t.root, (split, m), accumulator)
     first = _Reduction(e, ins, target, used, layout, kept, reduced, (m, r, steps), inner, accumulator, draws)
     launches = [first.launch(name, (cdiv(m, block_m), split), {"BLOCK_M": block_m, "BLOCK_R": block_r}, warps, codegen, source)]
@@ -110,10 +112,10 @@ def _accumulator(root: Expr) -> np.dtype:
     return _INT32 if dtype == BOOL or (dtype.kind in "iu" and dtype.itemsize < 4) else dtype
 
 
-def _in_flight(dtypes: Sequence[np.dtype], order: Sequence[Expr]) -> int:
+def _in_flight(dtypes: Sequence[np.dtype], order: Sequence[Expr], accumulator: np.dtype) -> int:
     """The elements that one of few programs takes at once: fewer where arithmetic, not memory, takes the time."""
     width = max(1, sum(d.itemsize for d in dtypes))
-    return 2048 if heavy(order) else max(2048, min(8192, AT_ONCE // next_power_of_2(width)))
+    return 2048 if heavy(order) else max(2048, min(HELD // accumulator.itemsize, AT_ONCE // next_power_of_2(width)))
 
 
 def _tile(m: int, r: int, inner: bool, codegen: CodegenTarget, most: int) -> tuple[int, int]:

@@ -67,6 +67,11 @@ def test_a_sample_of_operators_compiles_without_faults():
     check(found)
 
 
+def test_partial_sums_of_wide_integers_leave_registers():
+    """The mean of 8-bit integers is summed in 64 bits: a program holds fewer of them than it could read at once."""
+    check(all_jobs([get("mean")], ["int8"], [80]))
+
+
 @pytest.mark.nightly
 @pytest.mark.timeout(7200)
 @pytest.mark.parametrize("dtype", [*FLOATS, *INTEGERS])
