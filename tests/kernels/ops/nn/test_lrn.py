@@ -32,7 +32,8 @@ def test_windows(nsize, target, rng):
 
 @pytest.mark.skipif(not c_compile.available(), reason="no C compiler")
 @pytest.mark.parametrize("add", [False, True])
-@pytest.mark.parametrize("shape", [(2, 1, 1), (1, 3, 7), (3, 16, 8, 8), (2, 7, 131), (5, 70, 3, 67), (2, 4, 0)])
+@pytest.mark.parametrize("shape", [(2, 1, 1), (1, 3, 7), (3, 16, 8, 8), (2, 7, 131), (5, 70, 3, 67), (2, 300, 217), (1, 4, 2100),
+                                   (2, 4, 0)])
 def test_c_has_numpys_bits(shape, add, monkeypatch, rng):
     """With infinities, NaN and zeros, for windows wider than there are channels, and pieces in any order."""
     x, dy, y, dx = (rng.normal(size=shape).astype("f") for _ in range(4))
