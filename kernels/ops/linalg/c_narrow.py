@@ -74,13 +74,9 @@ void product_narrow(void *const *arrays, int64_t begin, int64_t end)
             float made[4][4];
             f = LEAST(4, few - i);
             if (n == 4 && f == 4) narrow_dots(4, 4, b, s[3], x, s[4], K, made);
-            else if (few == 1) for (int64_t j = 0; j < n; j++) {  /* read once, so as it lies: from memory that is faster */
-                float one[1][4];
-                narrow_dots(1, 1, b + j * s[3], 0, x, 0, K, one);
-                made[0][j] = one[0][0];
-            }
             else for (int64_t q = 0; q < f; q++) {
-                if (n == 4) narrow_dots(4, 1, b, s[3], x + q * s[4], 0, K, made + q);
+                /* where the large matrix is read only once, a row at a time, as it lies in memory, is fastest */
+                if (n == 4 && few > 1) narrow_dots(4, 1, b, s[3], x + q * s[4], 0, K, made + q);
                 else for (int64_t j = 0; j < n; j++) {
                     float one[1][4];
                     narrow_dots(1, 1, b + j * s[3], 0, x + q * s[4], 0, K, one);
