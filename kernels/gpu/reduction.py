@@ -113,7 +113,8 @@ def _accumulator(root: Expr) -> np.dtype:
 
 
 def _in_flight(dtypes: Sequence[np.dtype], order: Sequence[Expr], accumulator: np.dtype) -> int:
-    """The elements that one of few programs takes at once: fewer where arithmetic, not memory, takes the time."""
+    """The elements that one of few programs takes at once: fewer where arithmetic takes the time, not memory, and where partial
+    results, of the accumulator's dtype, would take too many registers."""
     width = max(1, sum(d.itemsize for d in dtypes))
     return 2048 if heavy(order) else max(2048, min(HELD // accumulator.itemsize, AT_ONCE // next_power_of_2(width)))
 
