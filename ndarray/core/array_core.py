@@ -27,17 +27,19 @@ class ArrayCore:
     layout:  shape, dtype and context.
     chunk:   the memory; arrays that share it share its variable.
     offset:  bytes into the chunk.
-    view:    a NumPy array that is all of a tiny array: chunk and variable are made when `chunk` is first asked for.
+    view:    a NumPy array that is all of a tiny array. Its chunk and variable are made when `chunk` is first asked for, as are
+             those of an array that was computed at once, in a block of its own.
 
     While `_var` is None, no function that uses the array was ever pushed.
     array_class: the class that operators give their results; the root's `connect` sets NDArray.
     """
 
-    __slots__ = ("__weakref__", "_address", "_chunk_or_none", "_grad", "_grad_edge", "_var", "_view", "layout", "offset")
+    __slots__ = ("__weakref__", "_address", "_block", "_chunk_or_none", "_grad", "_grad_edge", "_var", "_view", "layout", "offset")
     array_class: ClassVar[type[NDArray]]
 
     def __init__(self, layout: Layout, view: np.ndarray | None = None, chunk: Chunk | None = None, offset: int = 0):
         self.layout, self._view, self.offset = layout, view, offset
+        self._block: storage.Block | None = None
         self._chunk_or_none = chunk
         self._var: Var | None = None if chunk is None else chunk.var
         self._grad_edge: Any = None  # (tape node, output number) of the operation that computed it, or None
@@ -52,9 +54,9 @@ class ArrayCore:
 
     @ki_protected
     def _make_chunk(self) -> Chunk:
-        """Give a tiny array its chunk. If several threads do so at once, the first one's is kept."""
+        """Give an array its chunk. If several threads do so at once, the first one's is kept."""
         layout = self.layout
-        chunk = Chunk(storage.Block(self._view, layout.nbytes, layout.ctx), Var(), layout.ctx)
+        chunk = Chunk(self._block or storage.Block(self._view, layout.nbytes, layout.ctx), Var(), layout.ctx)
         with chunks.making:
             if self._chunk_or_none is None:
                 self._var = chunk.var  # first: a thread that finds the chunk must find the variable
@@ -116,6 +118,8 @@ class ArrayCore:
 
     def address(self) -> int:
         """Where the values begin, on the host; 0 if not at a multiple of their size. For engine functions, as `device_array`."""
+        if self._address:
+            return self._address
         chunk = self._chunk_or_none
         at = address(self._view) if chunk is None else chunk.block.address + self.offset
         if at % self.layout.dtype.itemsize:
@@ -160,6 +164,11 @@ def allocate(layout: Layout, now: bool = False) -> NDArray:
     """
     if layout.tiny and storage.access_checker is None:
         return ArrayCore.array_class(layout, np.empty(layout.shape, layout.dtype))
+    if now and layout.target == "cpu" and storage.access_checker is None:
+        array = ArrayCore.array_class(layout)
+        array._block = block = storage.alloc(layout.nbytes, layout.ctx)
+        array._address = block.address
+        return array
     if now:
         ctx, var = layout.ctx, Var()
         block = storage.alloc(layout.nbytes, ctx, var)

@@ -118,11 +118,13 @@ def _into_new(plan: DispatchPlan, inputs: Sequence[ArrayCore], scalars: tuple, r
         if made is not None:
             return made
     here = plan.instant and (plan.small or on.is_idle())
+    if here and plan.brief:
+        made = on.try_call_inline(inputs, _brief_results, on, plan, inputs, scalars, random)
+        if made is not None:
+            return made
     outputs = [allocate(o, here) for o in plan.outs]
     if not here:
         _hide(plan, outputs)
-    if plan.brief and here and on.try_call_inline(inputs, _brief_result, on, plan, inputs, outputs, scalars, random):
-        return outputs
     if not here or random is not None or plan.mutated or not _run_into_new(on, plan, inputs, outputs, scalars):
         execute(plan, plan.kernel, inputs, outputs, scalars, random, here)
     return outputs
@@ -135,13 +137,14 @@ def _hide(plan: DispatchPlan, outputs: list[NDArray]) -> None:
                                   for o in plan.outs[plan.visible:]]
 
 
-def _brief_result(on: Engine, plan: DispatchPlan, inputs: Sequence[ArrayCore], outputs: Sequence[ArrayCore], scalars: tuple,
-                  random: tuple[int, int] | None) -> bool:
-    """Compute new outputs, and return True; False if memory of an input may still be to be allocated. For `try_call_inline`."""
+def _brief_results(on: Engine, plan: DispatchPlan, inputs: Sequence[ArrayCore], scalars: tuple,
+                   random: tuple[int, int] | None) -> list[NDArray] | None:
+    """Return new outputs, computed; None if memory of an input may still be to be allocated. For `try_call_inline`."""
     if 0 in [a._address for a in inputs] and 0 in _known_places(inputs):
-        return False
+        return None
+    outputs = [allocate(o, True) for o in plan.outs]
     _compute(plan.run_context or on.run_context(plan.ctx), plan.kernel, inputs, outputs, scalars, True, random)
-    return True
+    return outputs
 
 
 def _known_places(inputs: Sequence[ArrayCore]) -> list[int]:
