@@ -121,6 +121,8 @@ class Kernel:
     at:     at(run, addresses, scalars=(), apart=False) does the same on arrays given by their addresses, inputs first: of a
             kernel in C from its first run on, and of one on a GPU (gpu/prepared.py). It returns False if it cannot compute them
             where they lie. apart: they lie at multiples of their items' size, and outputs apart from all others. None of others.
+    into:   into(addresses, out) does the same on inputs at addresses, where `out` is a new NumPy array, and the only output; it
+            returns False if it cannot. None of others.
     begin:  begin(addresses) lets a helper begin on arrays there while this thread goes on, and returns the function of the run
             that must end it; None if nothing was begun. None of a kernel that cannot.
     keeps:  the numbers of the inputs from which `keep` makes something that stays; () if it is `bind`.
@@ -129,7 +131,7 @@ class Kernel:
     ahead:  asks the compiler for what only bind needs, so that a graph's kernels are compiled at once; None: nothing.
     """
 
-    __slots__ = ("_bind", "_keep", "ahead", "at", "begin", "keeps", "run", "share", "shares")
+    __slots__ = ("_bind", "_keep", "ahead", "at", "begin", "into", "keeps", "run", "share", "shares")
 
     def __init__(self, run: KernelFunction | None = None, bind: Bind | None = None,
                  keep: Callable[[Sequence[Any], Sequence[Any]], Prepared] | None = None, keeps: Sequence[int] = (),
@@ -141,6 +143,7 @@ class Kernel:
             run = partial(_bind_and_run, bind)
         self.run: KernelFunction = run
         self.at: Callable[..., bool] | None = None
+        self.into: Callable[[Sequence[int], np.ndarray], bool] | None = None
         self.begin: Callable[[Sequence[int]], Callable[[Run], None] | None] | None = None
         self._bind, self._keep, self.keeps, self.share, self.shares = bind, keep, tuple(keeps), share, shares
         self.ahead = ahead
@@ -208,8 +211,7 @@ class Reshaped(Kernel):
         if self._draws:
             more["random"] = random
         self._inner.run(run, *self._seen(inputs, outputs), **more)
-        if self._inner.at is not None:
-            self.at = self._inner.at
+        self.at, self.into = self._inner.at, self._inner.into
 
     def bind_drawing(self, inputs: Sequence[Any], outputs: Sequence[Any]) -> Any:
         """See Kernel."""

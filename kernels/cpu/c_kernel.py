@@ -71,7 +71,8 @@ def cpu_kernel(e: Expression, ins: Specs, outs: Specs, reqs: Reqs, name: str, le
             found = c_compile.function(f)
             if found is None:
                 return None
-            n, size, piece, numbers = len(ins) + len(f.targets), f.layout.size, piece_of(f), (ctypes.c_double * f.scalars)()
+            n, size, piece = len(ins) + len(f.targets), f.layout.size, piece_of(f)
+            numbers = (ctypes.c_double * f.scalars)() if f.scalars else None
             addresses = addresses_of(f, [None] * n, numbers)
             if size <= piece:
                 return Ready(Short(found, addresses, size, piece, addresses, numbers), addresses, n)
@@ -119,7 +120,7 @@ class SmallKernel(Kernel):
             return
         self._plain = better.run
         better.run(run, inputs, outputs, scalars)
-        self.at = better.at
+        self.at, self.into = better.at, better.into
 
     def _better(self) -> MovingKernel | None:
         """Return the kernel in C; None until it is compiled, and where it gives other bits."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ctypes
 import struct
+import sys
 from collections.abc import Callable, Iterable, Sequence
 from functools import partial
 from typing import Any
@@ -12,7 +13,7 @@ import numpy as np
 
 from ..kernel import Bind, BoundKernel, InTurn, Kernel, KernelFunction
 from ..op import Spec, Specs
-from .c_team import Phases, Short, Step
+from .c_team import Phases, Short, Step, address_of, given
 
 
 def places_of(arrays: Sequence[Any]) -> list[int] | None:
@@ -24,6 +25,7 @@ def places_of(arrays: Sequence[Any]) -> list[int] | None:
         return [0 if a is None else a.ctypes.data for a in arrays] if dense else None
 
 
+DIRECT = 1 << 14  # bytes of the arrays of a bound call up to which it runs in the thread that calls it
 FEW = 8  # arrays up to which each pair is compared
 _addressof, _from_buffer = ctypes.addressof, ctypes.c_char.from_buffer
 
@@ -93,6 +95,11 @@ class Ready:
         self._pack = None if addresses is None else partial(struct.Struct(f"{arrays}P").pack_into, addresses, 0)
         self._places: Sequence[int] = ()
 
+    def moves_in(self, table: Any) -> list[tuple[int, int]]:
+        """Return the arrays whose addresses come first in a table: their numbers, and the bytes from their beginning."""
+        found = {i: (k, distance) for addresses, i, k, distance in self.further if addresses is table}
+        return [found[i] for i in range(len(found))] if sorted(found) == list(range(len(found))) else []
+
     def place(self, places: Sequence[int]) -> None:
         """Set the addresses of the arrays."""
         if places == self._places:
@@ -102,6 +109,67 @@ class Ready:
             self._pack(*places)
         for addresses, i, k, distance in self.further:
             addresses[i] = places[k] + distance
+
+
+def _first_field(a: np.ndarray) -> int:
+    """Return what lies behind the head of a NumPy array."""
+    return ctypes.c_size_t.from_address(id(a) + object.__basicsize__).value
+
+
+#: Whether C finds the elements of a NumPy array: see `c_team.OBJECT`.
+FINDS = sys.implementation.name == "cpython" and all(_first_field(a) == a.ctypes.data for a in (np.ones(3), np.ones((2, 0), "b")))
+At, Into = Callable[..., bool], Callable[[Sequence[int], np.ndarray], bool]
+
+
+def direct(call: Phases, moves: Callable[[Any], list[tuple[int, int]]], count: int, fits: Callable[[Sequence[int]], bool],
+           short: bool) -> tuple[At, Into | None] | None:
+    """Return `Kernel.at` and `Kernel.into` of a call whose functions have a piece each, and change nothing but arrays.
+
+    Arrays are handed over with each call, so many threads may run it at once. None if it is not so simple.
+    moves:  returns the arrays whose addresses come first in a table: their numbers, and the bytes from their beginning.
+    count:  the number of the arrays, of which the last one is the only output if there is `into`.
+    fits:   whether arrays may lie at addresses, if that is unknown.
+    short:  the functions keep the interpreter's lock.
+    """
+    function, steps = given(short), call.in_turn()
+    if function is None or not steps:
+        return None
+    record: list[int] = [0]
+    holes: list[tuple[int, int, int]] = []  # in the record: the place, the number of the array, the bytes from its beginning
+    for step in steps:
+        begin, end = (0, 1) if step.ranges is None else step.ranges[:2]
+        record += address_of(step.function), begin, end, len(step.addresses)
+        holes += [(len(record) + i, *move) for i, move in enumerate(moves(step.addresses))]
+        record += [at or 0 for at in step.addresses]
+    pack = struct.Struct(f"{len(record) + 1}q").pack
+    plain = holes == [(5 + i, i, 0) for i in range(count)]
+    before, after = record[1:5], [*record[5 + count:], 0]
+    own = [at for at, i, distance in holes if i == count - 1 and not distance]
+    knows = FINDS and len(own) == 1 and len(own) == len([i for _, i, _ in holes if i == count - 1])
+
+    def run_on(arrays: Sequence[int], fresh: int) -> None:
+        if plain:
+            function(pack(fresh, *before, *arrays, *after))
+            return
+        filled = [fresh, *record[1:], 0]
+        for at, i, distance in holes:
+            filled[at] = arrays[i] + distance
+        function(pack(*filled))
+
+    def at(run: Any, places: Sequence[int], scalars: Sequence[float] = (), apart: bool = False) -> bool:
+        if len(places) != count or not (apart or fits(places)):
+            return False
+        run_on(places, 0)
+        return True
+
+    def into(places: Sequence[int], out: np.ndarray) -> bool:
+        if len(places) != count - 1:
+            return False
+        run_on((*places, id(out)), own[0])
+        return True
+
+    at.held = into.held = call  # type: ignore[attr-defined]  # addresses alone keep nothing alive
+    return at, into if knows else None
 
 
 class MovingKernel(Kernel):
@@ -131,12 +199,21 @@ class MovingKernel(Kernel):
             if first is not None:
                 self._ready.append(first)
                 self.at = self._run_at
-        if self.at is not None and places is not None and self._run_at(run, places, scalars, False):
+                self._go_direct(first)
+        if self.at is not None and places is not None and self.at(run, places, scalars, False):
             return
         if scalars:
             self._other(run, inputs, outputs, scalars=scalars)
         else:
             self._other(run, inputs, outputs)
+
+    def _go_direct(self, first: Ready) -> None:
+        """Let later runs do without `_ready`, if the call allows it and is short."""
+        picked = [(i, 0) for i in self._pick or range(self._n)]
+        made = direct(first.call, lambda table: picked, self._n, self._places.fit, True) \
+            if isinstance(first.call, Short) and not first.further else None
+        if made is not None:
+            self.at, self.into = made[0], made[1] if self._n == self._n_in + 1 else None
 
     def _run_at(self, run: Any, places: Sequence[int], scalars: Sequence[float] = (), apart: bool = False) -> bool:
         """See Kernel.at."""
@@ -193,6 +270,11 @@ class ReboundKernel(Kernel):
         if ready is not None:
             self._ready.append(ready)
             self._sizes, self._n_in, self.at, self.begin = sizes, n, self._run_at, self._begin_at
+            few = isinstance(ready.call, Phases) and sum(sizes) <= DIRECT and 0 not in sizes
+            made = direct(ready.call, ready.moves_in, len(sizes),  # type: ignore[arg-type]
+                          lambda places: 0 not in places and disjoint(places, sizes, n), False) if few else None
+            if made is not None:
+                self.at, self.into, self.begin = made[0], made[1] if len(outputs) == 1 else None, None
 
     def _begin_at(self, places: Sequence[int]) -> Callable[[Any], None] | None:
         """See Kernel.begin."""

@@ -24,7 +24,10 @@ KEPT_JOINED = 1 << 18  # the same of several kernels in one call
 TOGETHER = 1 << 13  # elements of short functions that are one piece, about
 
 
-FILE = PREAMBLE + TEXT, ("team_run", "team_logged", "team_one", "team_reset", "team_begin")
+#: What C reads of a NumPy array: its first field is the address of its elements, as in the text that NumPy's headers compile into
+#: extensions (PyArray_DATA).
+OBJECT = f"#define OBJECT_HEAD {object.__basicsize__}\n"
+FILE = PREAMBLE + OBJECT + TEXT, ("team_run", "team_logged", "team_one", "team_given", "team_reset", "team_begin")
 
 
 @functools.cache
@@ -45,6 +48,15 @@ def team() -> Callable[[int], None] | None:
     threads. One argument takes a quarter of the time of three. None if it could not be compiled."""
     found = _functions()
     return None if found is None else found["team_run"].free  # type: ignore[return-value]
+
+
+def given(short: bool) -> Callable[[bytes], None] | None:
+    """Return the C function that runs a function on the arrays in a record; None if it could not be compiled.
+
+    short: it keeps the interpreter's lock.
+    """
+    found = _functions()
+    return None if found is None else found["team_given"].short if short else found["team_given"].free  # type: ignore[return-value]
 
 
 def int64s(*values: int) -> Any:
@@ -304,6 +316,17 @@ class Phases:
         """Return its step, if it has no other, and nothing is made or set before it runs."""
         alone = self._count == 1 and len(self._phases[0][0]) == 1 and not self._scratch and self.numbers is None
         return self._phases[0][0][0] if alone else None
+
+    def in_turn(self) -> list[Step]:
+        """Return its functions in order, if each has one piece, and nothing is made or set before they run; else []."""
+        found: list[Step] = []
+        for step in self.steps():
+            one: Step | None = step
+            while one is not None:
+                found.append(one)
+                one = one.then
+        plain = not self._scratch and not self._left_out and self.numbers is None
+        return found if plain and all(s.pieces == 1 for s in found) else []
 
     def of_images(self, first: int, end: int) -> Phases:
         """Return its step for some images, from one to another."""

@@ -397,6 +397,15 @@ void team_one(const int64_t *record)
     ((void (*)(void *const *, int64_t, int64_t))record[0])((void *const *)record[1], record[2], record[3]);
 }
 
+/* Call functions in turn. For each: its address, begin, end, the number of its arrays, these; behind the last one 0.
+   record[0]: the place of an array that is given as the NumPy object itself, whose memory is looked up here; 0: there is none. */
+void team_given(int64_t *record)
+{
+    if (*record) memcpy(record + *record, (const char *)(intptr_t)record[*record] + OBJECT_HEAD, sizeof *record);
+    for (const int64_t *f = record + 1; *f; f += 4 + f[3])
+        ((void (*)(void *const *, int64_t, int64_t))*f)((void *const *)(f + 4), f[1], f[2]);
+}
+
 /* Forget the helpers: a forked child has none. */
 void team_reset(const int64_t *unused)
 {

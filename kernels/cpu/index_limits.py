@@ -124,7 +124,13 @@ class _Checked(Kernel):
         self._inner.run(run, inputs, outputs)
         if self._beyond is not None and self._inner.at is not None:
             self.at = self._run_at
+            if self._inner.into is not None:
+                self.into = self._run_into
 
     def _run_at(self, run: Any, places: Sequence[int], scalars: Sequence[float] = (), apart: bool = False) -> bool:
         """See Kernel.at. Where an index is beyond its limits, `run` raises the error."""
         return not self._beyond(places[self._input]) and self._inner.at(run, places, scalars, apart)  # type: ignore[misc]
+
+    def _run_into(self, places: Sequence[int], out: np.ndarray) -> bool:
+        """See Kernel.into."""
+        return not self._beyond(places[self._input]) and self._inner.into(places, out)  # type: ignore[misc]

@@ -102,7 +102,7 @@ def _c_kernel(f: IndexedFunction, code: c_compile.Loaded, shape: tuple[int, ...]
         given = addresses(*places, at_sizes, ctypes.addressof(numbers))
         held = (*held, sizes, numbers)
         if short:
-            return Short(code, given, span, piece, held, numbers), given
+            return Short(code, given, span, piece, held, numbers if f.scalars else None), given
         return Phases([[step_of_elements(code, given, span, piece, held)]], numbers=numbers), given
 
     def bind(inputs: Sequence[np.ndarray], outputs: Sequence[np.ndarray]) -> BoundKernel:

@@ -34,7 +34,8 @@ class ArrayCore:
     array_class: the class that operators give their results; the root's `connect` sets NDArray.
     """
 
-    __slots__ = ("__weakref__", "_address", "_block", "_chunk_or_none", "_grad", "_grad_edge", "_var", "_view", "layout", "offset")
+    __slots__ = ("__weakref__", "_address", "_block", "_chunk_or_none", "_grad", "_grad_edge", "_var", "_view", "layout",
+                 "offset")
     array_class: ClassVar[type[NDArray]]
 
     def __init__(self, layout: Layout, view: np.ndarray | None = None, chunk: Chunk | None = None, offset: int = 0):

@@ -163,7 +163,8 @@ def _tiny_result(on: Engine, plan: DispatchPlan, inputs: Sequence[ArrayCore], sc
         if 0 in places:
             places = _known_places(inputs)
         out = np.empty(layout.shape, layout.dtype)
-        if 0 not in places and kernel.at(run, [*places, address(out)], scalars, True):
+        if 0 not in places and (kernel.at(run, [*places, address(out)], scalars, True) if kernel.into is None else
+                                kernel.into(places, out)):
             return out
     views = [a._view for a in inputs if a._view is not None]
     if len(views) < len(inputs):
