@@ -249,6 +249,28 @@ BLOCKWISE = ("exp", "log", "tanh", "erf", "log1p", "expm1", "sin", "cos")
 FUNCTIONS: dict[str, str] = {f"{name}_{d}": _define(name, d, body)
                              for name, rows in _ROWS.items() for dtypes, body in rows for d in dtypes}
 FUNCTIONS.update(_HALVES)
+#: Writes memory past the caches, where a compiler can say so: what is written is not read before, and what is in caches stays.
+FUNCTIONS["stream"] = """\
+#if defined(__AVX__) && defined(__GNUC__) && !defined(__clang__)
+typedef float vector_of_8 __attribute__((vector_size(32)));
+static inline void stream(void *to, const void *from, int64_t bytes)
+{
+    int64_t k = 0;
+    if (!((uintptr_t)to & 31)) for (; k + 64 <= bytes; k += 64) {
+        vector_of_8 a, b;
+        memcpy(&a, (const char *)from + k, 32);
+        memcpy(&b, (const char *)from + k + 32, 32);
+        __builtin_ia32_movntps256((float *)((char *)to + k), a);
+        __builtin_ia32_movntps256((float *)((char *)to + k + 32), b);
+    }
+    memcpy((char *)to + k, (const char *)from + k, bytes - k);
+}
+#define STREAMED __builtin_ia32_sfence()
+#else
+#define stream(to, from, bytes) memcpy(to, from, bytes)
+#define STREAMED ((void)0)
+#endif
+"""
 
 
 def definitions(used: set[str]) -> str:

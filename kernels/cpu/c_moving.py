@@ -7,13 +7,13 @@ import struct
 import sys
 from collections.abc import Callable, Iterable, Sequence
 from functools import partial
-from typing import Any
+from typing import Any, TypeAlias
 
 import numpy as np
 
 from ..kernel import Bind, BoundKernel, InTurn, Kernel, KernelFunction
 from ..op import Spec, Specs
-from .c_team import Phases, Short, Step, address_of, given
+from .c_team import Phases, Short, Step, address_of, given, spread
 
 
 def places_of(arrays: Sequence[Any]) -> list[int] | None:
@@ -118,7 +118,8 @@ def _first_field(a: np.ndarray) -> int:
 
 #: Whether C finds the elements of a NumPy array: see `c_team.OBJECT`.
 FINDS = sys.implementation.name == "cpython" and all(_first_field(a) == a.ctypes.data for a in (np.ones(3), np.ones((2, 0), "b")))
-At, Into = Callable[..., bool], Callable[[Sequence[int], np.ndarray], bool]
+At: TypeAlias = Callable[..., bool]
+Into: TypeAlias = Callable[[Sequence[int], np.ndarray], bool]
 
 
 def direct(call: Phases, moves: Callable[[Any], list[tuple[int, int]]], count: int, fits: Callable[[Sequence[int]], bool],
@@ -172,6 +173,32 @@ def direct(call: Phases, moves: Callable[[Any], list[tuple[int, int]]], count: i
     return at, into if knows else None
 
 
+def on_threads(call: Phases, order: Sequence[int], count: int, fits: Callable[[Sequence[int]], bool], otherwise: At) -> At | None:
+    """Return `Kernel.at` of a call of one function for many pieces, which changes nothing but arrays; None of others.
+
+    order:      the numbers of the arrays, whose addresses come first. count, fits: as for `direct`.
+    otherwise:  runs it where a run context has no threads of the team.
+    """
+    function, step = spread(), call.only()
+    if function is None or step is None or step.then is not None:
+        return None
+    pack = struct.Struct(f"4q{len(step.addresses)}P").pack
+    head = address_of(step.function), 0 if step.ranges is None else ctypes.addressof(step.ranges), step.pieces
+    plain, rest = list(order) == list(range(count)), [at or 0 for at in step.addresses[len(order):]]
+
+    def at(run: Any, places: Sequence[int], scalars: Sequence[float] = (), apart: bool = False) -> bool:
+        threads = getattr(run, "threads", 0)
+        if not threads:
+            return otherwise(run, places, scalars, apart)
+        if len(places) != count or not (apart or fits(places)):
+            return False
+        function(pack(*head, threads, *(places if plain else [places[i] for i in order]), *rest))
+        return True
+
+    at.held = call  # type: ignore[attr-defined]  # addresses alone keep nothing alive
+    return at
+
+
 class MovingKernel(Kernel):
     """A kernel that keeps calls which are ready but for the addresses of the arrays; so runs may overlap.
 
@@ -208,12 +235,16 @@ class MovingKernel(Kernel):
             self._other(run, inputs, outputs)
 
     def _go_direct(self, first: Ready) -> None:
-        """Let later runs do without `_ready`, if the call allows it and is short."""
-        picked = [(i, 0) for i in self._pick or range(self._n)]
-        made = direct(first.call, lambda table: picked, self._n, self._places.fit, True) \
-            if isinstance(first.call, Short) and not first.further else None
-        if made is not None:
-            self.at, self.into = made[0], made[1] if self._n == self._n_in + 1 else None
+        """Let later runs do without `_ready`, if the call allows it."""
+        order = self._pick or range(self._n)
+        if first.further or not isinstance(first.call, Phases):
+            return
+        if isinstance(first.call, Short):
+            made = direct(first.call, lambda table: [(i, 0) for i in order], self._n, self._places.fit, True)
+            if made is not None:
+                self.at, self.into = made[0], made[1] if self._n == self._n_in + 1 else None
+        else:
+            self.at = on_threads(first.call, order, self._n, self._places.fit, self._run_at) or self.at
 
     def _run_at(self, run: Any, places: Sequence[int], scalars: Sequence[float] = (), apart: bool = False) -> bool:
         """See Kernel.at."""

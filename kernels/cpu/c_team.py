@@ -27,7 +27,7 @@ TOGETHER = 1 << 13  # elements of short functions that are one piece, about
 #: What C reads of a NumPy array: its first field is the address of its elements, as in the text that NumPy's headers compile into
 #: extensions (PyArray_DATA).
 OBJECT = f"#define OBJECT_HEAD {object.__basicsize__}\n"
-FILE = PREAMBLE + OBJECT + TEXT, ("team_run", "team_logged", "team_one", "team_given", "team_reset", "team_begin")
+FILE = PREAMBLE + OBJECT + TEXT, ("team_run", "team_logged", "team_one", "team_given", "team_spread", "team_reset", "team_begin")
 
 
 @functools.cache
@@ -51,12 +51,18 @@ def team() -> Callable[[int], None] | None:
 
 
 def given(short: bool) -> Callable[[bytes], None] | None:
-    """Return the C function that runs a function on the arrays in a record; None if it could not be compiled.
+    """Return the C function that runs functions on the arrays in a record; None if it could not be compiled.
 
     short: it keeps the interpreter's lock.
     """
     found = _functions()
     return None if found is None else found["team_given"].short if short else found["team_given"].free  # type: ignore[return-value]
+
+
+def spread() -> Callable[[bytes], None] | None:
+    """Return the C function that runs a function for many pieces on the arrays in a record; None if it could not be compiled."""
+    found = _functions()
+    return None if found is None else found["team_spread"].free  # type: ignore[return-value]
 
 
 def int64s(*values: int) -> Any:

@@ -406,6 +406,15 @@ void team_given(int64_t *record)
         ((void (*)(void *const *, int64_t, int64_t))*f)((void *const *)(f + 4), f[1], f[2]);
 }
 
+/* Call one function for many pieces on threads: its address, their ranges and number, how many threads; then its arrays. */
+void team_spread(const int64_t *record)
+{
+    const team_step step = {(void (*)(void *const *, int64_t, int64_t))record[0], (void *const *)(record + 4),
+                            (const int64_t *)record[1], 0, record[2], 0};
+    const team_phase phase = {&step, (int32_t)record[2], 0};
+    team_phases(&phase, 1, record[3], 0, 0);
+}
+
 /* Forget the helpers: a forked child has none. */
 void team_reset(const int64_t *unused)
 {

@@ -98,11 +98,11 @@ def _c_kernel(f: IndexedFunction, code: c_compile.Loaded, shape: tuple[int, ...]
     n = len(f.inputs) + len(f.targets)
 
     def bound(places: Sequence[int | None], *held: Any) -> tuple[Phases, Any]:
-        numbers = (ctypes.c_double * max(1, f.scalars))()
-        given = addresses(*places, at_sizes, ctypes.addressof(numbers))
+        numbers = (ctypes.c_double * f.scalars)() if f.scalars else None
+        given = addresses(*places, at_sizes, 0 if numbers is None else ctypes.addressof(numbers))
         held = (*held, sizes, numbers)
         if short:
-            return Short(code, given, span, piece, held, numbers if f.scalars else None), given
+            return Short(code, given, span, piece, held, numbers), given
         return Phases([[step_of_elements(code, given, span, piece, held)]], numbers=numbers), given
 
     def bind(inputs: Sequence[np.ndarray], outputs: Sequence[np.ndarray]) -> BoundKernel:

@@ -102,9 +102,9 @@ class _RowKernel:
         numbers, sizes = doubles(*([0.0] * f.scalars), *f.numbers), int64s(*f.sizes)
         more = [*([None] * len(f.folds)), ctypes.addressof(sizes), ctypes.addressof(numbers)]
         given = (ctypes.c_void_p * (n + len(more)))(*([None] * n), *more)
-        held, scalars = (held, sizes, numbers), (ctypes.c_double * f.scalars).from_buffer(numbers)
+        held, scalars = (held, sizes, numbers), (ctypes.c_double * f.scalars).from_buffer(numbers) if f.scalars else None
         if f.work <= SHORT and f.pieces == 1:
-            return Ready(Short(code, given, 1, 1, held, scalars if f.scalars else None), given, n)
+            return Ready(Short(code, given, 1, 1, held, scalars), given, n)
         steps: list[Step] = []
         further: list[tuple[Any, int, int]] = []  # the address of an output that parts are added up to
         scratch: list[Scratch] = []

@@ -100,9 +100,8 @@ def operator_function(op: Op) -> Callable[..., Any]:
         array_class, key = ArrayCore.array_class, (op, state.training)
         for a in args:  # a comprehension is a call, and takes 0.1 us more
             key += (a.layout,) if a.__class__ is array_class else ((a.__class__, a),)
-        if kwargs:
-            values = kwargs.values()
-            key += (*kwargs, *values, *map(type, values))  # 1 and 1.0 are equal
+        for name, value in kwargs.items():  # two comprehensions, or `map`, take 0.2 us more
+            key += name, value, value.__class__  # 1 and 1.0 are equal
         if multiplies:
             key += (float32_matmul.other(),)
         if args:

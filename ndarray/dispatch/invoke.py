@@ -94,11 +94,16 @@ def run_new(plan: DispatchPlan, inputs: Sequence[ArrayCore], p: Params) -> NDArr
     """Queue the operator of plan, which has one output, into a new array and return that."""
     taped = state.recording and any_taped(inputs, plan.name)
     random = resource.get_random(plan.draws, plan.ctx) if plan.draws else None
-    view = None
-    if plan.tiny:
+    output = None
+    if plan.brief:
         on = current()
-        view = on.try_call_inline(inputs, _tiny_result, on, plan, inputs, p.scalars, random)
-    output = _into_new(plan, inputs, p.scalars, random)[0] if view is None else ArrayCore.array_class(plan.outs[0], view)
+        if plan.tiny:
+            view = on.try_call_inline(inputs, _tiny_result, on, plan, inputs, p.scalars, random)
+            output = None if view is None else ArrayCore.array_class(plan.outs[0], view)
+        elif plan.small or on.is_idle():
+            output = on.try_call_inline(inputs, _brief_result, on, plan, inputs, p.scalars, random)
+    if output is None:
+        output = _into_new(plan, inputs, p.scalars, random)[0]
     if taped:
         record(plan, p, inputs, (output,))
     return output
@@ -135,6 +140,19 @@ def _hide(plan: DispatchPlan, outputs: list[NDArray]) -> None:
     if plan.visible < len(outputs):
         outputs[plan.visible:] = [ArrayCore.array_class(o, chunk=Chunk.new(o.nbytes, o.ctx, ReportOnceVar()))
                                   for o in plan.outs[plan.visible:]]
+
+
+def _brief_result(on: Engine, plan: DispatchPlan, inputs: Sequence[ArrayCore], scalars: tuple,
+                  random: tuple[int, int] | None) -> NDArray | None:
+    """Return the one output, computed; None if memory of an input may still be to be allocated. For `try_call_inline`."""
+    places = [a._address for a in inputs]
+    if 0 in places and 0 in (places := _known_places(inputs)):
+        return None
+    kernel, run, output = plan.kernel, plan.run_context or on.run_context(plan.ctx), allocate(plan.outs[0], True)
+    if kernel.at is None or random is not None or storage.access_checker is not None or \
+            not kernel.at(run, [*places, output._address or output.address()], scalars, True):
+        _run(run, kernel, _device_arrays(inputs), _device_arrays((output,)), scalars, random)
+    return output
 
 
 def _brief_results(on: Engine, plan: DispatchPlan, inputs: Sequence[ArrayCore], scalars: tuple,

@@ -15,7 +15,7 @@ from tritium.kernels.cpu.c_math import PREAMBLE
 from tritium.kernels.cpu.c_move import copies
 from tritium.kernels.cpu.c_moving import MovingKernel, Places, ReboundKernel
 from tritium.kernels.cpu.c_team import Phases, int64s, step_of_elements
-from tritium.kernels.ir.expr import load
+from tritium.kernels.ir.expr import load, param
 from tritium.kernels.ir.strided import Strided
 from tritium.kernels.kernel import HostRun
 from tritium.kernels.op import Expression, Req, Spec
@@ -116,6 +116,30 @@ def test_runs_may_overlap(kernel, rng):
     assert not wrong
 
 
+@needs_compiler
+def test_a_short_kernel_finds_the_memory_of_a_new_result(kernel, rng):
+    x, y = (rng.normal(size=5000).astype(F32) for _ in range(2))
+    kernel(HostRun(), [x, y], [np.empty_like(x)])
+    out = np.empty_like(x)
+    assert kernel.into([x.ctypes.data, y.ctypes.data], out)
+    np.testing.assert_array_equal(out, x - y * 2)
+    assert not kernel.into([x.ctypes.data], out)
+
+
+@needs_compiler
+def test_a_kernel_with_numbers_given_at_run_time_or_of_several_pieces_keeps_calls(monkeypatch, rng):
+    monkeypatch.setenv("TRITIUM_CPU_CODE", "c")
+    few, many = Spec((50,), F32), Spec((200_000,), F32)
+    scaled = Expression((X * param("scale"),), scalars=("scale",))
+    for e, spec, scalars in ((scaled, few, (3.0,)), (Expression((X * 3,)), many, ())):
+        kernel = cpu_kernel(e, [spec], [spec], [Req.WRITE], "k")
+        x, out, again = rng.normal(size=spec.shape).astype(F32), *np.empty((2, *spec.shape), F32)
+        kernel(HostRun(), [x], [out], **({"scalars": scalars} if scalars else {}))
+        assert kernel.into is None and kernel.at(HostRun(), [x.ctypes.data, again.ctypes.data], scalars, True)
+        np.testing.assert_array_equal(out, x * np.float32(3))
+        np.testing.assert_array_equal(again, out)
+
+
 TEXT = PREAMBLE + """
 /* y[i] = 2 x[i] + n[0] for the second half of x */
 void test_moving_double(void *const *arrays, int64_t begin, int64_t end)
@@ -159,6 +183,31 @@ def test_what_was_bound_is_moved_to_other_arrays(rng):
     np.testing.assert_array_equal(y, 2 * x[HALF:] + 5)
     assert not kernel.at(HostRun(), [x.ctypes.data, x.ctypes.data])  # they share memory
     assert not kernel.at(HostRun(), [x.ctypes.data])
+
+
+@needs_compiler
+def test_functions_of_one_piece_run_in_turn_on_any_arrays(rng):
+    """z[i] = 2 (2 x[i + 100] + 5) + 5, by way of y: a place behind the beginning, and two functions."""
+    def bind(inputs, outputs):
+        five = int64s(5)
+        function = c_compile.library(TEXT, ("test_moving_double",))["test_moving_double"]
+        (x,), (y, z) = inputs, outputs
+        pairs = (x.ctypes.data + 400, y.ctypes.data), (y.ctypes.data, z.ctypes.data)
+        steps = [step_of_elements(function, (ctypes.c_void_p * 3)(*pair, ctypes.addressof(five)), 100, 100,
+                                  (inputs, outputs, five)) for pair in pairs]
+        steps[0].then = steps[1]
+        return Phases([steps[:1]])
+
+    kernel = ReboundKernel(bind)
+    for _ in range(3):
+        x, (y, z) = rng.normal(size=200).astype(F32), np.empty((2, 100), F32)
+        if kernel.at is None:
+            kernel(HostRun(), [x], [y, z])
+        else:
+            assert kernel.at(None, [a.ctypes.data for a in (x, y, z)], (), True)
+        np.testing.assert_array_equal(y, 2 * x[100:] + 5)
+        np.testing.assert_array_equal(z, 2 * y + 5)
+    assert kernel.into is None and not kernel.at(None, [x.ctypes.data, y.ctypes.data, y.ctypes.data])
 
 
 @needs_compiler

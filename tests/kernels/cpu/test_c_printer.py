@@ -7,7 +7,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from support.helpers import assert_close
-from tritium.kernels.cpu import c_compile
+from tritium.kernels.cpu import c_compile, c_printer
 from tritium.kernels.cpu.c_math import BLOCKWISE
 from tritium.kernels.cpu.c_printer import c_function, constant, program
 from tritium.kernels.cpu.numpy_printer import numpy_kernel
@@ -114,6 +114,23 @@ SLOW_PROPERTY = {"deadline": None, "suppress_health_check": list(HealthCheck)}
 @given(graphs(), st.sampled_from([Req.WRITE, Req.ADD]), st.sampled_from([1, 3]))
 def test_arithmetic_is_numpys_to_the_bit(graph, req, pieces):
     check(graph, req, pieces)
+
+
+@needs_compiler
+@settings(max_examples=25, **SLOW_PROPERTY)
+@given(graphs(), st.sampled_from([1, 3]))
+def test_outputs_past_the_caches_are_numpys_to_the_bit(graph, pieces):
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(c_printer, "PAST_CACHES", 0)
+        check(graph, Req.WRITE, pieces)
+
+
+def test_outputs_of_large_arrays_go_past_the_caches_but_where_they_are_added_to_or_lie_on_inputs():
+    many = c_printer.PAST_CACHES // 12
+    for size, req, past in [(many, Req.WRITE, True), (many - 1, Req.WRITE, False), (many, Req.ADD, False),
+                            (many, Req.INPLACE, False)]:
+        f = printed([X * Y], [(size,), (size,)], [req])
+        assert ("stream(o0 + i, w0, n * sizeof *w0);" in f.text, "STREAMED;" in f.text, "stream" in f.uses) == (past,) * 3
 
 
 @needs_compiler
@@ -279,6 +296,6 @@ def test_names_never_reach_the_text(cpu_code):
     """Whatever an operator is called: a function's name is made of its text."""
     cpu_code("c")
     op = fused_op(Expression((X * 2,)), 1, name='"; } int main() { system("true"); } /*')
-    spec = [Spec((10_000_000,), F32)]
+    spec = [Spec((1_000_000,), F32)]
     f = op.c_code(Params({}), spec, spec, [Req.WRITE])
     assert f.text == printed([X * 2]).text and "system" not in f.text
