@@ -22,20 +22,19 @@ _TEXT = """
 typedef struct { int64_t axes, k, wraps, kind, sizes[]; } limits_sizes;
 
 #define WITHIN(T, CUT) for (int64_t a = 0; a < g->axes; a++) { \\
-        const T *const x = (const T *)arrays[0] + a * g->k; \\
+        const T *const x = (const T *)indices + a * g->k; \\
         const int64_t end = g->sizes[a], low = g->wraps ? -end : 0; \\
         for (int64_t i = 0; i < g->k; i++) { const int64_t v = CUT(x[i]); beyond |= (v < low) | (v >= end); } \\
     } break;
 
-/* arrays: indices [axes][k], a number that is 1 afterwards if one of them is beyond its limits, sizes. */
-void limits_beyond(void *const *arrays, int64_t begin, int64_t end)
+/* Return 1 if one of the indices [axes][k] is beyond its limits; else 0. */
+int64_t limits_beyond(const void *indices, const limits_sizes *g)
 {
-    const limits_sizes *g = arrays[2];
     int64_t beyond = 0;
     switch (g->kind) {
 %s
     }
-    *(int64_t *)arrays[1] = beyond;
+    return beyond;
 }
 """
 
@@ -82,25 +81,14 @@ class Limits:
             return None
         functions = _TEMPLATE.functions()
         assert functions is not None
-        call = functions["limits_beyond"].short if indices.size < LEAST else functions["limits_beyond"].free
+        call: Any = functions["limits_beyond"].short if indices.size < LEAST else functions["limits_beyond"].free
+        call.restype, call.argtypes = ctypes.c_int64, [ctypes.c_void_p, ctypes.c_void_p]
         axes, mask = len(self.sizes), indices.dtype.itemsize - 1
         sizes = int64s(axes, indices.size // axes, self.wraps, list(INDICES).index(indices.dtype.name), *self.sizes)
-        ready: list[tuple[Any, int, Any]] = []
+        where = ctypes.addressof(sizes)
 
-        def beyond(at: int) -> bool:
-            if at & mask:  # C reads no such numbers
-                return True
-            try:
-                given, where, found = ready.pop()
-            except IndexError:  # other runs have them all
-                found = ctypes.c_int64()
-                given = (ctypes.c_void_p * 3)(None, ctypes.addressof(found), ctypes.addressof(sizes))
-                where = ctypes.addressof(given)
-            given[0] = at
-            call(where, 0, 1)  # type: ignore[arg-type]
-            is_beyond = found.value
-            ready.append((given, where, found))
-            return is_beyond != 0
+        def beyond(at: int, held: Any = sizes) -> bool:  # held: an address alone keeps nothing alive
+            return at & mask != 0 or call(at, where) != 0  # C reads no numbers that are not aligned
 
         return beyond
 
