@@ -91,4 +91,4 @@ def cast_kernel(x: Spec, y: Spec, req: Req) -> Kernel | None:
         addresses = int64s(address(inputs[0]), address(outputs[0]))
         return Phases([[step_of_elements(function, addresses, size, PIECE, (inputs[0], outputs[0]))]])
 
-    return ReboundKernel(bind)
+    return ReboundKernel(bind, reentrant=True)

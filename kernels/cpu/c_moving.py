@@ -26,6 +26,7 @@ def places_of(arrays: Sequence[Any]) -> list[int] | None:
 
 
 DIRECT = 1 << 14  # bytes of the arrays of a bound call up to which it runs in the thread that calls it
+Move: TypeAlias = tuple[Any, int, int, int]  # table, place in it, number of the array, bytes from the array's beginning
 FEW = 8  # arrays up to which each pair is compared
 _addressof, _from_buffer = ctypes.addressof, ctypes.c_char.from_buffer
 
@@ -91,14 +92,9 @@ class Ready:
 
     def __init__(self, call: BoundKernel, addresses: Any, arrays: int, further: Iterable[tuple[Any, ...]] = ()):
         self.call = call
-        self.further: list[tuple[Any, int, int, int]] = [(*f, 0)[:4] for f in further]  # type: ignore[misc]
+        self.further: list[Move] = [(*f, 0)[:4] for f in further]  # type: ignore[misc]
         self._pack = None if addresses is None else partial(struct.Struct(f"{arrays}P").pack_into, addresses, 0)
         self._places: Sequence[int] = ()
-
-    def moves_in(self, table: Any) -> list[tuple[int, int]]:
-        """Return the arrays whose addresses come first in a table: their numbers, and the bytes from their beginning."""
-        found = {i: (k, distance) for addresses, i, k, distance in self.further if addresses is table}
-        return [found[i] for i in range(len(found))] if sorted(found) == list(range(len(found))) else []
 
     def place(self, places: Sequence[int]) -> None:
         """Set the addresses of the arrays."""
@@ -122,31 +118,32 @@ At: TypeAlias = Callable[..., bool]
 Into: TypeAlias = Callable[[Sequence[int], np.ndarray], bool]
 
 
-def direct(call: Phases, moves: Callable[[Any], list[tuple[int, int]]], count: int, fits: Callable[[Sequence[int]], bool],
-           short: bool) -> tuple[At, Into | None] | None:
+def direct(call: Phases, moves: Sequence[Move], count: int, fits: Callable[[Sequence[int]], bool], short: bool
+           ) -> tuple[At, Into | None] | None:
     """Return `Kernel.at` and `Kernel.into` of a call whose functions have a piece each, and change nothing but arrays.
 
     Arrays are handed over with each call, so many threads may run it at once. None if it is not so simple.
-    moves:  returns the arrays whose addresses come first in a table: their numbers, and the bytes from their beginning.
+    moves:  where an address of an array is wanted.
     count:  the number of the arrays, of which the last one is the only output if there is `into`.
     fits:   whether arrays may lie at addresses, if that is unknown.
     short:  the functions keep the interpreter's lock.
     """
     function, steps = given(short), call.in_turn()
-    if function is None or not steps:
+    tables = {id(step.addresses) for step in steps}
+    if function is None or not steps or any(id(table) not in tables for table, _, _, _ in moves):
         return None
     record: list[int] = [0]
     holes: list[tuple[int, int, int]] = []  # in the record: the place, the number of the array, the bytes from its beginning
     for step in steps:
         begin, end = (0, 1) if step.ranges is None else step.ranges[:2]
-        record += address_of(step.function), begin, end, len(step.addresses)
-        holes += [(len(record) + i, *move) for i, move in enumerate(moves(step.addresses))]
-        record += [at or 0 for at in step.addresses]
+        record += address_of(step.function), begin, end, len(step.addresses or ())
+        holes += [(len(record) + i, k, distance) for table, i, k, distance in moves if table is step.addresses]
+        record += [at or 0 for at in step.addresses or ()]
     pack = struct.Struct(f"{len(record) + 1}q").pack
     plain = holes == [(5 + i, i, 0) for i in range(count)]
     before, after = record[1:5], [*record[5 + count:], 0]
-    own = [at for at, i, distance in holes if i == count - 1 and not distance]
-    knows = FINDS and len(own) == 1 and len(own) == len([i for _, i, _ in holes if i == count - 1])
+    own = [(at, distance) for at, i, distance in holes if i == count - 1]
+    fresh = own[0][0] if FINDS and len(own) == 1 and own[0][1] == 0 else 0
 
     def run_on(arrays: Sequence[int], fresh: int) -> None:
         if plain:
@@ -166,11 +163,11 @@ def direct(call: Phases, moves: Callable[[Any], list[tuple[int, int]]], count: i
     def into(places: Sequence[int], out: np.ndarray) -> bool:
         if len(places) != count - 1:
             return False
-        run_on((*places, id(out)), own[0])
+        run_on((*places, id(out)), fresh)
         return True
 
     at.held = into.held = call  # type: ignore[attr-defined]  # addresses alone keep nothing alive
-    return at, into if knows else None
+    return at, into if fresh else None
 
 
 def on_threads(call: Phases, order: Sequence[int], count: int, fits: Callable[[Sequence[int]], bool], otherwise: At) -> At | None:
@@ -236,15 +233,16 @@ class MovingKernel(Kernel):
 
     def _go_direct(self, first: Ready) -> None:
         """Let later runs do without `_ready`, if the call allows it."""
-        order = self._pick or range(self._n)
-        if first.further or not isinstance(first.call, Phases):
+        order, call = self._pick or range(self._n), first.call
+        if first.further or not isinstance(call, Phases) or type(call) not in (Phases, Short):
             return
-        if isinstance(first.call, Short):
-            made = direct(first.call, lambda table: [(i, 0) for i in order], self._n, self._places.fit, True)
+        if isinstance(call, Short):
+            table = call.steps()[0].addresses
+            made = direct(call, [(table, i, k, 0) for i, k in enumerate(order)], self._n, self._places.fit, True)
             if made is not None:
                 self.at, self.into = made[0], made[1] if self._n == self._n_in + 1 else None
         else:
-            self.at = on_threads(first.call, order, self._n, self._places.fit, self._run_at) or self.at
+            self.at = on_threads(call, order, self._n, self._places.fit, self._run_at) or self.at
 
     def _run_at(self, run: Any, places: Sequence[int], scalars: Sequence[float] = (), apart: bool = False) -> bool:
         """See Kernel.at."""
@@ -271,12 +269,14 @@ class ReboundKernel(Kernel):
     """A kernel that is bound to its arrays. What was bound is kept, where it is C alone, and moved to the arrays of later runs.
 
     each: as bind, for a run on arrays that may differ from run to run.
+    reentrant: the functions write nothing but outputs, so several threads may run one call at once.
     """
 
-    __slots__ = ("_each", "_moves", "_n_in", "_ready", "_sizes")
+    __slots__ = ("_each", "_moves", "_n_in", "_ready", "_reentrant", "_sizes")
 
-    def __init__(self, bind: Bind, each: Bind | None = None, **more: Any):
+    def __init__(self, bind: Bind, each: Bind | None = None, reentrant: bool = False, **more: Any):
         super().__init__(self._run, bind, **more)
+        self._reentrant = reentrant
         self._each, self._ready, self._sizes, self._n_in, self._moves = each or bind, list[Ready](), list[int](), 0, True
 
     def _run(self, run: Any, inputs: Sequence[Any], outputs: Sequence[Any]) -> None:
@@ -301,8 +301,8 @@ class ReboundKernel(Kernel):
         if ready is not None:
             self._ready.append(ready)
             self._sizes, self._n_in, self.at, self.begin = sizes, n, self._run_at, self._begin_at
-            few = isinstance(ready.call, Phases) and sum(sizes) <= DIRECT and 0 not in sizes
-            made = direct(ready.call, ready.moves_in, len(sizes),  # type: ignore[arg-type]
+            few = self._reentrant and type(ready.call) is Phases and sum(sizes) <= DIRECT and 0 not in sizes
+            made = direct(ready.call, ready.further, len(sizes),  # type: ignore[arg-type]
                           lambda places: 0 not in places and disjoint(places, sizes, n), False) if few else None
             if made is not None:
                 self.at, self.into, self.begin = made[0], made[1] if len(outputs) == 1 else None, None
@@ -410,7 +410,7 @@ class _Memory:
             raise _Fixed
         return x
 
-    def moves(self) -> list[tuple[Any, int, int, int]]:
+    def moves(self) -> list[Move]:
         """Return (table, index, number of the array, distance) of each address in an array."""
         found = []
         for table in self.tables.values():

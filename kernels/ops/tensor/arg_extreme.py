@@ -50,7 +50,7 @@ class ArgExtreme(OperatorProperty):
             extreme = c_order.extreme(wide, lines, low, c_order.KINDS[outs[0].dtype.name if direct else "int64"])
             bind = lambda x, found: Phases([[extreme.prepare(x, found)]])
             if direct and wide == ins[0].dtype:
-                return ReboundKernel(lambda inputs, outputs: bind(inputs[0], outputs[0]))
+                return ReboundKernel(lambda inputs, outputs: bind(inputs[0], outputs[0]), reentrant=True)
 
             def kernel_c(run: Any, inputs: Sequence[Any], outputs: Sequence[Any]) -> None:
                 found = outputs[0] if direct else run.workspace((lines[0], lines[2]), np.dtype(np.int64))

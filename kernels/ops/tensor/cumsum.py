@@ -51,7 +51,7 @@ class Cumsum(OperatorProperty):
         wide = math_dtype(out.dtype)
         if req in (Req.WRITE, Req.INPLACE) and x.dtype == out.dtype and c_scan.sums(out.dtype, lines):
             in_c = c_scan.running_sums(out.dtype, lines, back)
-            return ReboundKernel(lambda inputs, outputs: Phases([[in_c.prepare(inputs[0], outputs[0])]]))
+            return ReboundKernel(lambda inputs, outputs: Phases([[in_c.prepare(inputs[0], outputs[0])]]), reentrant=True)
 
         def kernel(run: Any, inputs: Sequence[Any], outputs: Sequence[Any]) -> None:
             x, y = inputs[0].reshape(lines), outputs[0].reshape(lines)

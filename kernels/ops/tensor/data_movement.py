@@ -114,7 +114,7 @@ def move_kernel(moves: Sequence[Move], ins: Specs, outs: Specs, reqs: Reqs, targ
         return call
 
     in_c = _in_c(moves, adds, wiped, ins, outs, alike)
-    return Kernel(bind=bind) if in_c is None else ReboundKernel(partial(_bind_in_c, *in_c, overlap))
+    return Kernel(bind=bind) if in_c is None else ReboundKernel(partial(_bind_in_c, *in_c, overlap), reentrant=True)
 
 
 @dataclass(frozen=True, slots=True)

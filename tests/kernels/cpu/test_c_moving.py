@@ -198,7 +198,7 @@ def test_functions_of_one_piece_run_in_turn_on_any_arrays(rng):
         steps[0].then = steps[1]
         return Phases([steps[:1]])
 
-    kernel = ReboundKernel(bind)
+    kernel = ReboundKernel(bind, reentrant=True)
     for _ in range(3):
         x, (y, z) = rng.normal(size=200).astype(F32), np.empty((2, 100), F32)
         if kernel.at is None:
@@ -208,6 +208,41 @@ def test_functions_of_one_piece_run_in_turn_on_any_arrays(rng):
         np.testing.assert_array_equal(y, 2 * x[100:] + 5)
         np.testing.assert_array_equal(z, 2 * y + 5)
     assert kernel.into is None and not kernel.at(None, [x.ctypes.data, y.ctypes.data, y.ctypes.data])
+
+
+@needs_compiler
+@pytest.mark.parametrize(("reentrant", "nested"), [(True, False), (False, False), (True, True)])
+def test_only_a_call_that_changes_nothing_but_arrays_gets_them_in_a_record(reentrant, nested, rng):
+    """nested: the function finds the address of x in a table of its own, where that is changed from run to run."""
+    text = PREAMBLE + """
+void test_moving_nested(void *const *arrays, int64_t begin, int64_t end)
+{
+    const float *x = ((float *const *)arrays[0])[0];
+    for (int64_t i = begin; i < end; i++) ((float *)arrays[1])[i] = 2 * x[i] + 5;
+}
+"""
+
+    def bind(inputs, outputs):
+        five, name = int64s(5), "test_moving_nested" if nested else "test_moving_double"
+        function = c_compile.library(text if nested else TEXT, (name,))[name]
+        (x,), (y,) = ([a.ctypes.data for a in arrays] for arrays in (inputs, outputs))
+        table = int64s(x if nested else 0)
+        given = int64s(ctypes.addressof(table), y) if nested else int64s(x, y, ctypes.addressof(five))
+        return Phases([[step_of_elements(function, given, 100, 100, (inputs, outputs, five, table))]])
+
+    kernel = ReboundKernel(bind, reentrant=reentrant)
+    for _ in range(3):
+        x, y = rng.normal(size=100).astype(F32), np.empty(100, F32)
+        kernel(HostRun(), [x], [y])
+        np.testing.assert_array_equal(y, 2 * x + 5)
+        x, y = rng.normal(size=100).astype(F32), np.empty(100, F32)
+        assert kernel.at(HostRun(), [x.ctypes.data, y.ctypes.data], (), True)
+        np.testing.assert_array_equal(y, 2 * x + 5)
+    assert (kernel.into is not None) == (reentrant and not nested)
+    if kernel.into is not None:
+        out = np.empty(100, F32)
+        assert kernel.into([x.ctypes.data], out)
+        np.testing.assert_array_equal(out, y)
 
 
 @needs_compiler
