@@ -121,8 +121,8 @@ class Kernel:
     at:     at(run, addresses, scalars=(), apart=False) does the same on arrays given by their addresses, inputs first: of a
             kernel in C from its first run on, and of one on a GPU (gpu/prepared.py). It returns False if it cannot compute them
             where they lie. apart: they lie at multiples of their items' size, and outputs apart from all others. None of others.
-    into:   into(addresses, out) does the same on inputs at addresses, where `out` is a new NumPy array, and the only output; it
-            returns False if it cannot. None of others.
+    into:   into(addresses, out) does the same on inputs at addresses, where `out` is a new NumPy array, and the only output. It
+            returns the address of `out`; 0 if it cannot. None of others.
     begin:  begin(addresses) lets a helper begin on arrays there while this thread goes on, and returns the function of the run
             that must end it; None if nothing was begun. None of a kernel that cannot.
     keeps:  the numbers of the inputs from which `keep` makes something that stays; () if it is `bind`.
@@ -143,7 +143,7 @@ class Kernel:
             run = partial(_bind_and_run, bind)
         self.run: KernelFunction = run
         self.at: Callable[..., bool] | None = None
-        self.into: Callable[[Sequence[int], np.ndarray], bool] | None = None
+        self.into: Callable[[Sequence[int], np.ndarray], int] | None = None
         self.begin: Callable[[Sequence[int]], Callable[[Run], None] | None] | None = None
         self._bind, self._keep, self.keeps, self.share, self.shares = bind, keep, tuple(keeps), share, shares
         self.ahead = ahead

@@ -184,7 +184,7 @@ def test_a_module_trains_with_it(track, ctx):
     mx.random.seed(1)
     module = mx.mod.Module(net, context=ctx)
     batches = mx.io.NDArrayIter(a, labels, batch_size=8)
-    module.fit(batches, num_epoch=30, optimizer_params={"learning_rate": 0.5}, initializer=mx.init.Xavier())
+    module.fit(batches, num_epoch=15, optimizer_params={"learning_rate": 0.5}, initializer=mx.init.Xavier())
     args, auxes = module.get_params()
     assert abs(float(auxes["track_moving_mean"].asnumpy()[0]) - a.mean()) < 0.5  # a running mean of the batches
     assert float(args["scale"].asnumpy()[0]) != 1

@@ -115,7 +115,7 @@ def _first_field(a: np.ndarray) -> int:
 #: Whether C finds the elements of a NumPy array: see `c_team.OBJECT`.
 FINDS = sys.implementation.name == "cpython" and all(_first_field(a) == a.ctypes.data for a in (np.ones(3), np.ones((2, 0), "b")))
 At: TypeAlias = Callable[..., bool]
-Into: TypeAlias = Callable[[Sequence[int], np.ndarray], bool]
+Into: TypeAlias = Callable[[Sequence[int], np.ndarray], int]
 
 
 def direct(call: Phases, moves: Sequence[Move], count: int, fits: Callable[[Sequence[int]], bool], short: bool
@@ -132,27 +132,28 @@ def direct(call: Phases, moves: Sequence[Move], count: int, fits: Callable[[Sequ
     tables = {id(step.addresses) for step in steps}
     if function is None or not steps or any(id(table) not in tables for table, _, _, _ in moves):
         return None
-    record: list[int] = [0]
+    own = sum(k == count - 1 for _, _, k, _ in moves)
+    record = [own, 0, *[0] * own]
     holes: list[tuple[int, int, int]] = []  # in the record: the place, the number of the array, the bytes from its beginning
     for step in steps:
         begin, end = (0, 1) if step.ranges is None else step.ranges[:2]
         record += address_of(step.function), begin, end, len(step.addresses or ())
         holes += [(len(record) + i, k, distance) for table, i, k, distance in moves if table is step.addresses]
         record += [at or 0 for at in step.addresses or ()]
-    pack = struct.Struct(f"{len(record) + 1}q").pack
-    plain = holes == [(5 + i, i, 0) for i in range(count)]
-    before, after = record[1:5], [*record[5 + count:], 0]
-    own = [(at, distance) for at, i, distance in holes if i == count - 1]
-    fresh = own[0][0] if FINDS and len(own) == 1 and own[0][1] == 0 else 0
+    record.append(0)
+    record[2:2 + own] = [at for at, k, _ in holes if k == count - 1]
+    pack, first = struct.Struct(f"{len(record)}q").pack, holes[0][0] if holes else 0
+    plain = holes == [(first + i, i, 0) for i in range(count)]
+    before, after = record[2:first], record[first + count:]
 
-    def run_on(arrays: Sequence[int], fresh: int) -> None:
+    def run_on(arrays: Sequence[int], new: int) -> int:
         if plain:
-            function(pack(fresh, *before, *arrays, *after))
-            return
-        filled = [fresh, *record[1:], 0]
+            return function(pack(own, new, *before, *arrays, *after))
+        filled = record.copy()
+        filled[1] = new
         for at, i, distance in holes:
             filled[at] = arrays[i] + distance
-        function(pack(*filled))
+        return function(pack(*filled))
 
     def at(run: Any, places: Sequence[int], scalars: Sequence[float] = (), apart: bool = False) -> bool:
         if len(places) != count or not (apart or fits(places)):
@@ -160,14 +161,11 @@ def direct(call: Phases, moves: Sequence[Move], count: int, fits: Callable[[Sequ
         run_on(places, 0)
         return True
 
-    def into(places: Sequence[int], out: np.ndarray) -> bool:
-        if len(places) != count - 1:
-            return False
-        run_on((*places, id(out)), fresh)
-        return True
+    def into(places: Sequence[int], out: np.ndarray) -> int:
+        return run_on((*places, 0), id(out)) if len(places) == count - 1 else 0
 
     at.held = into.held = call  # type: ignore[attr-defined]  # addresses alone keep nothing alive
-    return at, into if fresh else None
+    return at, into if FINDS and own else None
 
 
 def on_threads(call: Phases, order: Sequence[int], count: int, fits: Callable[[Sequence[int]], bool], otherwise: At) -> At | None:

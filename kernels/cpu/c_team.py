@@ -50,13 +50,16 @@ def team() -> Callable[[int], None] | None:
     return None if found is None else found["team_run"].free  # type: ignore[return-value]
 
 
-def given(short: bool) -> Callable[[bytes], None] | None:
-    """Return the C function that runs functions on the arrays in a record; None if it could not be compiled.
-
-    short: it keeps the interpreter's lock.
+def given(short: bool) -> Callable[[bytes], int] | None:
+    """Return the C function that runs functions on the arrays in a record, and returns the address of a new one; None if it could
+    not be compiled. short: it keeps the interpreter's lock.
     """
     found = _functions()
-    return None if found is None else found["team_given"].short if short else found["team_given"].free  # type: ignore[return-value]
+    if found is None:
+        return None
+    function: Any = found["team_given"].short if short else found["team_given"].free
+    function.restype = ctypes.c_int64
+    return function
 
 
 def spread() -> Callable[[bytes], None] | None:

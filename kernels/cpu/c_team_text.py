@@ -397,13 +397,22 @@ void team_one(const int64_t *record)
     ((void (*)(void *const *, int64_t, int64_t))record[0])((void *const *)record[1], record[2], record[3]);
 }
 
-/* Call functions in turn. For each: its address, begin, end, the number of its arrays, these; behind the last one 0.
-   record[0]: the place of an array that is given as the NumPy object itself, whose memory is looked up here; 0: there is none. */
-void team_given(int64_t *record)
+/* Call functions in turn, on arrays that stand in a record, and return where a new array lies.
+
+   record: how many addresses lie in the new array; the NumPy object that it is, 0 if all addresses are known; the places of these
+   addresses, where the distance from the array's beginning stands. Then for each function: its address, begin, end, the number of
+   its arrays, these; behind the last one 0. */
+int64_t team_given(int64_t *record)
 {
-    if (*record) memcpy(record + *record, (const char *)(intptr_t)record[*record] + OBJECT_HEAD, sizeof *record);
-    for (const int64_t *f = record + 1; *f; f += 4 + f[3])
+    const int64_t many = record[0];
+    int64_t base = 0;
+    if (record[1]) {
+        memcpy(&base, (const char *)(intptr_t)record[1] + OBJECT_HEAD, sizeof base);
+        for (int64_t k = 0; k < many; k++) record[record[2 + k]] += base;
+    }
+    for (const int64_t *f = record + 2 + many; *f; f += 4 + f[3])
         ((void (*)(void *const *, int64_t, int64_t))*f)((void *const *)(f + 4), f[1], f[2]);
+    return base;
 }
 
 /* Call one function for many pieces on threads: its address, their ranges and number, how many threads; then its arrays. */

@@ -119,6 +119,6 @@ class _Checked(Kernel):
         """See Kernel.at. Where an index is beyond its limits, `run` raises the error."""
         return not self._beyond(places[self._input]) and self._inner.at(run, places, scalars, apart)  # type: ignore[misc]
 
-    def _run_into(self, places: Sequence[int], out: np.ndarray) -> bool:
+    def _run_into(self, places: Sequence[int], out: np.ndarray) -> int:
         """See Kernel.into."""
-        return not self._beyond(places[self._input]) and self._inner.into(places, out)  # type: ignore[misc]
+        return 0 if self._beyond(places[self._input]) else self._inner.into(places, out)  # type: ignore[misc]

@@ -97,11 +97,8 @@ def run_new(plan: DispatchPlan, inputs: Sequence[ArrayCore], p: Params) -> NDArr
     output = None
     if plan.brief:
         on = current()
-        if plan.tiny:
-            view = on.try_call_inline(inputs, _tiny_result, on, plan, inputs, p.scalars, random)
-            output = None if view is None else ArrayCore.array_class(plan.outs[0], view)
-        elif plan.small or on.is_idle():
-            output = on.try_call_inline(inputs, _brief_result, on, plan, inputs, p.scalars, random)
+        if plan.tiny or plan.small or on.is_idle():
+            output = on.try_call_inline(inputs, _tiny_result if plan.tiny else _brief_result, on, plan, inputs, p.scalars, random)
     if output is None:
         output = _into_new(plan, inputs, p.scalars, random)[0]
     if taped:
@@ -171,7 +168,7 @@ def _known_places(inputs: Sequence[ArrayCore]) -> list[int]:
 
 
 def _tiny_result(on: Engine, plan: DispatchPlan, inputs: Sequence[ArrayCore], scalars: tuple, random: tuple[int, int] | None
-                 ) -> np.ndarray | None:
+                 ) -> NDArray | None:
     """Return what the kernel of plan computes; None if memory of an input is still to be allocated, or accesses are checked."""
     if storage.access_checker is not None:
         return None
@@ -180,18 +177,25 @@ def _tiny_result(on: Engine, plan: DispatchPlan, inputs: Sequence[ArrayCore], sc
         places = [a._address for a in inputs]
         if 0 in places:
             places = _known_places(inputs)
-        out = np.empty(layout.shape, layout.dtype)
-        if 0 not in places and (kernel.at(run, [*places, address(out)], scalars, True) if kernel.into is None else
-                                kernel.into(places, out)):
-            return out
+        if 0 not in places:
+            out = np.empty(layout.shape, layout.dtype)
+            if kernel.into is not None:
+                at = kernel.into(places, out)
+            else:
+                at = address(out)
+                at = at if kernel.at(run, [*places, at], scalars, True) else 0
+            if at:
+                output = ArrayCore.array_class(layout, out)
+                output._address = at
+                return output
     views = [a._view for a in inputs if a._view is not None]
     if len(views) < len(inputs):
         return None
     if plan.direct is not None:
-        return prepared.leaf(plan.direct, *views)
+        return ArrayCore.array_class(layout, prepared.leaf(plan.direct, *views))
     out = np.empty(layout.shape, layout.dtype)
     _run(run, kernel, views, [out], scalars, random)
-    return out
+    return ArrayCore.array_class(layout, out)
 
 
 def _enqueue_into_new(on: Engine, plan: DispatchPlan, inputs: Sequence[ArrayCore], scalars: tuple,

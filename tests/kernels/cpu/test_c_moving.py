@@ -121,9 +121,9 @@ def test_a_short_kernel_finds_the_memory_of_a_new_result(kernel, rng):
     x, y = (rng.normal(size=5000).astype(F32) for _ in range(2))
     kernel(HostRun(), [x, y], [np.empty_like(x)])
     out = np.empty_like(x)
-    assert kernel.into([x.ctypes.data, y.ctypes.data], out)
+    assert kernel.into([x.ctypes.data, y.ctypes.data], out) == out.ctypes.data
     np.testing.assert_array_equal(out, x - y * 2)
-    assert not kernel.into([x.ctypes.data], out)
+    assert kernel.into([x.ctypes.data], out) == 0
 
 
 @needs_compiler
@@ -241,7 +241,7 @@ void test_moving_nested(void *const *arrays, int64_t begin, int64_t end)
     assert (kernel.into is not None) == (reentrant and not nested)
     if kernel.into is not None:
         out = np.empty(100, F32)
-        assert kernel.into([x.ctypes.data], out)
+        assert kernel.into([x.ctypes.data], out) == out.ctypes.data
         np.testing.assert_array_equal(out, y)
 
 

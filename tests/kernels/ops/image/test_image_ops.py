@@ -68,16 +68,16 @@ def test_colours_changed_by_a_sure_amount(rng, ctx):
 def test_chance_is_seeded_and_has_its_share(ctx):
     a = mx.nd.array(np.arange(12).reshape(2, 2, 3), ctx=ctx)
     mx.random.seed(3)
-    first = [I.random_flip_left_right(a, p=0.3).asnumpy() for _ in range(200)]
+    first = [I.random_flip_left_right(a, p=0.3).asnumpy() for _ in range(80)]
     mx.random.seed(3)
-    again = [I.random_flip_left_right(a, p=0.3).asnumpy() for _ in range(200)]
-    np.testing.assert_array_equal(first, again)
+    again = [I.random_flip_left_right(a, p=0.3).asnumpy() for _ in range(20)]
+    np.testing.assert_array_equal(first[:20], again)
     flipped = sum(f[0, 0, 0] != 0 for f in first)
-    assert 35 < flipped < 85
+    assert 12 < flipped < 36
     jitter = [I.random_color_jitter(a, brightness=0.2, contrast=0.2, saturation=0.2, hue=0.1).asnumpy() for _ in range(5)]
     assert len({j.tobytes() for j in jitter}) == 5
-    light = np.array([(I.random_lighting(a, alpha_std=1.0) - a).asnumpy()[0, 0, 0] for _ in range(300)])
-    assert abs(light.mean()) < 6 and 24 < light.std() < 40  # 31.8
+    light = np.array([(I.random_lighting(a, alpha_std=1.0) - a).asnumpy()[0, 0, 0] for _ in range(100)])
+    assert abs(light.mean()) < 10 and 24 < light.std() < 40  # 31.8
 
 
 @pytest.mark.parametrize("call, error, text", [
