@@ -141,6 +141,8 @@ def direct(call: Phases, moves: Sequence[Move], count: int, fits: Callable[[Sequ
         holes += [(len(record) + i, k, distance) for table, i, k, distance in moves if table is step.addresses]
         record += [at or 0 for at in step.addresses or ()]
     record.append(0)
+    if len(holes) != len(moves):  # functions share a table
+        return None
     record[2:2 + own] = [at for at, k, _ in holes if k == count - 1]
     pack, first = struct.Struct(f"{len(record)}q").pack, holes[0][0] if holes else 0
     plain = holes == [(first + i, i, 0) for i in range(count)]
