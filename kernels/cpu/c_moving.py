@@ -25,7 +25,7 @@ def places_of(arrays: Sequence[Any]) -> list[int] | None:
         return [0 if a is None else a.ctypes.data for a in arrays] if dense else None
 
 
-DIRECT = 1 << 14  # bytes of the arrays of a bound call up to which it runs in the thread that calls it
+DIRECT = 1 << 14  # bytes of the arrays of a bound call up to which one thread runs it, with its arrays in a record
 Move: TypeAlias = tuple[Any, int, int, int]  # table, place in it, number of the array, bytes from the array's beginning
 FEW = 8  # arrays up to which each pair is compared
 _addressof, _from_buffer = ctypes.addressof, ctypes.c_char.from_buffer
