@@ -157,16 +157,16 @@ def direct(call: Phases, moves: Sequence[Move], count: int, fits: Callable[[Sequ
             filled[at] = arrays[i] + distance
         return function(pack(*filled))
 
-    def at(run: Any, places: Sequence[int], scalars: Sequence[float] = (), apart: bool = False) -> bool:
+    # held: addresses alone keep nothing alive
+    def at(run: Any, places: Sequence[int], scalars: Sequence[float] = (), apart: bool = False, held: Any = call) -> bool:
         if len(places) != count or not (apart or fits(places)):
             return False
         run_on(places, 0)
         return True
 
-    def into(places: Sequence[int], out: np.ndarray) -> int:
+    def into(places: Sequence[int], out: np.ndarray, held: Any = call) -> int:
         return run_on((*places, 0), id(out)) if len(places) == count - 1 else 0
 
-    at.held = into.held = call  # type: ignore[attr-defined]  # addresses alone keep nothing alive
     return at, into if FINDS and own else None
 
 
@@ -183,7 +183,8 @@ def on_threads(call: Phases, order: Sequence[int], count: int, fits: Callable[[S
     head = address_of(step.function), 0 if step.ranges is None else ctypes.addressof(step.ranges), step.pieces
     plain, rest = list(order) == list(range(count)), [at or 0 for at in step.addresses[len(order):]]
 
-    def at(run: Any, places: Sequence[int], scalars: Sequence[float] = (), apart: bool = False) -> bool:
+    # held: addresses alone keep nothing alive
+    def at(run: Any, places: Sequence[int], scalars: Sequence[float] = (), apart: bool = False, held: Any = call) -> bool:
         threads = getattr(run, "threads", 0)
         if not threads:
             return otherwise(run, places, scalars, apart)
@@ -192,7 +193,6 @@ def on_threads(call: Phases, order: Sequence[int], count: int, fits: Callable[[S
         function(pack(*head, threads, *(places if plain else [places[i] for i in order]), *rest))
         return True
 
-    at.held = call  # type: ignore[attr-defined]  # addresses alone keep nothing alive
     return at
 
 
@@ -301,9 +301,10 @@ class ReboundKernel(Kernel):
         if ready is not None:
             self._ready.append(ready)
             self._sizes, self._n_in, self.at, self.begin = sizes, n, self._run_at, self._begin_at
-            few = self._reentrant and type(ready.call) is Phases and sum(sizes) <= DIRECT and 0 not in sizes
-            made = direct(ready.call, ready.further, len(sizes),  # type: ignore[arg-type]
-                          lambda places: 0 not in places and disjoint(places, sizes, n), False) if few else None
+            made = None
+            if self._reentrant and isinstance(ready.call, Phases) and sum(sizes) <= DIRECT and 0 not in sizes:
+                fits = lambda places: 0 not in places and disjoint(places, sizes, n)
+                made = direct(ready.call, ready.further, len(sizes), fits, False)
             if made is not None:
                 self.at, self.into, self.begin = made[0], made[1] if len(outputs) == 1 else None, None
 

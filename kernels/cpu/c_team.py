@@ -64,8 +64,8 @@ def given(short: bool) -> Callable[[bytes], int] | None:
 
 def spread() -> Callable[[bytes], None] | None:
     """Return the C function that runs a function for many pieces on the arrays in a record; None if it could not be compiled."""
-    found = _functions()
-    return None if found is None else found["team_spread"].free  # type: ignore[return-value]
+    found: dict[str, Any] | None = _functions()
+    return None if found is None else found["team_spread"].free
 
 
 def int64s(*values: int) -> Any:
