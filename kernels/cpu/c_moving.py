@@ -13,7 +13,7 @@ import numpy as np
 
 from ..kernel import Bind, BoundKernel, InTurn, Kernel, KernelFunction
 from ..op import Spec, Specs
-from .c_team import Phases, Short, Step, address_of, given, spread
+from .c_team import Phases, Short, Step, address_of, record_runner, record_spreader
 
 
 def places_of(arrays: Sequence[Any]) -> list[int] | None:
@@ -25,7 +25,7 @@ def places_of(arrays: Sequence[Any]) -> list[int] | None:
         return [0 if a is None else a.ctypes.data for a in arrays] if dense else None
 
 
-DIRECT = 1 << 14  # bytes of the arrays of a bound call up to which one thread runs it, with its arrays in a record
+BY_RECORD = 1 << 14  # bytes of the arrays of a bound call up to which one thread runs it, with its arrays in a record
 Move: TypeAlias = tuple[Any, int, int, int]  # table, place in it, number of the array, bytes from the array's beginning
 FEW = 8  # arrays up to which each pair is compared
 _addressof, _from_buffer = ctypes.addressof, ctypes.c_char.from_buffer
@@ -113,12 +113,13 @@ def _first_field(a: np.ndarray) -> int:
 
 
 #: Whether C finds the elements of a NumPy array: see `c_team.OBJECT`.
-FINDS = sys.implementation.name == "cpython" and all(_first_field(a) == a.ctypes.data for a in (np.ones(3), np.ones((2, 0), "b")))
+FINDS_ELEMENTS = sys.implementation.name == "cpython" and all(
+    _first_field(a) == a.ctypes.data for a in (np.ones(3), np.ones((2, 0), "b")))
 At: TypeAlias = Callable[..., bool]
 Into: TypeAlias = Callable[[Sequence[int], np.ndarray], int]
 
 
-def direct(call: Phases, moves: Sequence[Move], count: int, fits: Callable[[Sequence[int]], bool], short: bool
+def by_record(call: Phases, moves: Sequence[Move], count: int, fits: Callable[[Sequence[int]], bool], short: bool
            ) -> tuple[At, Into | None] | None:
     """Return `Kernel.at` and `Kernel.into` of a call whose functions have a piece each, and change nothing but arrays.
 
@@ -128,7 +129,7 @@ def direct(call: Phases, moves: Sequence[Move], count: int, fits: Callable[[Sequ
     fits:   whether arrays may lie at addresses, if that is unknown.
     short:  the functions keep the interpreter's lock.
     """
-    function, steps = given(short), call.in_turn()
+    function, steps = record_runner(short), call.in_turn()
     tables = {id(step.addresses) for step in steps}
     if function is None or not steps or any(id(table) not in tables for table, _, _, _ in moves):
         return None
@@ -167,16 +168,17 @@ def direct(call: Phases, moves: Sequence[Move], count: int, fits: Callable[[Sequ
     def into(places: Sequence[int], out: np.ndarray, held: Any = call) -> int:
         return run_on((*places, 0), id(out)) if len(places) == count - 1 else 0
 
-    return at, into if FINDS and own else None
+    return at, into if FINDS_ELEMENTS and own else None
 
 
-def on_threads(call: Phases, order: Sequence[int], count: int, fits: Callable[[Sequence[int]], bool], otherwise: At) -> At | None:
+def by_record_on_threads(call: Phases, order: Sequence[int], count: int, fits: Callable[[Sequence[int]], bool], otherwise: At
+                         ) -> At | None:
     """Return `Kernel.at` of a call of one function for many pieces, which changes nothing but arrays; None of others.
 
-    order:      the numbers of the arrays, whose addresses come first. count, fits: as for `direct`.
+    order:      the numbers of the arrays, whose addresses come first. count, fits: as for `by_record`.
     otherwise:  runs it where a run context has no threads of the team.
     """
-    function, step = spread(), call.only()
+    function, step = record_spreader(), call.only()
     if function is None or step is None or step.then is not None:
         return None
     pack = struct.Struct(f"4q{len(step.addresses)}P").pack
@@ -223,7 +225,7 @@ class MovingKernel(Kernel):
             if first is not None:
                 self._ready.append(first)
                 self.at = self._run_at
-                self._go_direct(first)
+                self._call_by_record(first)
         if self.at is not None and places is not None and self.at(run, places, scalars, False):
             return
         if scalars:
@@ -231,18 +233,18 @@ class MovingKernel(Kernel):
         else:
             self._other(run, inputs, outputs)
 
-    def _go_direct(self, first: Ready) -> None:
+    def _call_by_record(self, first: Ready) -> None:
         """Let later runs do without `_ready`, if the call allows it."""
         order, call = self._pick or range(self._n), first.call
         if first.further or not isinstance(call, Phases) or type(call) not in (Phases, Short):
             return
         if isinstance(call, Short):
             table = call.steps()[0].addresses
-            made = direct(call, [(table, i, k, 0) for i, k in enumerate(order)], self._n, self._places.fit, True)
+            made = by_record(call, [(table, i, k, 0) for i, k in enumerate(order)], self._n, self._places.fit, True)
             if made is not None:
                 self.at, self.into = made[0], made[1] if self._n == self._n_in + 1 else None
         else:
-            self.at = on_threads(call, order, self._n, self._places.fit, self._run_at) or self.at
+            self.at = by_record_on_threads(call, order, self._n, self._places.fit, self._run_at) or self.at
 
     def _run_at(self, run: Any, places: Sequence[int], scalars: Sequence[float] = (), apart: bool = False) -> bool:
         """See Kernel.at."""
@@ -302,9 +304,9 @@ class ReboundKernel(Kernel):
             self._ready.append(ready)
             self._sizes, self._n_in, self.at, self.begin = sizes, n, self._run_at, self._begin_at
             made = None
-            if self._reentrant and isinstance(ready.call, Phases) and sum(sizes) <= DIRECT and 0 not in sizes:
+            if self._reentrant and isinstance(ready.call, Phases) and sum(sizes) <= BY_RECORD and 0 not in sizes:
                 fits = lambda places: 0 not in places and disjoint(places, sizes, n)
-                made = direct(ready.call, ready.further, len(sizes), fits, False)
+                made = by_record(ready.call, ready.further, len(sizes), fits, False)
             if made is not None:
                 self.at, self.into, self.begin = made[0], made[1] if len(outputs) == 1 else None, None
 

@@ -50,7 +50,7 @@ def team() -> Callable[[int], None] | None:
     return None if found is None else found["team_run"].free  # type: ignore[return-value]
 
 
-def given(short: bool) -> Callable[[bytes], int] | None:
+def record_runner(short: bool) -> Callable[[bytes], int] | None:
     """Return the C function that runs functions on the arrays in a record, and returns the address of a new one; None if it could
     not be compiled. short: it keeps the interpreter's lock.
     """
@@ -62,7 +62,7 @@ def given(short: bool) -> Callable[[bytes], int] | None:
     return function
 
 
-def spread() -> Callable[[bytes], None] | None:
+def record_spreader() -> Callable[[bytes], None] | None:
     """Return the C function that runs a function for many pieces on the arrays in a record; None if it could not be compiled."""
     found: dict[str, Any] | None = _functions()
     return None if found is None else found["team_spread"].free
