@@ -249,7 +249,8 @@ BLOCKWISE = ("exp", "log", "tanh", "erf", "log1p", "expm1", "sin", "cos")
 FUNCTIONS: dict[str, str] = {f"{name}_{d}": _define(name, d, body)
                              for name, rows in _ROWS.items() for dtypes, body in rows for d in dtypes}
 FUNCTIONS.update(_HALVES)
-#: Writes memory past the caches, where a compiler can say so: what is written is not read before, and what is in caches stays.
+#: Writes memory by non-temporal stores, past the caches, where a compiler has them: memory is not read before it is written, and
+#: the caches keep what they hold.
 FUNCTIONS["stream"] = """\
 #if defined(__AVX__) && defined(__GNUC__) && !defined(__clang__)
 typedef float vector_of_8 __attribute__((vector_size(32)));

@@ -28,7 +28,8 @@ from ..op import Expression, Req, Reqs, Specs
 from .c_broadcast import loop_of_runs, numbers_of_runs, spread_prologue, spread_text
 from .c_math import BLOCKWISE, FUNCTIONS, PREAMBLE, STORED, definitions
 
-#: Bytes of all arrays from which on outputs are written past the caches: a third-level cache, often of 32 MB, keeps none of them.
+#: Bytes of all arrays from which on outputs are written past the caches, by non-temporal stores: a third-level cache, often of
+#: 32 MB, would keep none of them.
 #: The sum of two arrays of 4 million numbers takes 0.8 ms instead of 1.2 (two threads, Zen 4). In a ring of arrays of 8 million,
 #: each computed from the one before, one takes 1.7 ms instead of 2.3; with 4 million a ring gains nothing, with 2 million it
 #: takes half again as long. (Zeros are no measure: memory takes them twice as fast.)
